@@ -1,0 +1,152 @@
+//! The command line of `eval`, the same in the launcher (which checks it) and in the rank (which runs it).
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
+use serde::{Deserialize, Serialize};
+
+/// Runs the jobs of a file and reports what came out.
+///
+/// Each rank runs the jobs with `index % world_size == rank`. Several words of an option may be joined by `-` or `_`.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "eval", bin_name = "rrun eval", max_term_width = 100)]
+pub struct EvalArgs {
+    /// Jobs file (Arena's jobs.json)
+    #[arg(long, visible_alias = "eval-jobs-config", value_name = "FILE")]
+    pub jobs: PathBuf,
+
+    /// Run folder; the same command again goes on where it stopped [default: outputs/<name of the jobs file>]
+    #[arg(long, visible_alias = "output-base-dir", value_name = "DIR")]
+    pub output: Option<PathBuf>,
+
+    /// Base seed of every job that has none of its own
+    #[arg(long, default_value_t = 42, value_name = "N")]
+    pub seed: u64,
+
+    /// Steps of jobs that have neither num_episodes nor num_steps
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub num_steps: Option<u64>,
+
+    /// Go on with the next job when one has failed
+    #[arg(long)]
+    pub continue_on_error: bool,
+
+    /// Pin the policy to one GPU (a single local rank; several go by LOCAL_RANK)
+    #[arg(long, value_name = "N", help_heading = "Devices", allow_negative_numbers = true)]
+    pub policy_device_id: Option<i64>,
+
+    /// Device of the policy: cpu, cuda or cuda:N
+    #[arg(long, value_name = "DEVICE", help_heading = "Devices")]
+    pub policy_device: Option<String>,
+
+    /// EGL device that renders, an index into all EGL devices [default: the rank's GPU]
+    #[arg(long, value_name = "N", help_heading = "Devices")]
+    pub egl_device: Option<u32>,
+
+    /// Write no videos
+    #[arg(long, help_heading = "Recording")]
+    pub no_video: bool,
+
+    /// Size of each camera's picture in a video [default: as rendered]
+    #[arg(long, value_name = "HxW", help_heading = "Recording")]
+    pub video_size: Option<VideoSize>,
+
+    /// Bits a second of a video
+    #[arg(long, default_value_t = 1_500_000, value_name = "N", help_heading = "Recording",
+          value_parser = clap::value_parser!(u32).range(10_000..))]
+    pub video_bitrate: u32,
+
+    /// Write no datasets
+    #[arg(long, help_heading = "Recording")]
+    pub no_dataset: bool,
+
+    /// Keep the camera pictures in the datasets
+    #[arg(long, help_heading = "Recording")]
+    pub record_cameras: bool,
+
+    /// Seconds without a sign of life after which a rank is missing from the report
+    #[arg(long, default_value_t = 600, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub gather_timeout: u64,
+}
+
+/// Rows and columns of one camera's picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VideoSize {
+    /// Rows.
+    pub height: u32,
+    /// Columns.
+    pub width: u32,
+}
+
+impl std::str::FromStr for VideoSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let sides = text.split_once('x').map(|(height, width)| (height.parse(), width.parse()));
+        match sides {
+            Some((Ok(height @ 16..=4096), Ok(width @ 16..=4096))) => Ok(Self { height, width }),
+            _ => Err(format!("`{text}` is no size, HEIGHTxWIDTH with 16 to 4096 is needed, as 224x224")),
+        }
+    }
+}
+
+impl EvalArgs {
+    /// Parses what follows `eval` on the command line.
+    ///
+    /// # Errors
+    /// clap's, help included: its `exit_code` and text are the ones to use.
+    pub fn parse_words(words: &[OsString]) -> Result<Self, clap::Error> {
+        let name = std::iter::once(OsString::from("eval"));
+        Self::try_parse_from(name.chain(words.iter().map(|word| with_dashes(word))))
+    }
+
+    /// The run folder.
+    pub fn output(&self) -> PathBuf {
+        self.output.clone().unwrap_or_else(|| PathBuf::from("outputs").join(self.jobs.file_stem().unwrap_or_default()))
+    }
+
+    /// Time without a sign of life after which a rank is missing.
+    pub fn gather_timeout(&self) -> Duration {
+        Duration::from_secs(self.gather_timeout)
+    }
+}
+
+/// `--a_b=c_d` as `--a-b=c_d`.
+fn with_dashes(word: &OsStr) -> OsString {
+    let Some(text) = word.to_str().filter(|text| text.starts_with("--")) else { return word.to_owned() };
+    match text.split_once('=') {
+        Some((name, value)) => format!("{}={value}", name.replace('_', "-")).into(),
+        None => text.replace('_', "-").into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &[&str]) -> Result<EvalArgs, clap::Error> {
+        EvalArgs::parse_words(&words.iter().map(Into::into).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn both_spellings_are_read_and_values_are_left_alone() {
+        let args =
+            parse(&["--eval_jobs_config=my_jobs.json", "--policy_device_id", "1", "--continue_on_error"]).unwrap();
+        assert_eq!((args.jobs.to_str(), args.policy_device_id), (Some("my_jobs.json"), Some(1)));
+        assert!(args.continue_on_error);
+    }
+
+    #[test]
+    fn the_run_folder_is_named_after_the_jobs_file() {
+        assert_eq!(parse(&["--jobs", "a/demo.json"]).unwrap().output(), PathBuf::from("outputs/demo"));
+    }
+
+    #[test]
+    fn a_video_size_that_is_none_is_refused_with_an_example() {
+        assert!(parse(&["--jobs", "a", "--video-size", "224"]).unwrap_err().to_string().contains("as 224x224"));
+        let size = parse(&["--jobs", "a", "--video-size", "64x96"]).unwrap().video_size;
+        assert_eq!(size, Some(VideoSize { height: 64, width: 96 }));
+    }
+}

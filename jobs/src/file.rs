@@ -1,0 +1,236 @@
+//! Arena's `jobs.json` (all spellings of generations A to C) to [`Job`]s, refusing with file, job and field.
+//!
+//! Unknown fields inside `arena_env_args`, `policy_config_dict` and `variations` belong to the environment or the
+//! policy and are kept; anywhere else they are refused with the nearest known name.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+
+use crate::job::{Job, JobIndex, Length, Status};
+
+mod field;
+
+use field::Fields;
+
+/// A jobs file is refused above this size; the largest known real one has 509 KB.
+const MAX_BYTES: u64 = 64 << 20;
+
+/// A jobs file, read and checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobFile {
+    /// Where it was read.
+    pub path: PathBuf,
+    /// Of the bytes, in hex: the identity of a run.
+    pub sha256: String,
+    /// In file order, at least one.
+    pub jobs: Vec<Job>,
+}
+
+/// Why a jobs file was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum JobFileError {
+    /// It cannot be read.
+    #[error("cannot read jobs file `{}`: {err}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        err: std::io::Error,
+    },
+    /// It is no jobs file by its size.
+    #[error("jobs file `{}` has {bytes} bytes, at most {MAX_BYTES} are read", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        bytes: u64,
+    },
+    /// It is not JSON.
+    #[error("`{}` line {} column {}: {err}", path.display(), err.line(), err.column())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// Why and where.
+        #[source]
+        err: serde_json::Error,
+    },
+    /// A field is wrong.
+    #[error("`{}`: {refusal}", path.display())]
+    Field {
+        /// The file.
+        path: PathBuf,
+        /// Which, and why.
+        refusal: Refusal,
+    },
+}
+
+/// A field that was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: {reason}")]
+pub struct Refusal {
+    /// Job and field, as `job 3 (push) field num_envs`.
+    pub place: String,
+    /// What was found and what is wanted.
+    pub reason: String,
+}
+
+impl JobFile {
+    /// Reads and checks a jobs file.
+    ///
+    /// # Errors
+    /// [`JobFileError`] for the first thing that is wrong.
+    pub fn read(path: &Path) -> Result<Self, JobFileError> {
+        let read = |err| JobFileError::Read { path: path.to_owned(), err };
+        let bytes = std::fs::metadata(path).map_err(read)?.len();
+        if bytes > MAX_BYTES {
+            return Err(JobFileError::TooLarge { path: path.to_owned(), bytes });
+        }
+        let text = std::fs::read(path).map_err(read)?;
+        let value = serde_json::from_slice(&text).map_err(|err| JobFileError::Syntax { path: path.to_owned(), err })?;
+        let jobs = parse(&value).map_err(|refusal| JobFileError::Field { path: path.to_owned(), refusal })?;
+        Ok(Self { path: path.to_owned(), sha256: hex(&Sha256::digest(&text)), jobs })
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Jobs out of the parsed JSON.
+///
+/// # Errors
+/// [`Refusal`] for the first thing that is wrong.
+pub fn parse(file: &Value) -> Result<Vec<Job>, Refusal> {
+    let mut top = Fields::new("top level", file)?;
+    let entries = match top.take("jobs") {
+        Some(Value::Array(entries)) => entries,
+        other => return Err(top.wrong("jobs", other, "a list of jobs is needed")),
+    };
+    top.finish(&[])?;
+    if entries.is_empty() {
+        return Err(top.refuse("jobs", "the list is empty, at least one job is needed"));
+    }
+    let jobs: Vec<_> = entries.iter().enumerate().map(|(index, entry)| job(index, entry)).collect::<Result<_, _>>()?;
+    refuse_duplicates(&jobs)?;
+    Ok(jobs)
+}
+
+fn refuse_duplicates(jobs: &[Job]) -> Result<(), Refusal> {
+    let mut seen = HashMap::new();
+    for job in jobs {
+        if let Some(JobIndex(first)) = seen.insert(job.name.to_lowercase(), job.index) {
+            return Err(Refusal {
+                place: format!("job {} field name", job.index.0),
+                reason: format!("`{}` is also the name of job {first}; names are file names and must differ", job.name),
+            });
+        }
+    }
+    Ok(())
+}
+
+const FIELDS: &[&str] = &[
+    "name",
+    "arena_env_args",
+    "policy_type",
+    "policy_config_dict",
+    "policy_args",
+    "num_steps",
+    "num_episodes",
+    "num_rebuilds",
+    "language_instruction",
+    "variations",
+    "status",
+    "seed",
+];
+
+fn job(index: usize, entry: &Value) -> Result<Job, Refusal> {
+    let mut fields = Fields::new(&format!("job {index}"), entry)?;
+    let name = fields.string("name")?;
+    fields.rename(&format!("job {index} ({name})"));
+    check_name(&fields, &name)?;
+    let mut env = Fields::new(&fields.place("arena_env_args"), fields.require("arena_env_args")?)?;
+    let environment = env.string("environment")?;
+    let num_envs = env.positive("num_envs")?.unwrap_or(1);
+    let enable_cameras = env.bool("enable_cameras")?;
+    let policy_type = fields.string("policy_type")?;
+    let policy_config = policy_config(&mut fields)?;
+    let num_rebuilds = fields.positive("num_rebuilds")?.unwrap_or(1);
+    let length = length(&mut fields, num_rebuilds)?;
+    let job = Job {
+        index: JobIndex(index),
+        name,
+        environment,
+        num_envs: usize::try_from(num_envs).map_err(|_| env.refuse("num_envs", "the number is too large"))?,
+        enable_cameras,
+        env_args: env.rest(),
+        policy_type,
+        policy_config,
+        length,
+        num_rebuilds,
+        language_instruction: fields.optional_string("language_instruction")?,
+        variations: fields.object("variations")?.unwrap_or_default(),
+        seed: fields.whole("seed")?,
+        status: status(&mut fields)?,
+    };
+    fields.finish(FIELDS)?;
+    Ok(job)
+}
+
+/// A name is a file name: no separator, nothing hidden, short enough for `dataset_<name>_rank<r>.hdf5`.
+fn check_name(fields: &Fields, name: &str) -> Result<(), Refusal> {
+    let reason = if name.is_empty() {
+        "it is empty"
+    } else if name.len() > 200 {
+        "it is longer than 200 bytes"
+    } else if name.starts_with('.') {
+        "it starts with a dot"
+    } else if name == "journal" {
+        "the run folder keeps its journals under that name"
+    } else if name.contains(|letter: char| letter == '/' || letter == '\\' || letter.is_control()) {
+        "it has a path separator or a control character"
+    } else {
+        return Ok(());
+    };
+    Err(fields.refuse("name", &format!("`{}` cannot be a file name: {reason}", name.escape_debug())))
+}
+
+fn policy_config(fields: &mut Fields) -> Result<Map<String, Value>, Refusal> {
+    match (fields.object("policy_config_dict")?, fields.object("policy_args")?) {
+        (Some(_), Some(_)) => Err(fields.refuse(
+            "policy_args",
+            "it is the old name of `policy_config_dict`, which is there too; one of them is needed",
+        )),
+        (new, old) => Ok(new.or(old).unwrap_or_default()),
+    }
+}
+
+fn length(fields: &mut Fields, num_rebuilds: u64) -> Result<Length, Refusal> {
+    match (fields.positive("num_episodes")?, fields.positive("num_steps")?) {
+        (Some(episodes), Some(steps)) => Err(fields.refuse(
+            "num_steps",
+            &format!("{steps} is given beside num_episodes {episodes}; only one of them can end the job"),
+        )),
+        (Some(episodes), None) if episodes < num_rebuilds => Err(fields.refuse(
+            "num_episodes",
+            &format!("{episodes} is less than num_rebuilds {num_rebuilds}; each rebuild needs an episode"),
+        )),
+        (Some(episodes), None) => Ok(Length::Episodes(episodes)),
+        (None, Some(steps)) => Ok(Length::Steps(steps)),
+        (None, None) => Ok(Length::Policy),
+    }
+}
+
+fn status(fields: &mut Fields) -> Result<Status, Refusal> {
+    match fields.take("status") {
+        None | Some(Value::Null) => Ok(Status::Pending),
+        Some(value) => serde_json::from_value(value.clone())
+            .map_err(|_| fields.wrong("status", Some(value), "one of pending, running, completed, failed is needed")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

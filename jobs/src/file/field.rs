@@ -1,0 +1,126 @@
+//! Taking typed fields out of a JSON object, so that each refusal names its place.
+
+use serde_json::{Map, Value};
+
+use super::Refusal;
+
+/// What is left of a JSON object, and where it stands.
+pub(super) struct Fields<'a> {
+    place: String,
+    left: Map<String, Value>,
+    object: &'a Map<String, Value>,
+}
+
+impl<'a> Fields<'a> {
+    pub(super) fn new(place: &str, value: &'a Value) -> Result<Self, Refusal> {
+        let Value::Object(object) = value else {
+            let reason = format!("{} was found, an object is needed", show(Some(value)));
+            return Err(Refusal { place: place.to_owned(), reason });
+        };
+        Ok(Self { place: place.to_owned(), left: object.clone(), object })
+    }
+
+    pub(super) fn rename(&mut self, place: &str) {
+        place.clone_into(&mut self.place);
+    }
+
+    pub(super) fn place(&self, field: &str) -> String {
+        format!("{} field {field}", self.place)
+    }
+
+    pub(super) fn take(&mut self, field: &str) -> Option<&'a Value> {
+        self.left.shift_remove(field);
+        self.object.get(field)
+    }
+
+    pub(super) fn require(&mut self, field: &str) -> Result<&'a Value, Refusal> {
+        self.take(field).ok_or_else(|| self.refuse(field, "it is missing"))
+    }
+
+    pub(super) fn string(&mut self, field: &str) -> Result<String, Refusal> {
+        match self.require(field)? {
+            Value::String(text) => Ok(text.clone()),
+            other => Err(self.wrong(field, Some(other), "a string is needed")),
+        }
+    }
+
+    pub(super) fn optional_string(&mut self, field: &str) -> Result<Option<String>, Refusal> {
+        match self.take(field) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text.clone())),
+            other => Err(self.wrong(field, other, "a string or null is needed")),
+        }
+    }
+
+    pub(super) fn bool(&mut self, field: &str) -> Result<Option<bool>, Refusal> {
+        match self.take(field) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::Bool(value)) => Ok(Some(*value)),
+            other => Err(self.wrong(field, other, "true or false is needed")),
+        }
+    }
+
+    pub(super) fn whole(&mut self, field: &str) -> Result<Option<u64>, Refusal> {
+        match self.take(field) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::Number(number)) if number.is_u64() => Ok(number.as_u64()),
+            other => Err(self.wrong(field, other, "a whole number of at least 0 is needed")),
+        }
+    }
+
+    pub(super) fn positive(&mut self, field: &str) -> Result<Option<u64>, Refusal> {
+        match self.take(field) {
+            None | Some(Value::Null) => Ok(None),
+            Some(value) => match value.as_u64() {
+                Some(number) if number > 0 => Ok(Some(number)),
+                _ => Err(self.wrong(field, Some(value), "a whole number above 0 is needed")),
+            },
+        }
+    }
+
+    pub(super) fn object(&mut self, field: &str) -> Result<Option<Map<String, Value>>, Refusal> {
+        match self.take(field) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::Object(object)) => Ok(Some(object.clone())),
+            other => Err(self.wrong(field, other, "an object is needed")),
+        }
+    }
+
+    /// What nobody took, in file order.
+    pub(super) fn rest(self) -> Map<String, Value> {
+        self.left
+    }
+
+    /// Refuses what nobody took.
+    pub(super) fn finish(&self, known: &[&str]) -> Result<(), Refusal> {
+        let Some(field) = self.left.keys().next() else { return Ok(()) };
+        let nearest = known.iter().max_by(|a, b| {
+            let closeness = |name: &str| strsim::jaro_winkler(name, field);
+            closeness(a).total_cmp(&closeness(b))
+        });
+        let hint = match nearest {
+            Some(name) if strsim::jaro_winkler(name, field) > 0.7 => format!("; did you mean `{name}`?"),
+            Some(_) => format!("; known are {}", known.join(", ")),
+            None => "; only `jobs` is known here".to_owned(),
+        };
+        Err(self.refuse(field, &format!("unknown field{hint}")))
+    }
+
+    pub(super) fn refuse(&self, field: &str, reason: &str) -> Refusal {
+        Refusal { place: self.place(field), reason: reason.to_owned() }
+    }
+
+    pub(super) fn wrong(&self, field: &str, found: Option<&Value>, wanted: &str) -> Refusal {
+        self.refuse(field, &format!("{} was found, {wanted}", show(found)))
+    }
+}
+
+/// A value for an error text: short, and on one line.
+fn show(value: Option<&Value>) -> String {
+    match value {
+        None => "nothing".to_owned(),
+        Some(Value::Array(items)) => format!("a list of {}", items.len()),
+        Some(Value::Object(_)) => "an object".to_owned(),
+        Some(other) => other.to_string().chars().take(80).collect(),
+    }
+}

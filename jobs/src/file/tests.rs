@@ -1,0 +1,164 @@
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+fn minimal() -> Value {
+    json!({"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted", "num_episodes": 3})
+}
+
+fn with(field: &str, value: Value) -> Value {
+    let mut job = minimal();
+    job[field] = value;
+    json!({"jobs": [job]})
+}
+
+fn refusal(file: &Value) -> String {
+    parse(file).expect_err("must be refused").to_string()
+}
+
+#[test]
+fn a_minimal_job_gets_arenas_defaults() {
+    let jobs = parse(&json!({"jobs": [minimal()]})).unwrap();
+    let job = &jobs[0];
+    assert_eq!((job.num_envs, job.num_rebuilds, job.enable_cameras), (1, 1, None));
+    assert_eq!((job.length, job.status, job.seed), (Length::Episodes(3), Status::Pending, None));
+}
+
+#[test]
+fn arenas_own_examples_are_read() {
+    let file = json!({"jobs": [
+        {"name": "gr1_open_microwave_cracker_box",
+         "arena_env_args": {"enable_cameras": true, "environment": "gr1_open_microwave", "object": "cracker_box"},
+         "num_steps": 10,
+         "policy_type": "isaaclab_arena_gr00t.policy.gr00t_closedloop_policy.Gr00tClosedloopPolicy",
+         "policy_args": {"policy_device": "cuda:0"}},
+        {"name": "light", "arena_env_args": {"environment": "maple", "light_intensity": 500, "hdr": null},
+         "num_episodes": 5, "num_rebuilds": 2, "language_instruction": null, "variations": {"light": {"x": [1, 2]}},
+         "policy_type": "pi0_remote", "policy_config_dict": {"remote_port": 8000}, "status": "completed"}]});
+    let jobs = parse(&file).unwrap();
+    assert_eq!(jobs[0].length, Length::Steps(10));
+    assert_eq!(jobs[0].policy_config["policy_device"], "cuda:0");
+    assert_eq!(jobs[0].env_args.keys().collect::<Vec<_>>(), ["object"]);
+    assert_eq!(jobs[1].rebuilds(5), [0..3, 3..5]);
+    assert_eq!(jobs[1].env_args.keys().collect::<Vec<_>>(), ["light_intensity", "hdr"]);
+    assert_eq!(jobs[1].status, Status::Completed);
+}
+
+#[test]
+fn a_misspelt_field_is_refused_with_the_nearest_name() {
+    assert_eq!(
+        refusal(&with("num_episode", json!(3))),
+        "job 0 (a) field num_episode: unknown field; did you mean `num_episodes`?"
+    );
+}
+
+#[test]
+fn refusals_name_job_and_field() {
+    for (field, value, text) in [
+        ("num_episodes", json!(0), "job 0 (a) field num_episodes: 0 was found, a whole number above 0 is needed"),
+        ("num_episodes", json!("3"), "job 0 (a) field num_episodes: \"3\" was found, a whole number above 0 is needed"),
+        ("name", json!(7), "job 0 field name: 7 was found, a string is needed"),
+        (
+            "name",
+            json!("a/b"),
+            "job 0 (a/b) field name: `a/b` cannot be a file name: it has a path separator or a control character",
+        ),
+        ("arena_env_args", json!({}), "job 0 (a) field arena_env_args field environment: it is missing"),
+        ("arena_env_args", json!([1]), "job 0 (a) field arena_env_args: a list of 1 was found, an object is needed"),
+        ("seed", json!(-1), "job 0 (a) field seed: -1 was found, a whole number of at least 0 is needed"),
+        (
+            "num_rebuilds",
+            json!(4),
+            "job 0 (a) field num_episodes: 3 is less than num_rebuilds 4; each rebuild needs an episode",
+        ),
+        (
+            "num_steps",
+            json!(5),
+            "job 0 (a) field num_steps: 5 is given beside num_episodes 3; only one of them can end the job",
+        ),
+        (
+            "status",
+            json!("done"),
+            "job 0 (a) field status: \"done\" was found, one of pending, running, completed, failed is needed",
+        ),
+    ] {
+        assert_eq!(refusal(&with(field, value)), text);
+    }
+}
+
+#[test]
+fn both_names_of_the_policy_config_at_once_are_refused() {
+    let mut job = minimal();
+    job["policy_args"] = json!({});
+    job["policy_config_dict"] = json!({});
+    assert!(refusal(&json!({"jobs": [job]})).contains("old name of `policy_config_dict`"));
+}
+
+#[test]
+fn names_that_differ_in_case_only_are_duplicates() {
+    let mut other = minimal();
+    other["name"] = json!("A");
+    assert!(
+        refusal(&json!({"jobs": [minimal(), other]})).starts_with("job 1 field name: `A` is also the name of job 0")
+    );
+}
+
+#[test]
+fn the_top_level_is_checked() {
+    assert_eq!(refusal(&json!([])), "top level: a list of 0 was found, an object is needed");
+    assert_eq!(refusal(&json!({})), "top level field jobs: nothing was found, a list of jobs is needed");
+    assert_eq!(refusal(&json!({"jobs": []})), "top level field jobs: the list is empty, at least one job is needed");
+    assert!(refusal(&json!({"jobs": [minimal()], "job": 1})).starts_with("top level field job: unknown field"));
+}
+
+#[test]
+fn syntax_errors_name_line_and_column() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "{\n  \"jobs\": [,]\n}").unwrap();
+    let text = JobFile::read(file.path()).unwrap_err().to_string();
+    assert!(text.contains("line 2 column 12"), "{text}");
+}
+
+#[test]
+fn several_hundred_jobs_keep_their_order() {
+    let jobs: Vec<_> = (0..700)
+        .map(|i| {
+            let mut job = minimal();
+            job["name"] = json!(format!("j{i}"));
+            job
+        })
+        .collect();
+    let jobs = parse(&json!({"jobs": jobs})).unwrap();
+    assert!(jobs.iter().enumerate().all(|(i, job)| job.index == JobIndex(i) && job.name == format!("j{i}")));
+}
+
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        "\\PC{0,8}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(3, 24, 5, |inner| {
+        let key = prop_oneof![proptest::sample::select(FIELDS).prop_map(str::to_owned), "[a-z_]{1,9}"];
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            proptest::collection::vec((key, inner), 0..6).prop_map(|pairs| Value::Object(pairs.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn no_json_makes_the_parser_panic(value in any_json(), jobs in proptest::collection::vec(any_json(), 0..3)) {
+        let _ = parse(&value);
+        let _ = parse(&json!({"jobs": jobs}));
+    }
+
+    #[test]
+    fn no_field_value_makes_the_parser_panic(field in proptest::sample::select(FIELDS), value in any_json()) {
+        let _ = parse(&with(field, value));
+    }
+}

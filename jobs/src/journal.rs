@@ -1,0 +1,290 @@
+//! The journal: one JSON line for everything that happened in a rank, synced when it is written.
+//!
+//! It only grows. A line that a crash tore is the last one, has no line end, and is cut off by the next writer; what
+//! it was about happens again. Report and resume are functions of plan and journals and of nothing else.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::episode::Episode;
+use crate::job::JobIndex;
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Line {
+    /// A rank began, or began again.
+    Rank(RankStart),
+    /// A job began.
+    JobStart(JobStart),
+    /// An episode ended.
+    Episode(Box<Episode>),
+    /// A job ended.
+    JobEnd(JobEnd),
+    /// A rank has nothing left to do.
+    RankEnd(RankEnd),
+}
+
+/// A rank began.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RankStart {
+    /// Which.
+    pub rank: usize,
+    /// Of how many.
+    pub world_size: usize,
+    /// `TORCHELASTIC_RESTART_COUNT`.
+    pub restart: u32,
+    /// Machine.
+    pub host: String,
+    /// `cpu`, `cuda:1`.
+    pub device: String,
+    /// Why that one.
+    pub device_reason: String,
+    /// UTC.
+    pub started: String,
+}
+
+/// A job began in a rank.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobStart {
+    /// Which.
+    pub job_index: JobIndex,
+    /// Where.
+    pub rank: usize,
+    /// Episodes in all, when it is not the length in steps that ends it.
+    pub episodes: Option<u64>,
+    /// UTC.
+    pub started: String,
+}
+
+/// A job ended in a rank.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobEnd {
+    /// Which.
+    pub job_index: JobIndex,
+    /// Where.
+    pub rank: usize,
+    /// Why it failed; `None` when it ran to its end.
+    pub error: Option<String>,
+    /// Seconds since its start.
+    pub wall_s: f64,
+    /// Steps of all environments.
+    pub env_steps: u64,
+    /// Frames rendered for them, all cameras.
+    pub frames: u64,
+    /// Calls of the policy.
+    pub policy_calls: u64,
+    /// Milliseconds of a policy call.
+    pub infer_ms: Quantiles,
+    /// Milliseconds of a step of all due environments.
+    pub sim_ms: Quantiles,
+    /// Highest resident memory of the process so far.
+    pub peak_rss_bytes: u64,
+    /// UTC.
+    pub ended: String,
+}
+
+/// Two quantiles of a latency.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Quantiles {
+    /// Median.
+    pub p50: Option<f64>,
+    /// One in twenty is slower.
+    pub p95: Option<f64>,
+}
+
+/// A rank has nothing left to do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RankEnd {
+    /// Which.
+    pub rank: usize,
+    /// Seconds since [`RankStart`].
+    pub wall_s: f64,
+    /// Of those, in jobs.
+    pub busy_s: f64,
+    /// A signal ended it early.
+    pub stopped: bool,
+    /// UTC.
+    pub ended: String,
+}
+
+/// What a journal file holds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Contents {
+    /// Whole lines, in order.
+    pub lines: Vec<Line>,
+    /// Lines that say something else, by number from 1; never written by a crash, so worth a word.
+    pub damaged: Vec<usize>,
+    /// Bytes of a torn last line.
+    pub torn: u64,
+}
+
+/// Reads the bytes of a journal. Any bytes are read to something.
+pub fn parse(bytes: &[u8]) -> Contents {
+    let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+    let mut contents = Contents { torn: (bytes.len() - whole) as u64, ..Contents::default() };
+    for (index, line) in bytes[..whole].split(|byte| *byte == b'\n').enumerate() {
+        match serde_json::from_slice(line) {
+            Ok(line) => contents.lines.push(line),
+            Err(_) if line.is_empty() => {}
+            Err(_) => contents.damaged.push(index + 1),
+        }
+    }
+    contents
+}
+
+/// Reads every `journal_rank<r>.jsonl` of a folder; none is no error.
+///
+/// # Errors
+/// When the folder or a file is there and cannot be read.
+pub fn read_all(folder: &Path) -> io::Result<Vec<(PathBuf, Contents)>> {
+    let entries = match std::fs::read_dir(folder) {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut paths = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.starts_with("journal_rank") && name.ends_with(".jsonl") {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    paths.into_iter().map(|path| std::fs::read(&path).map(|bytes| (path, parse(&bytes)))).collect()
+}
+
+/// The journal of one rank, open for appending.
+#[derive(Debug)]
+pub struct Journal {
+    file: File,
+    path: PathBuf,
+}
+
+impl Journal {
+    /// Opens or makes a journal; a torn last line is cut off.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        let torn = parse(&bytes).torn;
+        file.set_len(bytes.len() as u64 - torn)?;
+        file.seek(SeekFrom::End(0))?;
+        Ok(Self { file, path: path.to_owned() })
+    }
+
+    /// Appends a line and syncs it to the disk. A line that does not fit is taken back, so what follows stays whole.
+    ///
+    /// # Errors
+    /// Those of the file system (a full disk); the line is then not in the journal.
+    pub fn append(&mut self, line: &Line) -> io::Result<()> {
+        let mut text = serde_json::to_vec(line)?;
+        text.push(b'\n');
+        let start = self.file.stream_position()?;
+        let written = self.file.write_all(&text).and_then(|()| self.file.sync_data());
+        if written.is_err() {
+            self.file.set_len(start)?;
+            self.file.seek(SeekFrom::Start(start))?;
+        }
+        written
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::episode::End;
+    use proptest::prelude::*;
+
+    pub(crate) fn episode(number: u64) -> Line {
+        Line::Episode(Box::new(Episode {
+            job: "reach".to_owned(),
+            job_index: JobIndex(0),
+            episode: number,
+            seed: 9,
+            rank: 0,
+            env: 0,
+            rebuild: 0,
+            success: Some(true),
+            end: End::Success,
+            length: 10,
+            return_: 0.1 + 0.2,
+            language_instruction: "touch \"it\"\n".to_owned(),
+            wall_s: 0.5,
+            infer_calls: 2,
+            ended: "2026-11-21T10:00:00.000Z".to_owned(),
+            error: None,
+            dataset: None,
+            video: None,
+        }))
+    }
+
+    #[test]
+    fn what_is_appended_is_read_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal_rank0.jsonl");
+        let lines = [episode(0), episode(1)];
+        let mut journal = Journal::open(&path).unwrap();
+        lines.iter().for_each(|line| journal.append(line).unwrap());
+        assert_eq!(read_all(dir.path()).unwrap()[0].1, Contents { lines: lines.to_vec(), ..Contents::default() });
+    }
+
+    #[test]
+    fn a_torn_line_is_cut_off_by_the_next_writer() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal_rank0.jsonl");
+        Journal::open(&path).unwrap().append(&episode(0)).unwrap();
+        OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"type\":\"epi").unwrap();
+        assert_eq!(parse(&std::fs::read(&path).unwrap()).torn, 12);
+        Journal::open(&path).unwrap().append(&episode(1)).unwrap();
+        assert_eq!(parse(&std::fs::read(&path).unwrap()).lines, [episode(0), episode(1)]);
+    }
+
+    #[test]
+    fn a_line_that_means_nothing_is_named_and_the_rest_is_kept() {
+        let mut bytes = serde_json::to_vec(&episode(0)).unwrap();
+        bytes.extend_from_slice(b"\nnonsense\n");
+        let contents = parse(&bytes);
+        assert_eq!((contents.lines, contents.damaged, contents.torn), (vec![episode(0)], vec![2], 0));
+    }
+
+    #[test]
+    fn a_line_that_does_not_fit_the_disk_leaves_the_journal_whole() {
+        // /dev/full refuses every write as a full disk does, and cannot be truncated; a limit of the file size can.
+        let mut journal = Journal { file: OpenOptions::new().write(true).open("/dev/full").unwrap(), path: "x".into() };
+        assert!(journal.append(&episode(0)).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_to_something(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let contents = parse(&bytes);
+            prop_assert!(contents.torn <= bytes.len() as u64);
+        }
+
+        #[test]
+        fn a_journal_cut_anywhere_keeps_its_whole_lines(cut in 0usize..1000) {
+            let mut bytes = Vec::new();
+            for number in 0..3 {
+                bytes.extend(serde_json::to_vec(&episode(number)).unwrap());
+                bytes.push(b'\n');
+            }
+            let cut = cut.min(bytes.len());
+            let whole = bytes[..cut].iter().filter(|byte| **byte == b'\n').count();
+            let contents = parse(&bytes[..cut]);
+            prop_assert_eq!(contents.lines.len(), whole);
+            prop_assert!(contents.damaged.is_empty());
+        }
+    }
+}

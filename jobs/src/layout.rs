@@ -1,0 +1,142 @@
+//! Where the files of a run are.
+//!
+//! ```text
+//! <output>/plan.json                                     what was asked for
+//!          journal/journal_rank<r>.jsonl                 what happened
+//!          <job>/dataset_<job>_rank<r>.hdf5              dataset_<job>.hdf5 in a world of one
+//!                <job>_video_rank<r>_gpu<g>_env<i>.mp4
+//!          report.json final_benchmark_report.json metrics.json episodes.jsonl
+//! ```
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The folder of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunFolder {
+    root: PathBuf,
+}
+
+impl RunFolder {
+    /// Names the folder; makes nothing.
+    pub fn new(root: &Path) -> Self {
+        Self { root: root.to_owned() }
+    }
+
+    /// The folder itself.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// What was asked for.
+    pub fn plan(&self) -> PathBuf {
+        self.root.join("plan.json")
+    }
+
+    /// Folder of the journals.
+    pub fn journals(&self) -> PathBuf {
+        self.root.join("journal")
+    }
+
+    /// Journal of one rank.
+    pub fn journal(&self, rank: usize) -> PathBuf {
+        self.journals().join(format!("journal_rank{rank}.jsonl"))
+    }
+
+    /// Folder of one job's dataset and videos.
+    pub fn job(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    /// Dataset of one job in one rank, named as Arena names it.
+    pub fn dataset(&self, name: &str, rank: usize, world_size: usize) -> PathBuf {
+        let file = match world_size {
+            1 => format!("dataset_{name}.hdf5"),
+            _ => format!("dataset_{name}_rank{rank}.hdf5"),
+        };
+        self.job(name).join(file)
+    }
+
+    /// Stem of the videos of one job in one rank; `_env<i>.mp4` follows. A rank without a GPU is `gpu0`, so that
+    /// scripts which match the name go on to do so.
+    pub fn video_stem(&self, name: &str, rank: usize, gpu: usize) -> String {
+        format!("{name}_video_rank{rank}_gpu{gpu}")
+    }
+
+    /// The report, our schema.
+    pub fn report(&self) -> PathBuf {
+        self.root.join("report.json")
+    }
+
+    /// The same report under the name that merge scripts look for.
+    pub fn final_benchmark_report(&self) -> PathBuf {
+        self.root.join("final_benchmark_report.json")
+    }
+
+    /// `{job: {metric: value}}`, as Arena's `save_metrics_to_file` writes it.
+    pub fn metrics(&self) -> PathBuf {
+        self.root.join("metrics.json")
+    }
+
+    /// Every finished episode, one a line, in the order of jobs and episodes.
+    pub fn episodes(&self) -> PathBuf {
+        self.root.join("episodes.jsonl")
+    }
+
+    /// A path as the journal has it: relative to the folder.
+    pub fn relative(&self, path: &Path) -> String {
+        path.strip_prefix(&self.root).unwrap_or(path).to_string_lossy().into_owned()
+    }
+}
+
+/// Writes a file so that there is never half of it: a new file beside it, synced, then renamed.
+///
+/// # Errors
+/// Those of the file system; the old file is then still there.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let beside = beside(path);
+    let written = std::fs::File::create(&beside).and_then(|mut file| {
+        std::io::Write::write_all(&mut file, bytes)?;
+        file.sync_all()
+    });
+    match written.and_then(|()| std::fs::rename(&beside, path)) {
+        Ok(()) => Ok(()),
+        Err(err) => {
+            // The half file is of no use; that it may not go away changes nothing about the error.
+            let _ = std::fs::remove_file(&beside);
+            Err(err)
+        }
+    }
+}
+
+/// A name beside `path` that no other process, thread or node uses.
+pub(crate) fn beside(path: &Path) -> PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let nanos = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    path.with_extension(format!("{}-{nanos}-{count}.tmp", std::process::id()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rank_is_in_a_dataset_name_only_when_there_are_several() {
+        let folder = RunFolder::new(Path::new("out"));
+        assert_eq!(folder.dataset("push", 0, 1), Path::new("out/push/dataset_push.hdf5"));
+        assert_eq!(folder.dataset("push", 3, 4), Path::new("out/push/dataset_push_rank3.hdf5"));
+        assert_eq!(folder.relative(Path::new("out/push/a.mp4")), "push/a.mp4");
+    }
+
+    #[test]
+    fn a_file_is_replaced_in_one_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("report.json");
+        write_whole(&path, b"one").unwrap();
+        write_whole(&path, b"two").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"two");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,156 @@
+//! Who a rank is: the environment contract of `torchrun`, read and checked.
+
+use serde::Serialize;
+
+/// The variables that a launcher sets for a rank. No variable at all is world size 1 without a store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RankEnv {
+    /// `RANK`.
+    pub rank: usize,
+    /// `WORLD_SIZE`.
+    pub world_size: usize,
+    /// `LOCAL_RANK`; `None` when no launcher set it.
+    pub local_rank: Option<usize>,
+    /// `LOCAL_WORLD_SIZE`, else `WORLD_SIZE`.
+    pub local_world_size: usize,
+    /// `GROUP_RANK`: number of the node.
+    pub group_rank: usize,
+    /// `TORCHELASTIC_RUN_ID`.
+    pub run_id: String,
+    /// `TORCHELASTIC_RESTART_COUNT`.
+    pub restart_count: u32,
+    /// `MASTER_ADDR` and `MASTER_PORT`; there whenever `world_size` is above 1.
+    pub master: Option<(String, u16)>,
+    /// `TORCHELASTIC_USE_AGENT_STORE` is `True`: the launcher serves the store, else rank 0 does.
+    pub agent_store: bool,
+}
+
+/// A variable of the contract is wrong.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RankEnvError {
+    /// Not a number.
+    #[error("{name} is `{found}`, a whole number is needed")]
+    Number {
+        /// Variable.
+        name: &'static str,
+        /// Its value.
+        found: String,
+    },
+    /// It is needed and not there.
+    #[error("{name} is not set, WORLD_SIZE {world_size} needs it")]
+    Missing {
+        /// Variable.
+        name: &'static str,
+        /// What asks for it.
+        world_size: usize,
+    },
+    /// Out of its range.
+    #[error("{name} is {found}, it must be below {limit_name} {limit}")]
+    Range {
+        /// Variable.
+        name: &'static str,
+        /// Its value.
+        found: usize,
+        /// What it is measured against.
+        limit_name: &'static str,
+        /// Value of that.
+        limit: usize,
+    },
+}
+
+impl RankEnv {
+    /// Reads the variables through `get` (`std::env::var` and the like; empty counts as not set).
+    ///
+    /// # Errors
+    /// [`RankEnvError`] for the first variable that is wrong.
+    pub fn read(get: impl Fn(&str) -> Option<String>) -> Result<Self, RankEnvError> {
+        let get = |name: &str| get(name).filter(|value| !value.is_empty());
+        let number = |name: &'static str| -> Result<Option<usize>, RankEnvError> {
+            let Some(found) = get(name) else { return Ok(None) };
+            found.trim().parse().map(Some).map_err(|_| RankEnvError::Number { name, found })
+        };
+        let world_size = number("WORLD_SIZE")?.unwrap_or(1).max(1);
+        let local_world_size = number("LOCAL_WORLD_SIZE")?.unwrap_or(world_size).max(1);
+        let rank = match number("RANK")? {
+            Some(rank) => below("RANK", rank, "WORLD_SIZE", world_size)?,
+            None if world_size == 1 => 0,
+            None => return Err(RankEnvError::Missing { name: "RANK", world_size }),
+        };
+        let local_rank = number("LOCAL_RANK")?;
+        if let Some(local_rank) = local_rank {
+            below("LOCAL_RANK", local_rank, "LOCAL_WORLD_SIZE", local_world_size)?;
+        }
+        Ok(Self {
+            rank,
+            world_size,
+            local_rank,
+            local_world_size,
+            group_rank: number("GROUP_RANK")?.unwrap_or(0),
+            run_id: get("TORCHELASTIC_RUN_ID").unwrap_or_else(|| "none".to_owned()),
+            restart_count: number("TORCHELASTIC_RESTART_COUNT")?.unwrap_or(0) as u32,
+            master: master(&get, world_size)?,
+            agent_store: get("TORCHELASTIC_USE_AGENT_STORE").as_deref() == Some("True"),
+        })
+    }
+}
+
+fn below(name: &'static str, found: usize, limit_name: &'static str, limit: usize) -> Result<usize, RankEnvError> {
+    if found < limit { Ok(found) } else { Err(RankEnvError::Range { name, found, limit_name, limit }) }
+}
+
+fn master(get: &impl Fn(&str) -> Option<String>, world_size: usize) -> Result<Option<(String, u16)>, RankEnvError> {
+    let missing = |name| RankEnvError::Missing { name, world_size };
+    match (get("MASTER_ADDR"), get("MASTER_PORT")) {
+        (Some(addr), Some(port)) => {
+            let port = port.trim().parse().map_err(|_| RankEnvError::Number { name: "MASTER_PORT", found: port })?;
+            Ok(Some((addr, port)))
+        }
+        _ if world_size == 1 => Ok(None),
+        (None, _) => Err(missing("MASTER_ADDR")),
+        (_, None) => Err(missing("MASTER_PORT")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(vars: &[(&str, &str)]) -> Result<RankEnv, RankEnvError> {
+        RankEnv::read(|name| vars.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
+    }
+
+    #[test]
+    fn without_a_launcher_it_is_a_world_of_one() {
+        let env = read(&[]).unwrap();
+        assert_eq!((env.rank, env.world_size, env.local_rank, env.master), (0, 1, None, None));
+    }
+
+    #[test]
+    fn torchruns_variables_are_read() {
+        let env = read(&[
+            ("RANK", "5"),
+            ("WORLD_SIZE", "8"),
+            ("LOCAL_RANK", "1"),
+            ("LOCAL_WORLD_SIZE", "4"),
+            ("GROUP_RANK", "1"),
+            ("MASTER_ADDR", "::1"),
+            ("MASTER_PORT", "29500"),
+            ("TORCHELASTIC_RUN_ID", "x"),
+            ("TORCHELASTIC_RESTART_COUNT", "2"),
+            ("TORCHELASTIC_USE_AGENT_STORE", "True"),
+        ])
+        .unwrap();
+        assert_eq!((env.rank, env.local_rank, env.local_world_size, env.group_rank), (5, Some(1), 4, 1));
+        assert_eq!((env.restart_count, env.agent_store), (2, true));
+        assert_eq!(env.master, Some(("::1".to_owned(), 29500)));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let text = |vars: &[_]| read(vars).unwrap_err().to_string();
+        assert_eq!(text(&[("WORLD_SIZE", "two")]), "WORLD_SIZE is `two`, a whole number is needed");
+        assert_eq!(text(&[("WORLD_SIZE", "2")]), "RANK is not set, WORLD_SIZE 2 needs it");
+        assert_eq!(text(&[("WORLD_SIZE", "2"), ("RANK", "2")]), "RANK is 2, it must be below WORLD_SIZE 2");
+        assert_eq!(text(&[("WORLD_SIZE", "2"), ("RANK", "1")]), "MASTER_ADDR is not set, WORLD_SIZE 2 needs it");
+    }
+}

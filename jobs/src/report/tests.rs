@@ -1,0 +1,193 @@
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::episode::End;
+
+fn plan(jobs: serde_json::Value) -> RunPlan {
+    RunPlan {
+        schema: String::new(),
+        jobs_file: "jobs.json".to_owned(),
+        jobs_sha256: String::new(),
+        seed: 42,
+        world_size: 2,
+        jobs: crate::file::parse(&json!({"jobs": jobs})).unwrap(),
+        rrun: String::new(),
+        created: String::new(),
+    }
+}
+
+fn job(name: &str, episodes: u64) -> serde_json::Value {
+    json!({"name": name, "arena_env_args": {"environment": "reach"}, "policy_type": "scripted", "num_episodes": episodes})
+}
+
+fn two_jobs() -> RunPlan {
+    plan(json!([job("a", 4), job("b", 2)]))
+}
+
+fn episode(job: usize, number: u64, success: bool) -> Episode {
+    Episode {
+        job: ["a", "b"][job].to_owned(),
+        job_index: JobIndex(job),
+        episode: number,
+        seed: 1,
+        rank: job,
+        env: 0,
+        rebuild: 0,
+        success: Some(success),
+        end: if success { End::Success } else { End::TimeLimit },
+        length: 10,
+        return_: 2.0,
+        language_instruction: String::new(),
+        wall_s: 1.0,
+        infer_calls: 1,
+        ended: String::new(),
+        error: None,
+        dataset: None,
+        video: None,
+    }
+}
+
+fn line(episode: Episode) -> Line {
+    Line::Episode(Box::new(episode))
+}
+
+fn end(job: usize, error: Option<&str>) -> Line {
+    Line::JobEnd(JobEnd {
+        job_index: JobIndex(job),
+        rank: job,
+        error: error.map(str::to_owned),
+        wall_s: 2.0,
+        env_steps: 40,
+        frames: 0,
+        policy_calls: 10,
+        infer_ms: Quantiles::default(),
+        sim_ms: Quantiles::default(),
+        peak_rss_bytes: 1,
+        ended: String::new(),
+    })
+}
+
+fn everything() -> Vec<Line> {
+    let mut lines: Vec<_> = (0..4).map(|number| line(episode(0, number, number != 3))).collect();
+    lines.extend((0..2).map(|number| line(episode(1, number, true))));
+    lines.extend([end(0, None), end(1, None)]);
+    lines
+}
+
+fn report(lines: &[Line]) -> Report {
+    Report::new(&two_jobs(), lines, Context::default())
+}
+
+#[test]
+fn a_whole_run_is_complete() {
+    let report = report(&everything());
+    assert!(report.complete());
+    assert_eq!((report.overall.expected, report.overall.episodes, report.overall.successes), (Some(6), 6, 5));
+    assert_eq!(report.per_job[0].rates.success_rate, Some(0.75));
+    assert_eq!(report.mean_task_success_rate, Some(0.875));
+    assert_eq!(report.per_job[0].steps_per_s, Some(20.0));
+    assert_eq!(report.per_group.len(), 2);
+}
+
+#[test]
+fn a_missing_episode_is_named_and_makes_it_partial() {
+    let mut lines = everything();
+    lines.remove(1);
+    let report = report(&lines);
+    assert!(report.partial && !report.complete());
+    assert_eq!(report.missing, [EpisodeId { job: "a".to_owned(), episode: 1 }]);
+}
+
+#[test]
+fn an_error_is_no_failure_and_both_rates_say_so() {
+    let mut lines = everything();
+    lines[0] = line(Episode { success: None, end: End::Error, error: Some("NaN".to_owned()), ..episode(0, 0, false) });
+    let report = report(&lines);
+    let rates = &report.per_job[0].rates;
+    assert_eq!((rates.errors, rates.success_rate, rates.completion_only_rate), (1, Some(0.5), Some(2.0 / 3.0)));
+    assert_eq!(report.failures, [Failure { job: "a".to_owned(), episode: Some(0), reason: "NaN".to_owned() }]);
+    assert!(!report.partial && !report.complete());
+}
+
+#[test]
+fn an_error_that_went_well_the_second_time_counts_as_the_second() {
+    let mut lines = everything();
+    lines.insert(0, line(Episode { success: None, error: Some("NaN".to_owned()), ..episode(0, 0, false) }));
+    let report = report(&lines);
+    assert!(report.complete() && report.duplicates.is_empty());
+    assert_eq!(done(&lines)[&JobIndex(0)], [0, 1, 2, 3]);
+}
+
+#[test]
+fn an_episode_that_ran_twice_counts_once_and_is_named() {
+    let mut lines = everything();
+    lines.push(line(episode(0, 2, false)));
+    let report = report(&lines);
+    assert_eq!(report.duplicates, [EpisodeId { job: "a".to_owned(), episode: 2 }]);
+    assert_eq!((report.overall.episodes, report.overall.successes), (6, 5));
+}
+
+#[test]
+fn the_same_line_from_journal_and_gather_is_one_episode() {
+    let mut lines = everything();
+    lines.extend(everything());
+    assert!(report(&lines).duplicates.is_empty());
+}
+
+#[test]
+fn a_missing_rank_makes_it_partial() {
+    let context = Context { missing_ranks: vec![1], ..Context::default() };
+    assert!(Report::new(&two_jobs(), &everything(), context).partial);
+}
+
+#[test]
+fn a_failed_job_is_a_failure_with_its_reason() {
+    let mut lines = everything();
+    lines.push(end(1, Some("no EGL")));
+    let report = report(&lines);
+    assert_eq!((report.per_job[1].status, report.partial), (Status::Failed, true));
+    assert_eq!(report.failures, [Failure { job: "b".to_owned(), episode: None, reason: "no EGL".to_owned() }]);
+}
+
+#[test]
+fn a_job_in_steps_is_done_when_it_says_so() {
+    let plan =
+        plan(json!([{"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": "p", "num_steps": 9}]));
+    assert!(Report::new(&plan, &[], Context::default()).partial);
+    let lines = [line(episode(0, 0, true)), end(0, None)];
+    assert!(Report::new(&plan, &lines, Context::default()).complete());
+}
+
+#[test]
+fn a_job_that_was_completed_before_is_not_expected_to_run() {
+    let mut first = job("a", 4);
+    first["status"] = json!("completed");
+    let report = Report::new(&plan(json!([first])), &[], Context::default());
+    assert!(report.complete());
+    assert_eq!(report.overall.expected, Some(0));
+}
+
+#[test]
+fn a_report_is_read_back_as_it_was_written() {
+    let report = report(&everything());
+    assert_eq!(serde_json::from_slice::<Report>(&serde_json::to_vec(&report).unwrap()).unwrap(), report);
+}
+
+proptest! {
+    #[test]
+    fn coverage_adds_up_whatever_the_order_and_the_copies(
+        picks in proptest::collection::vec((0usize..2, 0u64..6, any::<bool>()), 0..40)
+    ) {
+        let lines: Vec<_> = picks.iter().map(|(job, number, success)| line(episode(*job, *number, *success))).collect();
+        let report = report(&lines);
+        let within = |job: usize, expected: u64| {
+            let mut numbers: Vec<_> = picks.iter().filter(|p| p.0 == job && p.1 < expected).map(|p| p.1).collect();
+            numbers.sort_unstable();
+            numbers.dedup();
+            numbers.len()
+        };
+        prop_assert_eq!(report.missing.len(), 6 - within(0, 4) - within(1, 2));
+        prop_assert!(report.overall.successes <= report.overall.episodes);
+    }
+}

@@ -1,0 +1,64 @@
+//! The seed of an episode: a function of base seed, job and episode alone.
+//!
+//! Rank, environment slot, `num_envs` and world size do not enter, so the same episode is the same anywhere.
+
+use crate::job::Job;
+
+/// Seed of one episode.
+///
+/// A job's own `seed` takes the place of the base *and* of the job's name: two jobs with the same one (two policies
+/// on one task) see the same initial states.
+pub fn episode(base: u64, job: &Job, episode: u64) -> u64 {
+    let stream = match job.seed {
+        Some(seed) => mix(seed),
+        None => mix(base) ^ fnv1a(job.name.as_bytes()),
+    };
+    // JSON readers that keep numbers as doubles must not change it: 53 bits.
+    mix(mix(stream).wrapping_add(episode)) >> 11
+}
+
+/// Finaliser of SplitMix64 (Steele, Lea, Flood 2014): every input bit reaches every output bit.
+fn mix(value: u64) -> u64 {
+    let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// FNV-1a, 64 bits.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::collections::HashSet;
+
+    fn job(name: &str, seed: Option<u64>) -> Job {
+        let entry =
+            json!({"name": name, "arena_env_args": {"environment": "reach"}, "policy_type": "scripted", "seed": seed});
+        crate::file::parse(&json!({"jobs": [entry]})).unwrap().remove(0)
+    }
+
+    #[test]
+    fn seeds_stay_what_they_were() {
+        assert_eq!(episode(42, &job("reach", None), 0), 2_867_065_121_620_603);
+        assert_eq!(episode(42, &job("reach", Some(7)), 1), 901_430_470_397_971);
+    }
+
+    #[test]
+    fn seeds_of_a_run_do_not_repeat() {
+        let jobs = [job("a", None), job("b", None), job("c", Some(1))];
+        let seeds: HashSet<_> = jobs.iter().flat_map(|j| (0..10_000).map(move |e| episode(42, j, e))).collect();
+        assert_eq!(seeds.len(), 30_000);
+    }
+
+    #[test]
+    fn a_jobs_own_seed_pairs_jobs_of_different_names() {
+        assert_eq!(episode(1, &job("a", Some(3)), 5), episode(2, &job("b", Some(3)), 5));
+        assert_ne!(episode(1, &job("a", None), 5), episode(1, &job("b", None), 5));
+        assert_ne!(episode(1, &job("a", None), 5), episode(2, &job("a", None), 5));
+    }
+}

@@ -1,0 +1,68 @@
+//! Statistics of a report.
+
+/// 97.5 % quantile of the normal distribution: a two-sided interval of 95 %.
+const Z95: f64 = 1.959_963_984_540_054;
+
+/// Wilson score interval at 95 % for `successes` of `trials` (Wilson 1927); `None` with no trial.
+pub fn wilson95(successes: u64, trials: u64) -> Option<[f64; 2]> {
+    if trials == 0 {
+        return None;
+    }
+    let (n, p) = (trials as f64, successes as f64 / trials as f64);
+    let z2 = Z95 * Z95;
+    let centre = p + z2 / (2.0 * n);
+    let half = Z95 * (p * (1.0 - p) / n + z2 / (4.0 * n * n)).sqrt();
+    let bound = |value: f64| (value / (1.0 + z2 / n)).clamp(0.0, 1.0);
+    let low = if successes == 0 { 0.0 } else { bound(centre - half) };
+    let high = if successes == trials { 1.0 } else { bound(centre + half) };
+    Some([low, high])
+}
+
+/// Mean, `None` of nothing.
+pub fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let (sum, count) = values.into_iter().fold((0.0, 0u64), |(sum, count), value| (sum + value, count + 1));
+    (count > 0).then(|| sum / count as f64)
+}
+
+/// Nearest-rank quantile of a sorted slice, `None` of nothing.
+pub fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
+    let rank = (q * sorted.len() as f64).ceil().max(1.0) as usize;
+    sorted.get(rank.min(sorted.len()).checked_sub(1)?).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn wilson_agrees_with_published_values() {
+        let close = |found: Option<[f64; 2]>, low: f64, high: f64| {
+            let [a, b] = found.unwrap();
+            assert!((a - low).abs() < 5e-5 && (b - high).abs() < 5e-5, "{a} {b}");
+        };
+        // statsmodels 0.14, proportion_confint(method="wilson")
+        close(wilson95(0, 10), 0.0, 0.27753);
+        close(wilson95(10, 10), 0.72247, 1.0);
+        close(wilson95(81, 263), 0.25529, 0.36621);
+        assert_eq!(wilson95(0, 0), None);
+    }
+
+    #[test]
+    fn quantiles_are_values_that_occurred() {
+        assert_eq!(quantile(&[1.0, 2.0, 3.0, 4.0], 0.5), Some(2.0));
+        assert_eq!(quantile(&[1.0, 2.0, 3.0, 4.0], 0.95), Some(4.0));
+        assert_eq!(quantile(&[5.0], 0.0), Some(5.0));
+        assert_eq!(quantile(&[], 0.5), None);
+    }
+
+    proptest! {
+        #[test]
+        fn the_rate_lies_in_its_interval(trials in 1u64..5000, share in 0.0f64..=1.0) {
+            let successes = (trials as f64 * share) as u64;
+            let [low, high] = wilson95(successes, trials).unwrap();
+            let rate = successes as f64 / trials as f64;
+            prop_assert!(0.0 <= low && low <= rate && rate <= high && high <= 1.0);
+        }
+    }
+}
