@@ -83,9 +83,27 @@ pub struct VideoRef {
     pub frames: u64,
 }
 
+/// What must be the same wherever an episode ran.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Outcome {
+    /// Position of the job in its file.
+    pub job_index: JobIndex,
+    /// Number within the job.
+    pub episode: u64,
+    /// Its seed.
+    pub seed: u64,
+    /// How it ended.
+    pub end: End,
+    /// Steps taken.
+    pub length: u64,
+    /// Sum of rewards.
+    pub return_: f64,
+}
+
 impl Episode {
     /// What must be the same wherever the episode ran.
-    pub fn result(&self) -> (JobIndex, u64, u64, Option<bool>, End, u64, u64) {
-        (self.job_index, self.episode, self.seed, self.success, self.end, self.length, self.return_.to_bits())
+    pub fn outcome(&self) -> Outcome {
+        let Self { job_index, episode, seed, end, length, return_, .. } = *self;
+        Outcome { job_index, episode, seed, end, length, return_ }
     }
 }

@@ -219,6 +219,10 @@ fn length(fields: &mut Fields, num_rebuilds: u64) -> Result<Length, Refusal> {
             &format!("{episodes} is less than num_rebuilds {num_rebuilds}; each rebuild needs an episode"),
         )),
         (Some(episodes), None) => Ok(Length::Episodes(episodes)),
+        (None, Some(_)) if num_rebuilds > 1 => Err(fields.refuse(
+            "num_rebuilds",
+            &format!("{num_rebuilds} is given beside num_steps; rebuilds share out episodes, num_episodes is needed"),
+        )),
         (None, Some(steps)) => Ok(Length::Steps(steps)),
         (None, None) => Ok(Length::Policy),
     }

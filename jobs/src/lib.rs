@@ -15,6 +15,7 @@ pub mod eval_args;
 pub mod file;
 pub mod job;
 pub mod journal;
+pub mod known;
 pub mod layout;
 pub mod plan;
 pub mod rank_env;

@@ -14,6 +14,10 @@ use crate::journal::{JobEnd, JobStart, Line, Quantiles, RankEnd, RankStart};
 use crate::plan::RunPlan;
 use crate::stats::{mean, wilson95};
 
+mod write;
+
+pub use write::write;
+
 /// Schema of `report.json`.
 const SCHEMA: &str = "rrun/report/1";
 
@@ -238,11 +242,11 @@ impl<'a> Merged<'a> {
         let mut merged = Self::default();
         for line in lines {
             match line {
-                Line::Rank(line) => merged.rank_starts.entry(line.rank).or_default().push(line),
-                Line::RankEnd(line) => merged.rank_ends.entry(line.rank).or_default().push(line),
-                Line::JobStart(line) => merged.job_starts.entry(line.job_index).or_default().push(line),
-                Line::JobEnd(line) => merged.job_ends.entry(line.job_index).or_default().push(line),
-                Line::Episode(line) => merged.episodes.entry((line.job_index, line.episode)).or_default().push(line),
+                Line::Rank(line) => add(&mut merged.rank_starts, line.rank, line),
+                Line::RankEnd(line) => add(&mut merged.rank_ends, line.rank, line),
+                Line::JobStart(line) => add(&mut merged.job_starts, line.job_index, line),
+                Line::JobEnd(line) => add(&mut merged.job_ends, line.job_index, line),
+                Line::Episode(line) => add(&mut merged.episodes, (line.job_index, line.episode), &**line),
             }
         }
         merged
@@ -263,6 +267,14 @@ impl<'a> Merged<'a> {
             (Status::Pending, Length::Policy) => said,
             _ => Some(0),
         }
+    }
+}
+
+/// A line that is there already (a journal and its copy from the gather) is the same event.
+fn add<'a, K: Ord, T: PartialEq>(groups: &mut BTreeMap<K, Vec<&'a T>>, key: K, line: &'a T) {
+    let group = groups.entry(key).or_default();
+    if !group.contains(&line) {
+        group.push(line);
     }
 }
 
@@ -413,8 +425,7 @@ fn missing<'a>(merged: &Merged, job: &'a Job) -> impl Iterator<Item = EpisodeId>
 fn duplicates(merged: &Merged) -> Vec<EpisodeId> {
     let mut duplicates = Vec::new();
     for lines in merged.episodes.values() {
-        let mut scored: Vec<_> = lines.iter().filter(|line| line.error.is_none()).collect();
-        scored.dedup();
+        let scored: Vec<_> = lines.iter().filter(|line| line.error.is_none()).collect();
         if let [first, _, ..] = scored[..] {
             duplicates.push(EpisodeId { job: first.job.clone(), episode: first.episode });
         }

@@ -1,0 +1,83 @@
+//! The environments and policies that this `rrun` brings, so that a job which names another is refused before
+//! anything was started.
+
+use crate::job::{Job, Status};
+
+/// Environments of `rrun-rank`.
+pub const ENVIRONMENTS: &[&str] = &["reach", "push", "pick_and_place"];
+
+/// Policies of `rrun-rank`.
+pub const POLICIES: &[&str] = &["zero_action", "random_action", "replay_action", "scripted"];
+
+/// A job names something that is not there.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("job {index} ({job}) field {field}: `{found}` is not known{hint}; known are {known}")]
+pub struct Unknown {
+    /// Position in the file.
+    pub index: usize,
+    /// Name.
+    pub job: String,
+    /// `arena_env_args.environment` or `policy_type`.
+    pub field: &'static str,
+    /// What was asked for.
+    pub found: String,
+    /// The nearest name, as a clause.
+    pub hint: String,
+    /// What there is, comma separated.
+    pub known: String,
+}
+
+/// Checks the names of all jobs that are to run.
+///
+/// # Errors
+/// [`Unknown`] for the first one.
+pub fn check(jobs: &[Job]) -> Result<(), Unknown> {
+    for job in jobs.iter().filter(|job| job.status == Status::Pending) {
+        look_up(job, "arena_env_args.environment", &job.environment, ENVIRONMENTS)?;
+        look_up(job, "policy_type", &job.policy_type, POLICIES)?;
+    }
+    Ok(())
+}
+
+fn look_up(job: &Job, field: &'static str, found: &str, known: &[&str]) -> Result<(), Unknown> {
+    if known.contains(&found) {
+        return Ok(());
+    }
+    let close = known.iter().find(|name| strsim::jaro_winkler(name, found) > 0.85);
+    Err(Unknown {
+        index: job.index.0,
+        job: job.name.clone(),
+        field,
+        found: found.to_owned(),
+        hint: close.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default(),
+        known: known.join(", "),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn jobs(environment: &str, policy: &str, status: &str) -> Vec<Job> {
+        let entry = json!({"name": "a", "arena_env_args": {"environment": environment}, "policy_type": policy,
+                           "num_episodes": 1, "status": status});
+        crate::file::parse(&json!({"jobs": [entry]})).unwrap()
+    }
+
+    #[test]
+    fn a_misspelt_name_is_refused_with_the_nearest_one() {
+        assert_eq!(
+            check(&jobs("reech", "scripted", "pending")).unwrap_err().to_string(),
+            "job 0 (a) field arena_env_args.environment: `reech` is not known; did you mean `reach`?; \
+             known are reach, push, pick_and_place"
+        );
+        assert!(check(&jobs("reach", "pi0_remote", "pending")).unwrap_err().to_string().contains("policy_type"));
+    }
+
+    #[test]
+    fn a_job_that_will_not_run_may_name_anything() {
+        assert_eq!(check(&jobs("gr1", "x", "completed")), Ok(()));
+        assert_eq!(check(&jobs("push", "scripted", "pending")), Ok(()));
+    }
+}
