@@ -1,0 +1,126 @@
+//! One attempt: the ranks that were started, their files, and who failed.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use crate::agent::event::LocalRank;
+use crate::agent::say;
+use crate::agent::variables::Round;
+use crate::failure::{Casualty, Failure};
+use crate::logs::attempt::{AttemptLogs, RankLogs};
+use crate::logs::last_lines::last_lines;
+use crate::logs::tail::Tail;
+use crate::plan::RankPlan;
+use crate::process::command::command;
+use crate::process::exit::Exit;
+use crate::process::rank::Rank;
+use crate::signals;
+
+/// Lines of a failed rank's captured stderr that are said again at the end.
+const LAST_LINES: usize = 10;
+
+/// One attempt. `ranks` is shorter than `logs` if a rank could not be started.
+#[derive(Debug, Default)]
+pub struct Attempt {
+    ranks: Vec<Rank>,
+    logs: Vec<RankLogs>,
+    tail: Option<Tail>,
+    casualties: Vec<Casualty>,
+    /// The last signal sent to the ranks.
+    sent: Option<i32>,
+}
+
+impl Attempt {
+    /// An attempt with these log files and no rank yet.
+    pub fn new(logs: AttemptLogs) -> Attempt {
+        Attempt { logs: logs.ranks, tail: logs.tail, ..Attempt::default() }
+    }
+
+    /// Starts the ranks one after another; says why one cannot, and which.
+    pub fn spawn(&mut self, round: &Round<'_>) -> Result<(), LocalRank> {
+        for plan in &round.plan.ranks {
+            match self.spawn_one(round, plan) {
+                Ok(rank) => self.ranks.push(rank),
+                Err(reason) => {
+                    say(format_args!("cannot start rank {}: {reason}", round.rank(plan.local_rank)));
+                    return Err(LocalRank(plan.local_rank));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn spawn_one(&mut self, round: &Round<'_>, plan: &RankPlan) -> Result<Rank, String> {
+        let logs = self.logs.get_mut(plan.local_rank).ok_or("it has no log files")?;
+        let output = logs.output.take().ok_or("it runs already")?;
+        let variables = round.variables(plan, logs.error_file.as_deref());
+        let mut command = command(plan, &[&round.plan.env, &variables], output).ok_or("there is no program")?;
+        let program = || plan.argv[0].to_string_lossy();
+        Rank::spawn(&mut command).map_err(|err| format!("`{}`: {err}", program()))
+    }
+
+    /// Who has ended since the last look, in local-rank order.
+    pub fn exited(&mut self, round: &Round<'_>, now: SystemTime) -> Vec<(LocalRank, Exit)> {
+        let mut exited = Vec::new();
+        for (local_rank, rank) in self.ranks.iter_mut().enumerate() {
+            let Some(exit) = rank.peek(now) else { continue };
+            exited.push((LocalRank(local_rank), exit));
+            if !exit.is_success() {
+                let (rank, pid) = (round.rank(local_rank), rank.pid().as_raw());
+                self.casualties.push(Casualty { local_rank, rank, pid, exit, at: now, stopped_by: self.sent });
+            }
+        }
+        exited
+    }
+
+    /// The last casualty of this local rank.
+    pub fn casualty(&self, rank: LocalRank) -> Option<&Casualty> {
+        self.casualties.iter().rev().find(|casualty| casualty.local_rank == rank.0)
+    }
+
+    /// Sends `signal` to every group, also those whose leader has ended, and says to whom.
+    pub fn send(&mut self, signal: i32) {
+        for rank in &self.ranks {
+            let pid = rank.pid();
+            match (rank.ended(), self.sent) {
+                (Some(_), _) => {}
+                (None, Some(sent)) if signal == libc::SIGKILL => {
+                    say(format_args!("Unable to shutdown process {pid} via {sent}, forcefully exiting via {signal}"))
+                }
+                (None, _) => say(format_args!("Sending process {pid} closing signal {}", signals::name(signal))),
+            }
+            rank.signal(signal);
+        }
+        self.sent = Some(signal);
+    }
+
+    /// Pids of all ranks; each is also the number of a process group and a session.
+    pub fn pids(&self) -> BTreeSet<i32> {
+        self.ranks.iter().map(|rank| rank.pid().as_raw()).collect()
+    }
+
+    /// The pid of one rank.
+    pub fn pid(&self, rank: LocalRank) -> Option<i32> {
+        self.ranks.get(rank.0).map(|rank| rank.pid().as_raw())
+    }
+
+    /// Reaps every rank that has ended, and gives what follows their files.
+    pub fn end(&mut self) -> Option<Tail> {
+        self.ranks.drain(..).filter(|rank| rank.ended().is_some()).for_each(Rank::reap);
+        self.tail.take()
+    }
+
+    /// The failures of this attempt, in the order in which they were seen.
+    pub fn failures(&self) -> Vec<Failure> {
+        let error_file = |casualty: &Casualty| self.logs.get(casualty.local_rank)?.error_file.as_deref();
+        self.casualties.iter().map(|casualty| Failure::read(casualty.clone(), error_file(casualty))).collect()
+    }
+
+    /// Where the stderr of this local rank was captured, and its last lines.
+    pub fn last_lines(&self, local_rank: usize) -> Option<(PathBuf, Vec<String>)> {
+        let path = self.logs.get(local_rank)?.stderr.clone()?;
+        let lines = last_lines(&path, LAST_LINES).ok().filter(|lines| !lines.is_empty())?;
+        Some((path, lines))
+    }
+}

@@ -1,0 +1,26 @@
+//! Why a launch cannot begin.
+
+use std::io;
+
+use crate::logs::LogError;
+use crate::store::StoreError;
+
+/// Why a launch, or an attempt of it, cannot begin.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// The plan is for several nodes.
+    #[error("the plan has {found} nodes, this version launches on 1")]
+    Nodes {
+        /// How many.
+        found: usize,
+    },
+    /// The exits of ranks could not be seen.
+    #[error("cannot listen to SIGCHLD")]
+    Signals(#[source] io::Error),
+    /// The ranks would have no store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The ranks would have no log files.
+    #[error(transparent)]
+    Logs(#[from] LogError),
+}

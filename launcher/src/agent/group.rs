@@ -1,0 +1,424 @@
+//! The worker group of one node: which ranks live, and what an exit or a signal means for the others. Pure.
+//!
+//! ```text
+//!            Ready           all exit 0                        Swept
+//! Joining ──────────► Healthy ──────────────────► Sweeping ──────────► Over
+//!                      ▲  │ one fails | signal      ▲   │ Swept, a restart is due
+//!                      │  ▼                         │   │
+//!                      │ Stopping ──none lives──────┘   │
+//!                      └────────────────────────────────┘
+//! ```
+//! *Stopping* waits for the ranks: the grace, then SIGKILL to every group. *Sweeping* waits for what they left behind:
+//! [`LEFTOVER_GRACE`] at most, then SIGKILL. After SIGKILL both wait [`UNINTERRUPTIBLE_GRACE`] and no longer.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use crate::agent::event::{Action, End, Event, LocalRank};
+use crate::signals::Received;
+
+/// How long processes that outlive their rank may take to end after SIGTERM. Torchrun leaves them alone; five seconds
+/// let a data loader or a logger close its files and keep the end of a launch short.
+pub const LEFTOVER_GRACE: Duration = Duration::from_secs(5);
+
+/// How long to wait after SIGKILL for a process that sits in an uninterruptible system call, a hung GPU driver or file
+/// server for instance (pytorch/pytorch#185414: torchrun waits without limit).
+pub const UNINTERRUPTIBLE_GRACE: Duration = Duration::from_secs(30);
+
+/// What is left of the grace after a second signal: it is forwarded, as torchrun does, but its sender is in a hurry.
+pub const LAST_GRACE: Duration = Duration::from_secs(2);
+
+/// The worker group.
+#[derive(Debug)]
+pub struct Group {
+    size: usize,
+    grace: Duration,
+    max_restarts: u32,
+    attempt: u32,
+    living: BTreeSet<LocalRank>,
+    /// Listed signals received so far.
+    signals: u32,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Joining,
+    Healthy,
+    Stopping { then: Then, patience: Patience },
+    Sweeping { then: Then, patience: Patience },
+    Over,
+}
+
+/// What is waited for until when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Patience {
+    KillAt(Instant),
+    GiveUpAt(Instant),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Then {
+    Restart,
+    Finish(End),
+}
+
+impl Group {
+    /// A group of `size` ranks; `grace` lies between SIGTERM and SIGKILL.
+    pub fn new(size: usize, max_restarts: u32, grace: Duration) -> Group {
+        let living = BTreeSet::new();
+        Group { size, grace, max_restarts, attempt: 0, living, signals: 0, state: State::Joining }
+    }
+
+    /// When [`Event::Deadline`] is wanted.
+    pub fn deadline(&self) -> Option<Instant> {
+        match self.state {
+            State::Stopping { patience, .. } | State::Sweeping { patience, .. } => match patience {
+                Patience::KillAt(at) | Patience::GiveUpAt(at) => Some(at),
+            },
+            State::Joining | State::Healthy | State::Over => None,
+        }
+    }
+
+    /// Whether ranks that end now were told to.
+    pub fn is_stopping(&self) -> bool {
+        matches!(self.state, State::Stopping { .. })
+    }
+
+    /// Whether [`Event::Swept`] is waited for.
+    pub fn is_sweeping(&self) -> bool {
+        matches!(self.state, State::Sweeping { .. })
+    }
+
+    /// Takes in what happened at `now` and says what to do.
+    pub fn on(&mut self, event: Event, now: Instant) -> Vec<Action> {
+        match (self.state, event) {
+            (State::Joining, Event::Ready) => self.spawn(),
+            (State::Joining, Event::Received(received)) => self.finish(end_by(received)),
+            (State::Healthy, Event::NotStarted(rank)) => self.not_started(rank, now),
+            (State::Healthy | State::Stopping { .. }, Event::Exited(rank, exit)) => {
+                self.living.remove(&rank);
+                self.exited(exit.is_success(), now)
+            }
+            (State::Healthy, Event::Received(received)) => self.stop_by(received, self.grace, now),
+            (State::Stopping { .. }, Event::Received(received)) => self.hurry(received, now),
+            (State::Stopping { then, patience }, Event::Deadline) => match patience {
+                Patience::KillAt(_) => self.stop(then, libc::SIGKILL, self.grace, now),
+                Patience::GiveUpAt(_) => self.abandon(then, now),
+            },
+            (State::Sweeping { then, patience }, Event::Deadline) => match patience {
+                Patience::KillAt(_) => self.kill_leftovers(then, now),
+                Patience::GiveUpAt(_) => self.swept(then),
+            },
+            (State::Sweeping { then, .. }, Event::Received(received)) => {
+                self.kill_leftovers(without_restart(then, received), now)
+            }
+            (State::Sweeping { then, .. }, Event::Swept) => self.swept(then),
+            (State::Joining | State::Healthy | State::Stopping { .. } | State::Sweeping { .. } | State::Over, _) => {
+                Vec::new()
+            }
+        }
+    }
+
+    fn spawn(&mut self) -> Vec<Action> {
+        self.living = (0..self.size).map(LocalRank).collect();
+        self.state = State::Healthy;
+        vec![Action::Spawn { attempt: self.attempt }]
+    }
+
+    fn finish(&mut self, end: End) -> Vec<Action> {
+        self.state = State::Over;
+        vec![Action::Finish(end)]
+    }
+
+    fn not_started(&mut self, rank: LocalRank, now: Instant) -> Vec<Action> {
+        self.living.split_off(&rank);
+        self.stop(Then::Finish(End::NotStarted), libc::SIGTERM, self.grace, now)
+    }
+
+    /// A rank has left `living`.
+    fn exited(&mut self, is_success: bool, now: Instant) -> Vec<Action> {
+        match self.state {
+            State::Stopping { then, .. } if self.living.is_empty() => self.sweep(then, true, now),
+            State::Healthy if !is_success => self.stop(self.after_failure(), libc::SIGTERM, self.grace, now),
+            State::Healthy if self.living.is_empty() => self.sweep(Then::Finish(End::Succeeded), false, now),
+            State::Joining | State::Healthy | State::Stopping { .. } | State::Sweeping { .. } | State::Over => {
+                Vec::new()
+            }
+        }
+    }
+
+    fn after_failure(&self) -> Then {
+        if self.attempt < self.max_restarts { Then::Restart } else { Then::Finish(End::Failed) }
+    }
+
+    fn stop_by(&mut self, received: Received, grace: Duration, now: Instant) -> Vec<Action> {
+        let then = Then::Finish(end_by(received));
+        if !received.is_listed {
+            return self.stop(then, libc::SIGKILL, grace, now);
+        }
+        self.signals += 1;
+        self.stop(then, received.number, grace, now)
+    }
+
+    /// A signal while the ranks are ending. The first one during a stop of our own is forwarded; the second one of all
+    /// is too, with little grace left; a second Ctrl-C, and any third, kills at once.
+    fn hurry(&mut self, received: Received, now: Instant) -> Vec<Action> {
+        let kills = self.signals > 0 && (received.number == libc::SIGINT || self.signals > 1);
+        if kills {
+            return self.stop(Then::Finish(end_by(received)), libc::SIGKILL, Duration::ZERO, now);
+        }
+        let left = self.deadline().map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
+        let grace = if self.signals > 0 { left.min(LAST_GRACE) } else { left };
+        self.stop_by(received, grace, now)
+    }
+
+    fn stop(&mut self, then: Then, signal: i32, grace: Duration, now: Instant) -> Vec<Action> {
+        let send = Action::Send { signal };
+        if self.living.is_empty() {
+            return [vec![send], self.sweep(then, true, now)].concat();
+        }
+        let patience = match signal {
+            libc::SIGKILL => Patience::GiveUpAt(now + UNINTERRUPTIBLE_GRACE),
+            _ => Patience::KillAt(now + grace),
+        };
+        self.state = State::Stopping { then, patience };
+        vec![send]
+    }
+
+    fn sweep(&mut self, then: Then, groups_know: bool, now: Instant) -> Vec<Action> {
+        self.state = State::Sweeping { then, patience: Patience::KillAt(now + LEFTOVER_GRACE.min(self.grace)) };
+        vec![Action::Sweep { groups_know }]
+    }
+
+    fn kill_leftovers(&mut self, then: Then, now: Instant) -> Vec<Action> {
+        self.state = State::Sweeping { then, patience: Patience::GiveUpAt(now + UNINTERRUPTIBLE_GRACE) };
+        vec![Action::KillLeftovers]
+    }
+
+    fn swept(&mut self, then: Then) -> Vec<Action> {
+        match then {
+            Then::Restart => {
+                self.attempt += 1;
+                self.spawn()
+            }
+            Then::Finish(end) => self.finish(end),
+        }
+    }
+
+    /// Ranks that SIGKILL cannot end still hold their devices, so a restart would meet them there.
+    fn abandon(&mut self, then: Then, now: Instant) -> Vec<Action> {
+        let abandoned: Vec<Action> = std::mem::take(&mut self.living).into_iter().map(Action::Abandon).collect();
+        let then = if then == Then::Restart { Then::Finish(End::Failed) } else { then };
+        [abandoned, self.sweep(then, true, now)].concat()
+    }
+}
+
+fn end_by(received: Received) -> End {
+    match received {
+        Received { number: signal, is_listed: true } => End::Stopped { signal },
+        Received { number: signal, is_listed: false } => End::Killed { signal },
+    }
+}
+
+/// Once every rank has ended, a signal cancels a restart but does not change what the ranks achieved.
+fn without_restart(then: Then, received: Received) -> Then {
+    match then {
+        Then::Restart => Then::Finish(end_by(received)),
+        Then::Finish(end) => Then::Finish(end),
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "tests need some `Instant` to count from")]
+mod tests {
+    use super::*;
+    use crate::process::exit::Exit;
+
+    const GRACE: Duration = Duration::from_secs(30);
+    const TERM: Action = Action::Send { signal: libc::SIGTERM };
+    const KILL: Action = Action::Send { signal: libc::SIGKILL };
+    const SWEEP_TOLD: Action = Action::Sweep { groups_know: true };
+
+    fn started(size: usize, max_restarts: u32, now: Instant) -> Group {
+        let mut group = Group::new(size, max_restarts, GRACE);
+        assert_eq!(group.on(Event::Ready, now), [Action::Spawn { attempt: 0 }]);
+        group
+    }
+
+    fn exited(rank: usize, code: i32) -> Event {
+        Event::Exited(LocalRank(rank), Exit::Code(code))
+    }
+
+    fn received(number: i32) -> Event {
+        Event::Received(Received { number, is_listed: true })
+    }
+
+    fn unlisted(number: i32) -> Event {
+        Event::Received(Received { number, is_listed: false })
+    }
+
+    #[test]
+    fn all_exits_with_zero_are_success() {
+        let now = Instant::now();
+        let mut group = started(2, 0, now);
+        assert_eq!(group.on(exited(1, 0), now), []);
+        assert_eq!(group.on(exited(0, 0), now), [Action::Sweep { groups_know: false }]);
+        assert_eq!(group.on(Event::Swept, now), [Action::Finish(End::Succeeded)]);
+    }
+
+    #[test]
+    fn a_failure_terminates_the_others_and_fails_the_launch() {
+        let now = Instant::now();
+        let mut group = started(3, 0, now);
+        assert_eq!(group.on(exited(1, 7), now), [TERM]);
+        assert_eq!(group.deadline(), Some(now + GRACE));
+        assert_eq!(group.on(exited(0, 0), now), []);
+        assert_eq!(group.on(exited(2, 1), now), [SWEEP_TOLD]);
+        assert_eq!(group.on(Event::Swept, now), [Action::Finish(End::Failed)]);
+    }
+
+    #[test]
+    fn the_failure_of_the_last_rank_tells_the_groups_and_sweeps() {
+        let now = Instant::now();
+        let mut group = started(1, 0, now);
+        assert_eq!(group.on(exited(0, 1), now), [TERM, SWEEP_TOLD]);
+    }
+
+    #[test]
+    fn who_outlives_the_grace_is_killed() {
+        let now = Instant::now();
+        let mut group = started(2, 0, now);
+        group.on(exited(0, 1), now);
+        assert_eq!(group.on(Event::Deadline, now + GRACE), [KILL]);
+        assert_eq!(group.on(exited(1, 0), now + GRACE), [SWEEP_TOLD]);
+    }
+
+    #[test]
+    fn who_survives_even_sigkill_is_abandoned_without_restart() {
+        let now = Instant::now();
+        let mut group = started(2, 1, now);
+        group.on(exited(0, 1), now);
+        group.on(Event::Deadline, now + GRACE);
+        let at = group.deadline().expect("the wait has a limit");
+        assert_eq!(group.on(Event::Deadline, at), [Action::Abandon(LocalRank(1)), SWEEP_TOLD]);
+        assert_eq!(group.on(Event::Swept, at), [Action::Finish(End::Failed)]);
+    }
+
+    #[test]
+    fn leftovers_that_survive_sigkill_are_not_waited_for_without_limit() {
+        let now = Instant::now();
+        let mut group = started(1, 0, now);
+        group.on(exited(0, 0), now);
+        group.on(Event::Deadline, now + LEFTOVER_GRACE);
+        let at = group.deadline().expect("the wait has a limit");
+        assert_eq!(group.on(Event::Deadline, at), [Action::Finish(End::Succeeded)]);
+    }
+
+    #[test]
+    fn leftovers_that_outlive_their_grace_are_killed() {
+        let now = Instant::now();
+        let mut group = started(1, 0, now);
+        group.on(exited(0, 0), now);
+        assert_eq!(group.deadline(), Some(now + LEFTOVER_GRACE));
+        assert_eq!(group.on(Event::Deadline, now + LEFTOVER_GRACE), [Action::KillLeftovers]);
+        assert_eq!(group.on(Event::Swept, now), [Action::Finish(End::Succeeded)]);
+    }
+
+    #[test]
+    fn a_restart_comes_after_everything_ended_and_counts() {
+        let now = Instant::now();
+        let mut group = started(2, 1, now);
+        assert_eq!(group.on(exited(0, 3), now), [TERM]);
+        assert_eq!(group.on(exited(1, 3), now), [SWEEP_TOLD]);
+        assert_eq!(group.on(Event::Swept, now), [Action::Spawn { attempt: 1 }]);
+        assert_eq!(group.on(exited(0, 3), now), [TERM]);
+        group.on(exited(1, 3), now);
+        assert_eq!(group.on(Event::Swept, now), [Action::Finish(End::Failed)]);
+    }
+
+    #[test]
+    fn a_signal_is_forwarded_and_ends_without_restart() {
+        let now = Instant::now();
+        let mut group = started(1, 5, now);
+        assert_eq!(group.on(received(libc::SIGUSR1), now), [Action::Send { signal: libc::SIGUSR1 }]);
+        assert_eq!(group.on(exited(0, 0), now), [SWEEP_TOLD]);
+        assert_eq!(group.on(Event::Swept, now), [Action::Finish(End::Stopped { signal: libc::SIGUSR1 })]);
+    }
+
+    #[test]
+    fn second_interrupt_kills_at_once() {
+        let now = Instant::now();
+        let mut group = started(2, 0, now);
+        assert_eq!(group.on(received(libc::SIGINT), now), [Action::Send { signal: libc::SIGINT }]);
+        assert_eq!(group.on(received(libc::SIGINT), now), [KILL]);
+    }
+
+    #[test]
+    fn second_sigterm_is_forwarded_with_little_grace_and_a_third_kills() {
+        let now = Instant::now();
+        let mut group = started(2, 0, now);
+        group.on(received(libc::SIGTERM), now);
+        assert_eq!(group.on(received(libc::SIGTERM), now), [TERM]);
+        assert_eq!(group.deadline(), Some(now + LAST_GRACE));
+        assert_eq!(group.on(received(libc::SIGTERM), now), [KILL]);
+    }
+
+    #[test]
+    fn a_signal_during_the_stop_before_a_restart_cancels_the_restart() {
+        let now = Instant::now();
+        let mut group = started(2, 3, now);
+        group.on(exited(0, 1), now);
+        let later = now + Duration::from_secs(10);
+        assert_eq!(group.on(received(libc::SIGTERM), later), [TERM]);
+        assert_eq!(group.deadline(), Some(now + GRACE), "the grace does not start again");
+        group.on(exited(1, 0), later);
+        assert_eq!(group.on(Event::Swept, later), [Action::Finish(End::Stopped { signal: libc::SIGTERM })]);
+    }
+
+    #[test]
+    fn a_signal_while_sweeping_cancels_the_restart_but_not_success() {
+        let now = Instant::now();
+        let mut restarting = started(1, 1, now);
+        restarting.on(exited(0, 1), now);
+        assert_eq!(restarting.on(received(libc::SIGTERM), now), [Action::KillLeftovers]);
+        assert_eq!(restarting.on(Event::Swept, now), [Action::Finish(End::Stopped { signal: libc::SIGTERM })]);
+        let mut succeeded = started(1, 1, now);
+        succeeded.on(exited(0, 0), now);
+        assert_eq!(succeeded.on(received(libc::SIGTERM), now), [Action::KillLeftovers]);
+        assert_eq!(succeeded.on(Event::Swept, now), [Action::Finish(End::Succeeded)]);
+    }
+
+    #[test]
+    fn an_unlisted_signal_kills_the_ranks() {
+        let now = Instant::now();
+        let mut group = started(2, 3, now);
+        assert_eq!(group.on(unlisted(libc::SIGUSR1), now), [KILL]);
+        group.on(exited(0, 0), now);
+        group.on(exited(1, 0), now);
+        assert_eq!(group.on(Event::Swept, now), [Action::Finish(End::Killed { signal: libc::SIGUSR1 })]);
+    }
+
+    #[test]
+    fn a_signal_before_the_start_finishes() {
+        let now = Instant::now();
+        let mut group = Group::new(1, 0, GRACE);
+        assert_eq!(group.on(received(libc::SIGTERM), now), [Action::Finish(End::Stopped { signal: libc::SIGTERM })]);
+    }
+
+    #[test]
+    fn a_rank_that_cannot_start_stops_those_before_it() {
+        let now = Instant::now();
+        let mut group = started(3, 3, now);
+        assert_eq!(group.on(Event::NotStarted(LocalRank(1)), now), [TERM]);
+        assert_eq!(group.on(exited(0, 0), now), [SWEEP_TOLD]);
+        assert_eq!(group.on(Event::Swept, now), [Action::Finish(End::NotStarted)]);
+    }
+
+    #[test]
+    fn the_first_rank_that_cannot_start_leaves_nothing_to_wait_for() {
+        let now = Instant::now();
+        let mut group = started(2, 3, now);
+        assert_eq!(group.on(Event::NotStarted(LocalRank(0)), now), [TERM, SWEEP_TOLD]);
+    }
+}

@@ -1,0 +1,253 @@
+//! The agent of one node: starts the ranks, watches them, ends them.
+//!
+//! ```text
+//! exit of a rank │ signal │ deadline │ sweep ──► Event ──group.on──► [Action] ──► spawn, send, sweep, finish
+//!        └──────────────── one select! on one thread ──────────────────────────────────┘
+//! ```
+//! [`run`] returns when every rank is reaped, what ranks left behind has ended, and every log line is out.
+
+pub mod attempt;
+pub mod driver;
+pub mod error;
+pub mod event;
+pub mod group;
+pub mod store;
+pub mod variables;
+
+use std::error::Error;
+use std::fmt::Display;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use crate::agent::driver::Driver;
+use crate::agent::event::End;
+use crate::plan::Plan;
+use crate::process::leftover::Leftovers;
+
+/// Launches `plan` and tells how it went on stderr. Must be called on the main thread, which ranks are not to outlive.
+pub fn run(plan: Plan) -> ExitCode {
+    launch(&plan).exit_code()
+}
+
+/// As [`run`], for who wants to know more than an exit code.
+pub fn launch(plan: &Plan) -> End {
+    for note in &plan.notes {
+        say(note);
+    }
+    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(run_async(plan, Leftovers::adopt())),
+        Err(err) => {
+            say(format_args!("cannot start: {err}"));
+            End::NotStarted
+        }
+    }
+}
+
+/// As [`launch`], on the current runtime, which must have one thread.
+pub async fn run_async(plan: &Plan, leftovers: Leftovers) -> End {
+    match Driver::new(plan, leftovers) {
+        Ok(driver) => driver.run().await,
+        Err(err) => {
+            say(chain(&err));
+            End::NotStarted
+        }
+    }
+}
+
+impl End {
+    /// Torchrun's exit codes: 0, or 1 for everything else. A signal that nobody asked us to handle gives `128 + n`, as a
+    /// shell says of a process that it killed.
+    pub fn exit_code(self) -> ExitCode {
+        match self {
+            End::Succeeded => ExitCode::SUCCESS,
+            End::Failed | End::NotStarted | End::Stopped { .. } => ExitCode::FAILURE,
+            End::Killed { signal } => ExitCode::from(u8::try_from(128 + signal).unwrap_or(1)),
+        }
+    }
+}
+
+/// One line of the launcher's own on stderr.
+pub(crate) fn say(line: impl Display) {
+    print(format_args!("rrun: {line}\n"));
+}
+
+/// Text on stderr. Unlike `eprint!` this does not panic when nobody reads it any more: the launch goes on.
+pub(crate) fn print(text: impl Display) {
+    let _ = io::stderr().lock().write_all(text.to_string().as_bytes());
+}
+
+/// An error and its sources, `what: why: why`.
+pub(crate) fn chain(err: &dyn Error) -> String {
+    let mut text = err.to_string();
+    let mut source = err.source();
+    while let Some(err) = source {
+        text = format!("{text}: {err}");
+        source = err.source();
+    }
+    text
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::collections::BTreeMap;
+    use std::ffi::OsString;
+    use std::fs;
+    use std::path::{Path, PathBuf};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::plan::{LogPlan, RankPlan, SignalPlan, StorePlan, Streams};
+
+    /// A launch of `nproc` ranks with no options.
+    pub(crate) fn plan(argv: &[&str], nproc: usize) -> Plan {
+        let rank = |local_rank: usize| RankPlan {
+            local_rank,
+            argv: argv.iter().map(OsString::from).collect(),
+            env: BTreeMap::from([("LOCAL_RANK".to_owned(), local_rank.to_string())]),
+            redirect: Streams::default(),
+            tee: Streams::default(),
+            shown: true,
+        };
+        Plan {
+            nnodes: 1,
+            run_id: "none".to_owned(),
+            role: "default".to_owned(),
+            max_restarts: 0,
+            shutdown_timeout: Duration::from_secs(30),
+            store: StorePlan { master_addr: "127.0.0.1".to_owned(), port: None },
+            // Not one of the signals that end the test itself.
+            signals: SignalPlan { spec: "SIGUSR2".to_owned(), numbers: vec![libc::SIGUSR2] },
+            logs: LogPlan {
+                dir: None,
+                disabled: true,
+                duplicate_stdout: Vec::new(),
+                duplicate_stderr: Vec::new(),
+                prefix_template: None,
+            },
+            title: "test".to_owned(),
+            env: BTreeMap::new(),
+            ranks: (0..nproc).map(rank).collect(),
+            notes: Vec::new(),
+            eval: None,
+        }
+    }
+
+    fn sh(script: &str, nproc: usize) -> Plan {
+        plan(&["/bin/sh", "-c", script], nproc)
+    }
+
+    /// Streams to a file below `dir`, nothing on the console.
+    fn logged(mut plan: Plan, dir: &Path) -> Plan {
+        plan.logs.dir = Some(dir.to_path_buf());
+        plan.logs.disabled = false;
+        for rank in &mut plan.ranks {
+            rank.redirect = Streams { stdout: true, stderr: true };
+        }
+        plan
+    }
+
+    fn launched(plan: &Plan) -> End {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let launch = run_async(plan, Leftovers::by_session());
+        let limit = Duration::from_secs(60);
+        runtime.block_on(async { tokio::time::timeout(limit, launch).await }).expect("it ends in time")
+    }
+
+    /// The only entry of a folder.
+    fn only(dir: &Path) -> PathBuf {
+        let entries: Vec<PathBuf> =
+            fs::read_dir(dir).expect("listed").map(|entry| entry.expect("an entry").path()).collect();
+        assert_eq!(entries.len(), 1, "{entries:?}");
+        entries[0].clone()
+    }
+
+    fn folder() -> tempfile::TempDir {
+        tempfile::tempdir().expect("a folder")
+    }
+
+    #[test]
+    fn ranks_that_exit_with_zero_succeed() {
+        assert_eq!(launched(&sh("exit 0", 3)), End::Succeeded);
+    }
+
+    #[test]
+    fn one_failure_ends_ranks_that_would_run_on() {
+        assert_eq!(launched(&sh("[ $RANK = 1 ] && exit 5; exec sleep 100", 3)), End::Failed);
+    }
+
+    #[test]
+    fn a_rank_that_ignores_sigterm_is_killed_after_the_grace() {
+        let folder = folder();
+        let ready = folder.path().join("ready").display().to_string();
+        let script = "if [ $RANK = 1 ]; then while [ ! -e $READY ]; do sleep 0.01; done; exit 5; fi
+             trap '' TERM; : > $READY; while :; do sleep 1; done";
+        let mut plan = sh(script, 2);
+        plan.env.insert("READY".to_owned(), ready);
+        plan.shutdown_timeout = Duration::from_millis(200);
+        assert_eq!(launched(&plan), End::Failed);
+    }
+
+    #[test]
+    fn a_program_that_does_not_exist_is_not_started() {
+        assert_eq!(launched(&plan(&["/nonexistent"], 2)), End::NotStarted);
+    }
+
+    #[test]
+    fn a_later_rank_that_cannot_start_ends_the_earlier_ones() {
+        let mut plan = sh("exec sleep 100", 2);
+        plan.ranks[1].argv = vec![OsString::from("/nonexistent")];
+        assert_eq!(launched(&plan), End::NotStarted);
+    }
+
+    #[test]
+    fn every_attempt_has_its_folder_and_number() {
+        let folder = folder();
+        let mut plan = logged(sh("echo $TORCHELASTIC_RESTART_COUNT; exit 3", 1), folder.path());
+        plan.max_restarts = 1;
+        assert_eq!(launched(&plan), End::Failed);
+        let run = only(folder.path());
+        let log = |path: &str| fs::read_to_string(run.join(path)).expect("a log");
+        assert_eq!((log("attempt_0/0/stdout.log"), log("attempt_1/0/stdout.log")), ("0\n".into(), "1\n".into()));
+    }
+
+    #[test]
+    fn a_restart_that_works_is_success() {
+        let mut plan = sh("[ $TORCHELASTIC_RESTART_COUNT = 2 ]", 2);
+        plan.max_restarts = 2;
+        assert_eq!(launched(&plan), End::Succeeded);
+    }
+
+    #[test]
+    fn what_a_rank_left_behind_is_gone_at_the_end() {
+        let folder = folder();
+        let plan = logged(sh("trap '' HUP; sleep 100 & echo $!; exit 0", 1), folder.path());
+        assert_eq!(launched(&plan), End::Succeeded);
+        let log = only(folder.path()).join("attempt_0/0/stdout.log");
+        let pid = fs::read_to_string(log).expect("a log").trim().to_owned();
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        assert!(stat.is_empty() || stat.contains(") Z "), "{stat}");
+    }
+
+    #[test]
+    fn ranks_inherit_plan_and_agent_variables() {
+        let folder = folder();
+        let mut plan = logged(sh("echo $RANK/$WORLD_SIZE $LOCAL_RANK $X; [ -n \"$MASTER_PORT\" ]", 2), folder.path());
+        plan.env.insert("X".to_owned(), "plan".to_owned());
+        assert_eq!(launched(&plan), End::Succeeded);
+        let log = only(folder.path()).join("attempt_0/1/stdout.log");
+        assert_eq!(fs::read_to_string(log).expect("a log"), "1/2 1 plan\n");
+    }
+
+    #[test]
+    fn an_unusable_log_folder_starts_nothing() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        assert_eq!(launched(&logged(sh("exit 0", 1), file.path())), End::NotStarted);
+    }
+
+    #[test]
+    fn a_plan_for_more_nodes_is_refused() {
+        let mut plan = sh("exit 0", 1);
+        plan.nnodes = 2;
+        assert_eq!(launched(&plan), End::NotStarted);
+    }
+}

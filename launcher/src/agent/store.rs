@@ -1,0 +1,81 @@
+//! The store of a launch, renewed for every attempt.
+//!
+//! A restarted rank must not find the keys of its dead predecessor: with them, a fast rank connects to a peer that is
+//! gone (pytorch/pytorch#135712). All ranks have ended by then, so an empty store on the same port is safe.
+
+use std::io;
+use std::net::{Ipv6Addr, TcpListener};
+use std::time::Duration;
+
+use crate::plan::StorePlan;
+use crate::store::{Server, ServerHandle, StoreError};
+
+/// Tries to bind the port again that the previous attempt's store has just let go.
+const REBINDS: u32 = 100;
+
+/// Between two of those tries; the old listener closes as soon as the runtime has dropped its task.
+const REBIND_PAUSE: Duration = Duration::from_millis(10);
+
+/// The ranks' meeting place.
+#[derive(Debug)]
+pub enum AgentStore {
+    /// The launcher hosts it.
+    Hosted {
+        /// Serves until dropped.
+        handle: ServerHandle,
+        /// Where.
+        port: u16,
+    },
+    /// Rank 0 is to host it there (`TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1`).
+    ByRank0 {
+        /// A port that was free a moment ago.
+        port: u16,
+    },
+}
+
+impl AgentStore {
+    /// Hosts the store, or leaves that to rank 0.
+    pub fn open(plan: &StorePlan, is_shared: bool) -> Result<AgentStore, StoreError> {
+        if !is_shared && let Ok(port) = plan.port.map_or_else(free_port, Ok) {
+            return Ok(AgentStore::ByRank0 { port });
+        }
+        AgentStore::host(plan, plan.port)
+    }
+
+    /// An empty store for the next attempt, on the same port if it is ours.
+    pub async fn renew(self, plan: &StorePlan) -> Result<AgentStore, StoreError> {
+        let AgentStore::Hosted { handle, port } = self else { return AgentStore::open(plan, false) };
+        drop(handle);
+        for _ in 0..REBINDS {
+            tokio::task::yield_now().await;
+            if let Ok(store) = AgentStore::host(plan, Some(port)) {
+                return Ok(store);
+            }
+            tokio::time::sleep(REBIND_PAUSE).await;
+        }
+        AgentStore::host(plan, Some(port))
+    }
+
+    fn host(plan: &StorePlan, port: Option<u16>) -> Result<AgentStore, StoreError> {
+        let server = Server::bind(&plan.master_addr, port)?;
+        let port = server.port();
+        Ok(AgentStore::Hosted { handle: server.spawn(), port })
+    }
+
+    /// `MASTER_PORT`.
+    pub fn port(&self) -> u16 {
+        match self {
+            AgentStore::Hosted { port, .. } | AgentStore::ByRank0 { port } => *port,
+        }
+    }
+
+    /// Whether the launcher hosts it.
+    pub fn is_hosted(&self) -> bool {
+        matches!(self, AgentStore::Hosted { .. })
+    }
+}
+
+fn free_port() -> io::Result<u16> {
+    let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).or_else(|_| TcpListener::bind("0.0.0.0:0"))?;
+    Ok(listener.local_addr()?.port())
+}

@@ -1,0 +1,149 @@
+//! The command line: torchrun's options with their defaults from `PET_*`, read as torchrun reads them.
+//!
+//! ```text
+//! argv ──words::split──► options, program ──clap──► Cli
+//! PET_* ──pet::options──────┘ (what argv does not set)
+//! ```
+//! The words are split by our own code, because argparse's rules (both spellings, abbreviations, the end of options at
+//! the first positional) are not clap's; names, types and `--help` are clap's, from one declaration in [`options`].
+
+pub mod environment;
+pub mod options;
+pub mod pet;
+pub mod python;
+pub mod words;
+
+use std::error::Error as _;
+use std::ffi::OsString;
+
+use clap::CommandFactory as _;
+use clap::Parser as _;
+use clap::error::{ContextKind, ContextValue};
+
+pub use crate::cli::environment::Environment;
+pub use crate::cli::options::Cli;
+use crate::cli::words::{Spelling, Split, split};
+
+/// What the command line asks for.
+#[derive(Clone, Debug)]
+pub enum Request {
+    /// A launch.
+    Launch(Box<Cli>),
+    /// A text for stdout: help, or the version.
+    Print(String),
+}
+
+/// A command line, or a default in the environment, that is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CliError {
+    /// What argparse would refuse, in its words.
+    #[error("{0}")]
+    Usage(String),
+    /// `PET_<FLAG>` that is no whole number, on which torchrun ends before it has read the command line.
+    #[error("{0}")]
+    Flag(String),
+}
+
+impl CliError {
+    /// Torchrun's exit code for it.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            CliError::Usage(_) => 2,
+            CliError::Flag(_) => 1,
+        }
+    }
+}
+
+/// Reads the words after the command's name.
+///
+/// # Errors
+/// See [`CliError`].
+pub fn parse(words: Vec<OsString>, env: &Environment) -> Result<Request, CliError> {
+    let spellings = Spelling::of(&Cli::command());
+    let defaults = pet::options(env, &spellings).map_err(CliError::Flag)?;
+    let split = split(words, &spellings).map_err(CliError::Usage)?;
+    if let Some(text) = information(&split) {
+        return Ok(Request::Print(text));
+    }
+    let words = normalized(&split, defaults)?;
+    let cli = Cli::try_parse_from(words).map_err(|err| CliError::Usage(in_argparse_words(&err, &spellings)))?;
+    check(&split)?;
+    Ok(Request::Launch(Box::new(cli)))
+}
+
+/// The usage line, as it stands before a usage error.
+pub fn usage() -> String {
+    Cli::command().render_usage().to_string()
+}
+
+/// What `--help` prints.
+pub fn help() -> String {
+    Cli::command().render_help().to_string()
+}
+
+fn information(split: &Split<'_>) -> Option<String> {
+    split.options.iter().find_map(|(spelling, _)| match spelling.long.as_str() {
+        "help" => Some(help()),
+        "version" => Some(Cli::command().render_version()),
+        _ => None,
+    })
+}
+
+/// Torchrun finds out about these last, after the types of all values.
+fn check(split: &Split<'_>) -> Result<(), CliError> {
+    if split.program.is_empty() {
+        let text = "the following arguments are required: training_script, training_script_args";
+        return Err(CliError::Usage(text.to_owned()));
+    }
+    if split.unknown.is_empty() {
+        return Ok(());
+    }
+    let unknown: Vec<_> = split.unknown.iter().map(|word| word.to_string_lossy()).collect();
+    Err(CliError::Usage(format!("unrecognized arguments: {}", unknown.join(" "))))
+}
+
+/// The command line in the one spelling that clap is given: `--long=value`, `--flag`, `--`, program, arguments.
+fn normalized(split: &Split<'_>, defaults: Vec<Found<'_>>) -> Result<Vec<OsString>, CliError> {
+    let is_given = |long: &str| split.options.iter().any(|(spelling, _)| spelling.long == long);
+    let defaults = defaults.into_iter().filter(|(spelling, _)| !is_given(&spelling.long)).filter(is_checked);
+    let options = defaults.chain(split.options.iter().cloned());
+    let mut words = vec![OsString::from("rrun")];
+    for (spelling, value) in options {
+        let mut word = OsString::from(format!("--{}", spelling.long));
+        if let Some(value) = value {
+            if value.to_str().is_none() && spelling.long != "log-dir" {
+                return Err(CliError::Usage(format!("argument {}: value is not UTF-8", spelling.names())));
+            }
+            word.push("=");
+            word.push(value);
+        }
+        words.push(word);
+    }
+    words.push("--".into());
+    // Without a program clap would complain before argparse would: of this, not of a wrong value.
+    words.extend(if split.program.is_empty() { vec!["-".into()] } else { split.program.clone() });
+    Ok(words)
+}
+
+/// An option and its value.
+type Found<'a> = (&'a Spelling, Option<OsString>);
+
+/// Torchrun does not hold variables to an option's choices; the one that has choices and a variable changes nothing here.
+fn is_checked((spelling, _): &Found<'_>) -> bool {
+    spelling.long != "start-method"
+}
+
+fn in_argparse_words(err: &clap::Error, spellings: &[Spelling]) -> String {
+    let argument = match err.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(argument)) => argument.split(' ').next().unwrap_or_default(),
+        _ => "",
+    };
+    let spelling = spellings.iter().find(|spelling| format!("--{}", spelling.long) == argument);
+    match (spelling, err.source()) {
+        (Some(spelling), Some(source)) => format!("argument {}: {source}", spelling.names()),
+        _ => err.to_string().trim_start_matches("error: ").trim_end().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,74 @@
+//! `PET_*`: defaults of torchrun's options in the environment.
+//!
+//! A value goes through the option's type as on the command line; a flag is a whole number, on unless zero.
+
+use std::ffi::OsString;
+
+use crate::cli::environment::Environment;
+use crate::cli::python::{int, repr};
+use crate::cli::words::Spelling;
+
+/// Options without a variable: torchrun gives these none, or does not have them.
+const WITHOUT: [&str; 6] = ["logs-specs", "numa-binding", "dry-run", "print-completion", "help", "version"];
+
+/// The options that the environment sets, in order of `spellings`.
+///
+/// # Errors
+/// The variable of a flag that is no whole number.
+pub fn options<'a>(
+    env: &Environment,
+    spellings: &'a [Spelling],
+) -> Result<Vec<(&'a Spelling, Option<OsString>)>, String> {
+    let mut options = Vec::new();
+    for spelling in spellings.iter().filter(|spelling| !WITHOUT.contains(&spelling.long.as_str())) {
+        let variable = format!("PET_{}", spelling.variable());
+        let Some(value) = env.get(&variable) else { continue };
+        if spelling.takes_value {
+            options.push((spelling, Some(value.to_owned())));
+        } else if is_on(&variable, &value.to_string_lossy())? {
+            options.push((spelling, None));
+        }
+    }
+    Ok(options)
+}
+
+fn is_on(variable: &str, value: &str) -> Result<bool, String> {
+    let number =
+        int(value).ok_or_else(|| format!("{variable}: invalid literal for int() with base 10: {}", repr(value)));
+    number.map(|number| number != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(variables: [(&str, &str); 1]) -> Result<Vec<(String, Option<OsString>)>, String> {
+        let spelling = |long: &str, takes_value| Spelling { long: long.to_owned(), short: None, takes_value };
+        let spellings = [spelling("rdzv-id", true), spelling("module", false), spelling("numa-binding", true)];
+        let options = options(&Environment::from(variables), &spellings)?;
+        Ok(options.into_iter().map(|(spelling, value)| (spelling.long.clone(), value)).collect())
+    }
+
+    #[test]
+    fn a_value_is_taken_even_if_empty() {
+        assert_eq!(set([("PET_RDZV_ID", "x")]).unwrap(), [("rdzv-id".to_owned(), Some("x".into()))]);
+        assert_eq!(set([("PET_RDZV_ID", "")]).unwrap(), [("rdzv-id".to_owned(), Some("".into()))]);
+    }
+
+    #[test]
+    fn a_flag_is_on_unless_zero() {
+        assert_eq!(set([("PET_MODULE", "2")]).unwrap(), [("module".to_owned(), None)]);
+        assert_eq!(set([("PET_MODULE", "0")]).unwrap(), []);
+    }
+
+    #[test]
+    fn a_flag_that_is_no_number_is_refused() {
+        let text = "PET_MODULE: invalid literal for int() with base 10: ''";
+        assert_eq!(set([("PET_MODULE", "")]).unwrap_err(), text);
+    }
+
+    #[test]
+    fn options_without_a_variable_have_none() {
+        assert_eq!(set([("PET_NUMA_BINDING", "node")]).unwrap(), []);
+    }
+}

@@ -1,0 +1,329 @@
+//! Splits a command line as torchrun's argparse does: which words are options, which are their values, where the
+//! program begins.
+//!
+//! ```text
+//! -r3 --nproc_per 2 --stand -- train.py --lr 1
+//!  └► redirects=3, nproc-per-node=2, standalone       program: train.py   args: --lr 1
+//! ```
+//! Options end at the first word that is none; a `--` before it is dropped. Pure.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
+
+use clap::{ArgAction, Command};
+
+use crate::cli::python::repr;
+
+/// Options that torchrun does not have: they are not shortened, so that they never blur one of torchrun's.
+const OUR_OWN: [&str; 2] = ["dry-run", "version"];
+
+/// One option's names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spelling {
+    /// `nproc-per-node`.
+    pub long: String,
+    /// `r`.
+    pub short: Option<char>,
+    /// Whether a value follows.
+    pub takes_value: bool,
+}
+
+impl Spelling {
+    /// The options that `command` declares.
+    pub fn of(command: &Command) -> Vec<Spelling> {
+        let options = command.get_arguments().filter_map(|arg| Some((arg.get_long()?, arg)));
+        options
+            .map(|(long, arg)| Spelling {
+                long: long.to_owned(),
+                short: arg.get_short(),
+                takes_value: matches!(arg.get_action(), ArgAction::Set),
+            })
+            .collect()
+    }
+
+    /// All names as argparse lists them: `-r/--redirects`, `--nproc-per-node/--nproc_per_node`.
+    pub fn names(&self) -> String {
+        let short = self.short.map(|short| format!("-{short}"));
+        let names: Vec<String> = short.into_iter().chain(self.longs()).collect();
+        names.join("/")
+    }
+
+    /// `NPROC_PER_NODE`.
+    pub fn variable(&self) -> String {
+        self.long.replace('-', "_").to_uppercase()
+    }
+
+    fn longs(&self) -> Vec<String> {
+        let (dashed, underscored) = (format!("--{}", self.long), format!("--{}", self.long.replace('-', "_")));
+        if dashed == underscored { vec![dashed] } else { vec![dashed, underscored] }
+    }
+}
+
+/// A command line, split.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Split<'a> {
+    /// Options in order, with their values.
+    pub options: Vec<(&'a Spelling, Option<OsString>)>,
+    /// Words before the program that look like options and are none.
+    pub unknown: Vec<OsString>,
+    /// The program, and everything after it as it was.
+    pub program: Vec<OsString>,
+}
+
+/// Splits `words`.
+///
+/// # Errors
+/// The text that argparse gives for an ambiguous option, a missing value, or a value where none belongs.
+pub fn split<'a>(words: Vec<OsString>, spellings: &'a [Spelling]) -> Result<Split<'a>, String> {
+    let mut split = Split::default();
+    let mut words = words.into_iter().peekable();
+    while let Some(word) = words.next_if(|word| is_dashed(word)) {
+        if word == "--" {
+            break;
+        }
+        let Some(found) = find(&word, spellings)? else {
+            split.unknown.push(word);
+            continue;
+        };
+        for (spelling, value) in found {
+            let value = match (spelling.takes_value, value) {
+                (true, None) => Some(
+                    words
+                        .next_if(|word| is_value(word, spellings))
+                        .ok_or_else(|| format!("argument {}: expected one argument", spelling.names()))?,
+                ),
+                (_, value) => value,
+            };
+            split.options.push((spelling, value));
+        }
+    }
+    split.program = words.collect();
+    Ok(split)
+}
+
+/// One option that a word names, with the value in the same word.
+type Found<'a> = (&'a Spelling, Option<OsString>);
+
+fn is_dashed(word: &OsStr) -> bool {
+    word.len() > 1 && word.as_bytes()[0] == b'-'
+}
+
+/// Whether `word` can be a value: negative numbers and text with blanks can, though they begin with a dash.
+fn is_value(word: &OsStr, spellings: &[Spelling]) -> bool {
+    let is_unknown = || matches!(find(word, spellings), Ok(None));
+    !is_dashed(word) || (is_unknown() && (is_negative_number(word) || word.as_bytes().contains(&b' ')))
+}
+
+/// `-3`, `-.5`, `-1.5`.
+fn is_negative_number(word: &OsStr) -> bool {
+    let number = word.to_str().and_then(|text| text.strip_prefix('-'));
+    let (whole, fraction) = number.map_or(("", None), |text| match text.split_once('.') {
+        Some((whole, fraction)) => (whole, Some(fraction)),
+        None => (text, None),
+    });
+    let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    is_digits(whole) && fraction.map_or(!whole.is_empty(), |text| !text.is_empty() && is_digits(text))
+}
+
+/// The options that a word with a leading dash names; none if it is unknown.
+fn find<'a>(word: &OsStr, spellings: &'a [Spelling]) -> Result<Option<Vec<Found<'a>>>, String> {
+    let bytes = word.as_bytes();
+    if !bytes.starts_with(b"--") {
+        return find_short(bytes, spellings);
+    }
+    let equals = bytes.iter().position(|&byte| byte == b'=');
+    let (name, value) = match equals {
+        Some(at) => (&bytes[..at], Some(os(&bytes[at + 1..]))),
+        None => (bytes, None),
+    };
+    let Some(name) = std::str::from_utf8(name).ok().filter(|name| name.len() > 2) else { return Ok(None) };
+    let Some(spelling) = find_long(name, spellings)? else { return Ok(None) };
+    match value {
+        Some(value) if !spelling.takes_value => Err(superfluous(spelling, &value)),
+        value => Ok(Some(vec![(spelling, value)])),
+    }
+}
+
+/// An exact name, or the one option of which `name` is a beginning. Two spellings of one option are no ambiguity.
+fn find_long<'a>(name: &str, spellings: &'a [Spelling]) -> Result<Option<&'a Spelling>, String> {
+    if let Some(exact) = spellings.iter().find(|spelling| spelling.longs().iter().any(|long| long == name)) {
+        return Ok(Some(exact));
+    }
+    let torchrun_s = spellings.iter().filter(|spelling| !OUR_OWN.contains(&spelling.long.as_str()));
+    let matches: Vec<(&Spelling, Vec<String>)> = torchrun_s
+        .map(|spelling| (spelling, spelling.longs().into_iter().filter(|long| long.starts_with(name)).collect()))
+        .filter(|(_, longs): &(_, Vec<String>)| !longs.is_empty())
+        .collect();
+    match matches.as_slice() {
+        [] => Ok(None),
+        [(spelling, _)] => Ok(Some(spelling)),
+        several => {
+            let longs: Vec<&str> = several.iter().flat_map(|(_, longs)| longs).map(String::as_str).collect();
+            Err(format!("ambiguous option: {name} could match {}", longs.join(", ")))
+        }
+    }
+}
+
+/// `-r3`, `-r=3`, `-r`, and flags before it in one word: `-mr3`.
+fn find_short<'a>(word: &[u8], spellings: &'a [Spelling]) -> Result<Option<Vec<Found<'a>>>, String> {
+    let mut found: Vec<Found<'a>> = Vec::new();
+    let mut rest = &word[1..];
+    while let Some((&short, after)) = rest.split_first() {
+        let Some(spelling) = spellings.iter().find(|spelling| spelling.short == Some(char::from(short))) else {
+            return found.last().map_or(Ok(None), |(flag, _)| Err(superfluous(flag, &os(rest))));
+        };
+        if spelling.takes_value {
+            let value = after.strip_prefix(b"=").or((!after.is_empty()).then_some(after));
+            found.push((spelling, value.map(os)));
+            return Ok(Some(found));
+        }
+        found.push((spelling, None));
+        rest = after;
+    }
+    Ok(Some(found))
+}
+
+fn superfluous(flag: &Spelling, value: &OsStr) -> String {
+    format!("argument {}: ignored explicit argument {}", flag.names(), repr(&value.to_string_lossy()))
+}
+
+fn os(bytes: &[u8]) -> OsString {
+    OsStr::from_bytes(bytes).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn spellings() -> Vec<Spelling> {
+        let spelling = |long: &str, short, takes_value| Spelling { long: long.to_owned(), short, takes_value };
+        vec![
+            spelling("nproc-per-node", None, true),
+            spelling("node-rank", None, true),
+            spelling("redirects", Some('r'), true),
+            spelling("module", Some('m'), false),
+            spelling("rdzv-id", None, true),
+            spelling("rdzv-conf", None, true),
+            spelling("no-python", None, false),
+            spelling("version", Some('V'), false),
+            spelling("virtual-local-rank", None, false),
+        ]
+    }
+
+    /// `option=value … | program …`, or the error.
+    fn read(words: &[&str]) -> String {
+        let spellings = spellings();
+        let words = words.iter().map(OsString::from).collect();
+        let split = match split(words, &spellings) {
+            Ok(split) => split,
+            Err(text) => return text,
+        };
+        let option = |(spelling, value): &(&Spelling, Option<OsString>)| match value {
+            Some(value) => format!("{}={}", spelling.long, value.to_string_lossy()),
+            None => spelling.long.clone(),
+        };
+        let plain = |word: &OsString| word.to_string_lossy().into_owned();
+        let unknown = split.unknown.iter().map(|word| format!("?{}", plain(word)));
+        let words: Vec<String> = split.options.iter().map(option).chain(unknown).collect();
+        let program: Vec<String> = split.program.iter().map(plain).collect();
+        format!("{} | {}", words.join(" "), program.join(" "))
+    }
+
+    #[test]
+    fn both_spellings_and_both_forms_of_a_value_are_read() {
+        assert_eq!(read(&["--nproc-per-node", "2", "a"]), "nproc-per-node=2 | a");
+        assert_eq!(read(&["--nproc_per_node=2", "a"]), "nproc-per-node=2 | a");
+        assert_eq!(read(&["--rdzv-conf=a=1,b=2", "a"]), "rdzv-conf=a=1,b=2 | a");
+        assert_eq!(read(&["--rdzv-conf=", "a"]), "rdzv-conf= | a");
+    }
+
+    #[test]
+    fn short_options_are_glued_joined_or_apart() {
+        assert_eq!(read(&["-r3", "-r=2", "-r", "1", "a"]), "redirects=3 redirects=2 redirects=1 | a");
+        assert_eq!(read(&["-mr3", "a"]), "module redirects=3 | a");
+    }
+
+    #[test]
+    fn everything_after_the_program_is_verbatim() {
+        assert_eq!(read(&["-m", "a", "-m", "--", "--nproc", ""]), "module | a -m -- --nproc ");
+        assert_eq!(read(&["-", "x"]), " | - x");
+    }
+
+    #[test]
+    fn the_first_double_dash_ends_the_options() {
+        assert_eq!(read(&["-m", "--", "--weird", "--", "x"]), "module | --weird -- x");
+    }
+
+    #[test]
+    fn an_abbreviation_of_one_option_in_two_spellings_is_clear() {
+        assert_eq!(read(&["--nproc", "2", "a"]), "nproc-per-node=2 | a");
+        assert_eq!(read(&["--nproc-per=2", "a"]), "nproc-per-node=2 | a");
+        assert_eq!(read(&["--mod", "a"]), "module | a");
+    }
+
+    #[test]
+    fn an_abbreviation_of_several_options_is_ambiguous() {
+        let text = "ambiguous option: --rdzv could match --rdzv-id, --rdzv_id, --rdzv-conf, --rdzv_conf";
+        assert_eq!(read(&["--rdzv", "x", "a"]), text);
+        assert_eq!(read(&["--rdzv=x", "a"]), text);
+    }
+
+    #[test]
+    fn our_own_options_do_not_blur_abbreviations() {
+        assert_eq!(read(&["--v", "a"]), "virtual-local-rank | a");
+        assert_eq!(read(&["--version"]), "version | ");
+    }
+
+    #[test]
+    fn an_exact_name_wins_over_longer_ones() {
+        let spelling = |long: &str| Spelling { long: long.to_owned(), short: None, takes_value: false };
+        let spellings = [spelling("log-dir"), spelling("log")];
+        assert_eq!(split(vec!["--log".into()], &spellings).unwrap().options[0].0.long, "log");
+    }
+
+    #[test]
+    fn a_value_may_be_negative_or_have_blanks_but_is_no_option() {
+        assert_eq!(read(&["--node-rank", "-1", "a"]), "node-rank=-1 | a");
+        assert_eq!(read(&["--rdzv-id", "-a b", "a"]), "rdzv-id=-a b | a");
+        assert_eq!(read(&["--rdzv-id", "-", "a"]), "rdzv-id=- | a");
+        assert_eq!(read(&["--rdzv-id", "-x"]), "argument --rdzv-id/--rdzv_id: expected one argument");
+        assert_eq!(read(&["-r", "--", "a"]), "argument -r/--redirects: expected one argument");
+        assert_eq!(read(&["-r"]), "argument -r/--redirects: expected one argument");
+    }
+
+    #[test]
+    fn a_flag_takes_no_value() {
+        let text = "argument --no-python/--no_python: ignored explicit argument '1'";
+        assert_eq!(read(&["--no-python=1", "a"]), text);
+        assert_eq!(read(&["-mx", "a"]), "argument -m/--module: ignored explicit argument 'x'");
+    }
+
+    #[test]
+    fn unknown_options_are_collected() {
+        assert_eq!(read(&["--bogus", "-x", "-m", "a", "--b"]), "module ?--bogus ?-x | a --b");
+    }
+
+    #[test]
+    fn words_that_are_not_text_are_kept() {
+        let (spellings, raw) = (spellings(), OsStr::from_bytes(b"--rdzv-id=\xff").to_owned());
+        let split = split(vec![raw, OsStr::from_bytes(b"\xfe").to_owned()], &spellings).unwrap();
+        assert_eq!(split.options[0].1.as_deref(), Some(OsStr::from_bytes(b"\xff")));
+        assert_eq!(split.program, [OsStr::from_bytes(b"\xfe")]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_command_line_makes_it_panic_and_the_program_s_words_survive(
+            words in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..12), 0..8)
+        ) {
+            let spellings = spellings();
+            let mut line: Vec<OsString> = vec!["-m".into(), "program".into()];
+            line.extend(words.iter().map(|word| os(word)));
+            let words: Vec<OsString> = words.iter().map(|word| os(word)).collect();
+            prop_assert_eq!(&split(line, &spellings).unwrap().program[1..], words.as_slice());
+            let _ = split(words, &spellings);
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! What is known of a failed rank: its exit, and what it wrote into `TORCHELASTIC_ERROR_FILE`.
+//!
+//! Python's `@record` writes that file, but any program may, so nothing in it is trusted: what cannot be read becomes
+//! the failure's message.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::Value;
+
+use crate::process::exit::Exit;
+use crate::signals;
+
+/// An error file holds one traceback; more than this many bytes of it are not read.
+const ERROR_FILE_LIMIT: u64 = 16 << 20;
+
+/// Python code without `@record` gets this advice, as from torchrun.
+const ADVICE: &str = "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html";
+
+/// A rank that ended badly.
+#[derive(Clone, Debug)]
+pub struct Casualty {
+    /// Index on this node.
+    pub local_rank: usize,
+    /// Global rank.
+    pub rank: usize,
+    /// Process id.
+    pub pid: i32,
+    /// How it ended.
+    pub exit: Exit,
+    /// When that was seen.
+    pub at: SystemTime,
+    /// The signal with which the launcher had told it to end, if it had.
+    pub stopped_by: Option<i32>,
+}
+
+/// A rank's failure, as the report shows it.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// Who failed, and how.
+    pub casualty: Casualty,
+    /// Seconds since 1970, from the error file if that tells.
+    pub timestamp: u64,
+    /// The error file, if there is one.
+    pub error_file: Option<PathBuf>,
+    /// Its content, if that is JSON.
+    pub error: Option<Value>,
+    /// Traceback or explanation, of several lines maybe.
+    pub message: String,
+}
+
+impl Failure {
+    /// Reads what `casualty` left in `error_file`.
+    pub fn read(casualty: Casualty, error_file: Option<&Path>) -> Failure {
+        let content = error_file.map_or(Ok(None), read);
+        Failure::new(casualty, error_file, content)
+    }
+
+    fn new(casualty: Casualty, error_file: Option<&Path>, content: Result<Option<Value>, String>) -> Failure {
+        let seen = casualty.at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let default_message = explain(&casualty);
+        let mut failure =
+            Failure { casualty, timestamp: seen, error_file: None, error: None, message: default_message };
+        match content {
+            Ok(None) => return failure,
+            Ok(Some(error)) => {
+                failure.timestamp = timestamp(&error).unwrap_or(seen);
+                failure.message = message(&error).filter(|text| !text.is_empty()).unwrap_or(failure.message);
+                failure.error = Some(error);
+            }
+            Err(reason) => failure.message = format!("{}\nThe error file is unusable: {reason}", failure.message),
+        }
+        failure.error_file = error_file.map(Path::to_path_buf);
+        failure
+    }
+
+    /// Hands the error file on to who started the launcher, replacing the one at `path`. A rank that left none leaves
+    /// nothing to hand on.
+    pub fn forward_to(&self, path: &Path) -> io::Result<()> {
+        match self.to_error_file() {
+            Some(error) => std::fs::write(path, error.to_string()),
+            None => Ok(()),
+        }
+    }
+
+    /// This error file with the exit code in it.
+    fn to_error_file(&self) -> Option<Value> {
+        let mut error = self.error.clone()?;
+        let code = self.casualty.exit.returncode();
+        if let Some(message) = error.get_mut("message").and_then(Value::as_object_mut)
+            && code != 0
+        {
+            message.insert("errorCode".to_owned(), code.into());
+        }
+        Some(error)
+    }
+}
+
+/// Index of the failure that came first. Of one second, one that the launcher did not cause, then the one seen first.
+pub fn root_cause(failures: &[Failure]) -> Option<usize> {
+    let key = |index: &usize| (failures[*index].timestamp, failures[*index].casualty.stopped_by.is_some(), *index);
+    (0..failures.len()).min_by_key(key)
+}
+
+fn explain(casualty: &Casualty) -> String {
+    match casualty.exit {
+        Exit::Code(_) => ADVICE.to_owned(),
+        Exit::Signal(signal) => {
+            let received = format!("Signal {signal} ({}) received by PID {}", signals::name(signal), casualty.pid);
+            if casualty.stopped_by == Some(signal) {
+                format!("{received}, sent by rrun to end the group")
+            } else {
+                received
+            }
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Option<Value>, String> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(err) => return Err(err.to_string()),
+    };
+    let mut bytes = Vec::new();
+    file.take(ERROR_FILE_LIMIT).read_to_end(&mut bytes).map_err(|err| err.to_string())?;
+    serde_json::from_slice(&bytes).map(Some).map_err(|err| err.to_string())
+}
+
+/// `message.extraInfo.timestamp`, or `timestamp` beside a `message` that is a string; as a number or a string.
+fn timestamp(error: &Value) -> Option<u64> {
+    let value = match error.get("message")? {
+        Value::Object(message) => message.get("extraInfo")?.get("timestamp")?,
+        _ => error.get("timestamp")?,
+    };
+    match value {
+        Value::String(text) => text.trim().parse().ok(),
+        other => other.as_u64(),
+    }
+}
+
+/// A `message` string; of a `message` object the `py_callstack`, else its own `message`, else `<N/A>`.
+fn message(error: &Value) -> Option<String> {
+    match error.get("message")? {
+        Value::Object(message) => {
+            let callstack = message.get("extraInfo").and_then(|info| info.get("py_callstack"));
+            Some(callstack.or(message.get("message")).map_or_else(|| "<N/A>".to_owned(), text))
+        }
+        other => Some(text(other)),
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn casualty(exit: Exit) -> Casualty {
+        let at = UNIX_EPOCH + std::time::Duration::from_secs(100);
+        Casualty { local_rank: 0, rank: 4, pid: 1234, exit, at, stopped_by: None }
+    }
+
+    fn with(error: Value) -> Failure {
+        Failure::new(casualty(Exit::Code(9)), Some(Path::new("/e/error.json")), Ok(Some(error)))
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Failure {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("error.json");
+        std::fs::write(&path, bytes).expect("written");
+        Failure::read(casualty(Exit::Code(9)), Some(&path))
+    }
+
+    #[test]
+    fn record_s_file_gives_traceback_and_time() {
+        let failure =
+            with(json!({"message": {"message": "m", "extraInfo": {"py_callstack": "tb", "timestamp": "42"}}}));
+        assert_eq!((failure.message.as_str(), failure.timestamp), ("tb", 42));
+    }
+
+    #[test]
+    fn a_message_string_is_taken_as_it_is() {
+        let failure = with(json!({"message": "text", "timestamp": "1700000000"}));
+        assert_eq!((failure.message.as_str(), failure.timestamp), ("text", 1_700_000_000));
+    }
+
+    #[test]
+    fn a_message_object_without_time_keeps_the_time_of_the_exit() {
+        let failure = with(json!({"message": {"message": "boom"}}));
+        assert_eq!((failure.message.as_str(), failure.timestamp), ("boom", 100));
+    }
+
+    #[test]
+    fn a_file_that_is_no_json_is_told_of() {
+        let failure = from_bytes(b"{\"message\": ");
+        assert!(failure.message.contains("The error file is unusable: EOF while parsing"), "{}", failure.message);
+        assert_eq!((failure.timestamp, failure.to_error_file()), (100, None));
+    }
+
+    #[test]
+    fn no_file_is_no_error() {
+        let failure = Failure::read(casualty(Exit::Signal(9)), Some(Path::new("/nonexistent/error.json")));
+        assert_eq!(failure.message, "Signal 9 (SIGKILL) received by PID 1234");
+        assert_eq!(failure.error_file, None);
+    }
+
+    #[test]
+    fn the_exit_code_goes_into_the_launcher_s_own_file() {
+        let failure = with(json!({"message": {"message": "m"}}));
+        assert_eq!(failure.to_error_file(), Some(json!({"message": {"message": "m", "errorCode": 9}})));
+    }
+
+    #[test]
+    fn the_oldest_timestamp_is_the_root() {
+        let failures = [with(json!({"message": "a", "timestamp": 7})), with(json!({"message": "b", "timestamp": 6}))];
+        assert_eq!(root_cause(&failures), Some(1));
+    }
+
+    #[test]
+    fn a_rank_that_was_told_to_end_is_not_the_root_of_the_same_second() {
+        let mut stopped = Failure::new(casualty(Exit::Signal(15)), None, Ok(None));
+        stopped.casualty.stopped_by = Some(15);
+        let failures = [stopped, Failure::new(casualty(Exit::Code(5)), None, Ok(None))];
+        assert_eq!(root_cause(&failures), Some(1));
+    }
+
+    #[test]
+    fn a_rank_without_error_file_hands_nothing_on() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let own = folder.path().join("own.json");
+        Failure::read(casualty(Exit::Code(1)), None).forward_to(&own).expect("nothing to do");
+        assert!(!own.exists());
+        with(json!({"message": "m"})).forward_to(&own).expect("written");
+        assert_eq!(std::fs::read_to_string(&own).expect("read"), r#"{"message":"m"}"#);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_make_a_failure(bytes: Vec<u8>) {
+            prop_assert!(!from_bytes(&bytes).message.is_empty());
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! `rrun`: a torchrun-compatible launcher of ranks. Links no libtorch and starts in milliseconds.
+//!
+//! ```text
+//! main ─► cli ─► plan ─► agent ─► report
+//!                 │        ├─► store
+//!                node      ├─► process logs signals
+//!                          └─► group (pure)
+//! ```
+
+pub mod agent;
+pub mod cli;
+pub mod failure;
+pub mod logs;
+pub mod node;
+pub mod partial_report;
+pub mod plan;
+pub mod process;
+pub mod report;
+pub mod signals;
+pub mod store;

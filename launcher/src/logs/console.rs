@@ -1,0 +1,100 @@
+//! The launcher's own two output streams, as a place for lines of ranks.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Write as _};
+use std::os::fd::AsFd as _;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+/// Which of the launcher's output streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+/// One of the launcher's output streams. Once it is gone, a closed pipe for instance, writes do nothing.
+#[derive(Debug)]
+pub struct Console {
+    stream: Stream,
+    file: Option<File>,
+}
+
+impl Console {
+    /// The launcher's `stream`.
+    pub fn open(stream: Stream) -> Console {
+        let fd = match stream {
+            Stream::Stdout => io::stdout().as_fd().try_clone_to_owned(),
+            Stream::Stderr => io::stderr().as_fd().try_clone_to_owned(),
+        };
+        Console { stream, file: fd.ok().map(File::from) }
+    }
+
+    /// Writes whole lines, and nothing of this process between them. Waits for a reader that is slow.
+    pub fn write(&mut self, lines: &[u8]) {
+        let Some(file) = self.file.as_mut() else { return };
+        let result = match self.stream {
+            Stream::Stdout => {
+                let _lock = io::stdout().lock();
+                write_all(file, lines)
+            }
+            Stream::Stderr => {
+                let _lock = io::stderr().lock();
+                write_all(file, lines)
+            }
+        };
+        if result.is_err() {
+            self.file = None;
+        }
+    }
+}
+
+/// As `Write::write_all`, but also for a terminal or pipe that somebody else made non-blocking.
+fn write_all(file: &mut File, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match file.write(bytes) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(written) => bytes = &bytes[written..],
+            Err(err) if err.kind() == ErrorKind::Interrupted => {}
+            Err(err) if err.kind() == ErrorKind::WouldBlock => {
+                poll(&mut [PollFd::new(file.as_fd(), PollFlags::POLLOUT)], PollTimeout::NONE)?;
+            }
+            Err(err) => return Err(err),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn a_non_blocking_stream_that_is_full_loses_nothing() {
+        let (ours, mut theirs) = UnixStream::pair().expect("a pair");
+        ours.set_nonblocking(true).expect("a mode");
+        let bytes = vec![b'x'; 4 << 20];
+        let expected = bytes.len();
+        let reader = std::thread::spawn(move || {
+            let mut read = Vec::new();
+            theirs.read_to_end(&mut read).map(|_| read.len())
+        });
+        write_all(&mut File::from(OwnedFd::from(ours)), &bytes).expect("all of it");
+        assert_eq!(reader.join().expect("no panic").expect("read"), expected);
+    }
+
+    #[test]
+    fn a_stream_without_reader_is_given_up() {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        drop(theirs);
+        let mut console = Console { stream: Stream::Stdout, file: Some(File::from(OwnedFd::from(ours))) };
+        console.write(b"line\n");
+        assert!(console.file.is_none());
+    }
+}

@@ -1,0 +1,129 @@
+//! The folder of one launch, and those of its attempts.
+
+use std::collections::hash_map::RandomState;
+use std::fs::{self, DirBuilder};
+use std::hash::{BuildHasher as _, Hasher as _};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::logs::LogError;
+
+/// Characters of Python's `mkdtemp`, which torchrun names its folders with.
+const ALPHABET: &[u8; 37] = b"abcdefghijklmnopqrstuvwxyz0123456789_";
+
+/// Random characters at the end of a name, as many as `mkdtemp` takes.
+const RANDOM: usize = 8;
+
+/// Tries to find a free name: 37^8 names are free unless something is wrong.
+const TRIES: usize = 100;
+
+/// The folder of one launch, with mode 0700.
+#[derive(Clone, Debug)]
+pub struct RunFolder {
+    path: PathBuf,
+}
+
+impl RunFolder {
+    /// A new folder `<run_id>_<random>` below `log_dir`, which is made with its parents, or below a new folder in
+    /// `TMPDIR`.
+    pub fn create(log_dir: Option<&Path>, run_id: &str) -> Result<RunFolder, LogError> {
+        let root = match log_dir {
+            Some(path) if path.is_file() => return Err(LogError::NotAFolder { path: path.to_path_buf() }),
+            Some(path) => make(path.to_path_buf(), |path| fs::create_dir_all(path))?,
+            None => unique(&std::env::temp_dir(), "torchelastic_")?,
+        };
+        // The ranks may change their working directory before they write their error file.
+        let root = std::path::absolute(&root).unwrap_or(root);
+        // A slash in a run id would name a folder that does not exist.
+        Ok(RunFolder { path: unique(&root, &format!("{}_", run_id.replace('/', "_")))? })
+    }
+
+    /// An empty folder for this attempt.
+    pub fn attempt(&self, attempt: u32) -> Result<PathBuf, LogError> {
+        make(self.path.join(format!("attempt_{attempt}")), |path| {
+            if path.exists() {
+                fs::remove_dir_all(path)?;
+            }
+            fs::create_dir(path)
+        })
+    }
+}
+
+/// Makes `path` by `how`.
+pub(crate) fn make(path: PathBuf, how: impl FnOnce(&Path) -> io::Result<()>) -> Result<PathBuf, LogError> {
+    match how(&path) {
+        Ok(()) => Ok(path),
+        Err(err) => Err(LogError::Make { path, err }),
+    }
+}
+
+fn unique(parent: &Path, prefix: &str) -> Result<PathBuf, LogError> {
+    make_first((0..TRIES).map(|_| parent.join(format!("{prefix}{}", random()))))
+}
+
+fn make_first(mut names: impl Iterator<Item = PathBuf>) -> Result<PathBuf, LogError> {
+    let mut last = LogError::Make { path: PathBuf::new(), err: io::ErrorKind::AlreadyExists.into() };
+    names
+        .find_map(|path| match make(path, |path| DirBuilder::new().mode(0o700).create(path)) {
+            Err(LogError::Make { path, err }) if err.kind() == io::ErrorKind::AlreadyExists => {
+                last = LogError::Make { path, err };
+                None
+            }
+            made_or_hopeless => Some(made_or_hopeless),
+        })
+        .unwrap_or(Err(last))
+}
+
+fn random() -> String {
+    // A new `RandomState` hashes with keys from the system's random numbers.
+    let mut number = RandomState::new().build_hasher().finish();
+    let base = ALPHABET.len() as u64;
+    (0..RANDOM)
+        .map(|_| {
+            let index = (number % base) as usize;
+            number /= base;
+            char::from(ALPHABET[index])
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_run_folder_is_ours_alone_and_below_new_parents() {
+        let root = tempfile::tempdir().expect("a folder");
+        let run = RunFolder::create(Some(&root.path().join("a/b")), "job/7").expect("made");
+        let name = run.path.file_name().and_then(|name| name.to_str()).expect("text");
+        assert!(name.starts_with("job_7_") && name.len() == "job_7_".len() + RANDOM, "{name}");
+        assert_eq!(fs::metadata(&run.path).expect("it exists").permissions().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn an_attempt_made_again_is_empty() {
+        let root = tempfile::tempdir().expect("a folder");
+        let run = RunFolder::create(Some(root.path()), "none").expect("made");
+        let first = run.attempt(0).expect("made");
+        fs::write(first.join("old"), "").expect("written");
+        assert_eq!(fs::read_dir(run.attempt(0).expect("made")).expect("listed").count(), 0);
+    }
+
+    #[test]
+    fn a_log_dir_that_is_a_file_is_refused() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let err = RunFolder::create(Some(file.path()), "none").expect_err("a file is no folder");
+        assert_eq!(err.to_string(), format!("log_dir: {} is a file", file.path().display()));
+    }
+
+    #[test]
+    fn a_taken_name_is_passed_over() {
+        let root = tempfile::tempdir().expect("a folder");
+        fs::create_dir(root.path().join("a")).expect("made");
+        let names = [root.path().join("a"), root.path().join("b")];
+        assert_eq!(make_first(names.clone().into_iter()).expect("b is free"), names[1]);
+    }
+}

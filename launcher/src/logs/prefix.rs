@@ -1,0 +1,77 @@
+//! What stands before a teed line.
+
+/// Names a prefix template may use.
+#[derive(Clone, Debug)]
+pub struct Names<'a> {
+    /// `${role_name}`.
+    pub role_name: &'a str,
+    /// `${local_rank}`.
+    pub local_rank: usize,
+    /// `${rank}`.
+    pub rank: usize,
+    /// `${hostname}`, without the domain.
+    pub hostname: &'a str,
+}
+
+/// The prefix of a rank's lines; `[default0]:` without a template.
+pub fn prefix(template: Option<&str>, names: &Names<'_>) -> String {
+    match template {
+        Some(template) => substitute(template, names),
+        None => format!("[{}{}]:", names.role_name, names.local_rank),
+    }
+}
+
+/// Python's `string.Template.safe_substitute`: `$name`, `${name}`, `$$`; what is unknown stays.
+fn substitute(template: &str, names: &Names<'_>) -> String {
+    let mut out = String::new();
+    let mut rest = template;
+    while let Some((before, after)) = rest.split_once('$') {
+        out.push_str(before);
+        let (text, left) = placeholder(after, names);
+        out.push_str(&text);
+        rest = left;
+    }
+    out + rest
+}
+
+/// What `$` and the start of `after` become, and what is left of `after`.
+fn placeholder<'a>(after: &'a str, names: &Names<'_>) -> (String, &'a str) {
+    if let Some(left) = after.strip_prefix('$') {
+        return ("$".to_owned(), left);
+    }
+    if let Some((name, left)) = after.strip_prefix('{').and_then(|braced| braced.split_once('}'))
+        && let Some(value) = value(name, names)
+    {
+        return (value, left);
+    }
+    let end = after.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(after.len());
+    value(&after[..end], names).map_or_else(|| ("$".to_owned(), after), |value| (value, &after[end..]))
+}
+
+fn value(name: &str, names: &Names<'_>) -> Option<String> {
+    match name {
+        "role_name" => Some(names.role_name.to_owned()),
+        "local_rank" => Some(names.local_rank.to_string()),
+        "rank" => Some(names.rank.to_string()),
+        "hostname" => Some(names.hostname.to_owned()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAMES: Names<'_> = Names { role_name: "default", local_rank: 1, rank: 9, hostname: "node1" };
+
+    #[test]
+    fn without_a_template_it_is_role_and_local_rank() {
+        assert_eq!(prefix(None, &NAMES), "[default1]:");
+    }
+
+    #[test]
+    fn known_names_are_filled_in_and_unknown_ones_stay() {
+        let template = "<${role_name}|$rank|${local_rank}|${hostname}|${nope}|$nope|$$|${|$> ";
+        assert_eq!(prefix(Some(template), &NAMES), "<default|9|1|node1|${nope}|$nope|$|${|$> ");
+    }
+}

@@ -1,0 +1,263 @@
+//! The thread that follows the teed log files of one attempt.
+//!
+//! ```text
+//! inotify: file i has changed ─► read it to its end ─► lines ─► console, filtered file
+//! stop (the ranks have ended) ─► read all to their ends ─► last, unterminated lines ─► done
+//! ```
+//! A console that is slow holds up this thread only.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
+use tokio::sync::oneshot;
+
+use crate::logs::LogError;
+use crate::logs::console::{Console, Stream};
+use crate::logs::lines::Lines;
+
+/// Bytes read from one file before the next one has its turn.
+const CHUNK: usize = 64 << 10;
+
+/// Milliseconds between looks at the files where inotify is not to be had (its instances are limited a user);
+/// torchrun's period.
+const POLL_MS: u16 = 100;
+
+/// What becomes of one log file's lines.
+#[derive(Debug)]
+pub struct Followed {
+    /// The file, which exists.
+    pub path: PathBuf,
+    /// Before every line.
+    pub prefix: String,
+    /// Where the lines go.
+    pub stream: Stream,
+    /// Whether they go to the console.
+    pub is_shown: bool,
+    /// Where lines with one of the substrings also go.
+    pub filtered: Option<Arc<Filtered>>,
+}
+
+/// A file for the lines that contain one of some substrings, shared by all ranks.
+#[derive(Debug)]
+pub struct Filtered {
+    /// The file.
+    pub file: File,
+    /// The substrings.
+    pub substrings: Vec<String>,
+}
+
+/// A running tail.
+#[derive(Debug)]
+pub struct Tail {
+    stop: PipeWriter,
+    done: oneshot::Receiver<()>,
+}
+
+impl Tail {
+    /// Follows these files from their beginning.
+    pub fn start(files: Vec<Followed>) -> Result<Tail, LogError> {
+        let (stop_reader, stop) = io::pipe().map_err(LogError::Follow)?;
+        let (said, done) = oneshot::channel();
+        let follower = Follower::open(files)?;
+        let run = move || {
+            follower.run(&stop_reader);
+            // Nobody listens when the launch was cut short.
+            let _ = said.send(());
+        };
+        thread::Builder::new().name("tail".to_owned()).spawn(run).map_err(LogError::Follow)?;
+        Ok(Tail { stop, done })
+    }
+
+    /// Every rank has ended: the rest is read and written. Resolves when all lines are out.
+    pub fn finish(self) -> impl Future<Output = ()> {
+        drop(self.stop);
+        async move {
+            // An error means that the thread is gone, and then nothing more will come either.
+            let _ = self.done.await;
+        }
+    }
+}
+
+struct Follower {
+    inotify: Option<Inotify>,
+    index_of: HashMap<WatchDescriptor, usize>,
+    files: Vec<Open>,
+    chunk: Vec<u8>,
+    stdout: Console,
+    stderr: Console,
+}
+
+struct Open {
+    file: File,
+    lines: Lines,
+    followed: Followed,
+}
+
+impl Follower {
+    fn open(followed: Vec<Followed>) -> Result<Follower, LogError> {
+        let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).ok();
+        let mut index_of = HashMap::new();
+        let mut watches_all = true;
+        let mut files = Vec::new();
+        for followed in followed {
+            let watch = inotify.as_ref().and_then(|it| it.add_watch(&followed.path, AddWatchFlags::IN_MODIFY).ok());
+            watches_all &= watch.is_some();
+            index_of.extend(watch.map(|watch| (watch, files.len())));
+            let file = File::open(&followed.path).map_err(LogError::Follow)?;
+            files.push(Open { file, lines: Lines::default(), followed });
+        }
+        let inotify = inotify.filter(|_| watches_all);
+        let (stdout, stderr) = (Console::open(Stream::Stdout), Console::open(Stream::Stderr));
+        Ok(Follower { inotify, index_of, files, chunk: vec![0; CHUNK], stdout, stderr })
+    }
+
+    fn run(mut self, stop: &PipeReader) {
+        let all: Vec<usize> = (0..self.files.len()).collect();
+        // What was written before the watch began is no news to inotify.
+        let mut changed = all.clone();
+        self.read_to_ends(&mut changed);
+        while !self.wait(stop) {
+            self.changed(&mut changed);
+            self.read_to_ends(&mut changed);
+        }
+        self.read_to_ends(&mut all.clone());
+        for index in 0..self.files.len() {
+            self.step(index, true);
+        }
+    }
+
+    /// Waits for news; true if it is the order to stop.
+    fn wait(&self, stop: &PipeReader) -> bool {
+        let mut fds = vec![PollFd::new(stop.as_fd(), PollFlags::POLLIN)];
+        fds.extend(self.inotify.as_ref().map(|inotify| PollFd::new(inotify.as_fd(), PollFlags::POLLIN)));
+        let timeout = if self.inotify.is_some() { PollTimeout::NONE } else { PollTimeout::from(POLL_MS) };
+        match poll(&mut fds, timeout) {
+            Ok(_) => fds[0].any().unwrap_or(true),
+            Err(err) => err != Errno::EINTR,
+        }
+    }
+
+    /// Puts the files that have news into `changed`, each once.
+    fn changed(&self, changed: &mut Vec<usize>) {
+        let all = 0..self.files.len();
+        match self.inotify.as_ref().map(Inotify::read_events) {
+            Some(Ok(events)) => {
+                let known: Option<Vec<usize>> =
+                    events.iter().map(|event| self.index_of.get(&event.wd).copied()).collect();
+                // An event of no file says that the kernel's queue ran over: any file may have changed.
+                changed.extend(known.unwrap_or_else(|| all.collect()));
+            }
+            Some(Err(Errno::EAGAIN | Errno::EINTR)) => {}
+            Some(Err(_)) | None => changed.extend(all),
+        }
+        changed.sort_unstable();
+        changed.dedup();
+    }
+
+    /// Reads in turn what is new in the `changed` files, and leaves none.
+    fn read_to_ends(&mut self, changed: &mut Vec<usize>) {
+        while !changed.is_empty() {
+            changed.retain(|&index| self.step(index, false));
+        }
+    }
+
+    /// One chunk of one file; whether there may be more. `is_last` gives the unterminated line too.
+    fn step(&mut self, index: usize, is_last: bool) -> bool {
+        let open = &mut self.files[index];
+        // What cannot be read is treated as not yet written.
+        let length = open.file.read(&mut self.chunk).unwrap_or(0);
+        let mut lines = Vec::new();
+        let mut give = |line: &[u8]| open.followed.give(line, &mut lines);
+        open.lines.push(&self.chunk[..length], &mut give);
+        if is_last {
+            open.lines.finish(&mut give);
+        }
+        match open.followed.stream {
+            Stream::Stdout => self.stdout.write(&lines),
+            Stream::Stderr => self.stderr.write(&lines),
+        }
+        length > 0
+    }
+}
+
+impl Followed {
+    /// Adds the line to `console`, and to the filtered file if it belongs there.
+    fn give(&self, line: &[u8], console: &mut Vec<u8>) {
+        let start = console.len();
+        for part in [self.prefix.as_bytes(), line, b"\n"] {
+            console.extend_from_slice(part);
+        }
+        if let Some(filtered) = &self.filtered
+            && filtered.substrings.iter().any(|wanted| contains(line, wanted.as_bytes()))
+        {
+            // A full disk must not end the launch.
+            let _ = (&filtered.file).write_all(&console[start..]);
+        }
+        if !self.is_shown {
+            console.truncate(start);
+        }
+    }
+}
+
+fn contains(line: &[u8], wanted: &[u8]) -> bool {
+    wanted.is_empty() || line.windows(wanted.len()).any(|window| window == wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    fn followed(path: &Path, filtered: Option<Arc<Filtered>>) -> Followed {
+        let path = path.to_path_buf();
+        Followed { path, prefix: "[p]:".to_owned(), stream: Stream::Stdout, is_shown: false, filtered }
+    }
+
+    fn filtered(path: &Path, wanted: &str) -> Option<Arc<Filtered>> {
+        let file = File::create(path).expect("a file");
+        Some(Arc::new(Filtered { file, substrings: vec![wanted.to_owned()] }))
+    }
+
+    #[tokio::test]
+    async fn lines_written_before_and_after_the_start_come_prefixed_and_filtered() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (log, out) = (folder.path().join("stdout.log"), folder.path().join("filtered.log"));
+        let mut writer = File::create(&log).expect("a file");
+        writer.write_all(b"an apple\nno\n").expect("written");
+        let tail = Tail::start(vec![followed(&log, filtered(&out, "apple"))]).expect("it starts");
+        writer.write_all(b"last apple").expect("written");
+        tail.finish().await;
+        assert_eq!(fs::read_to_string(&out).expect("read"), "[p]:an apple\n[p]:last apple\n");
+    }
+
+    #[tokio::test]
+    async fn a_line_is_out_while_the_rank_still_runs() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (log, out) = (folder.path().join("stdout.log"), folder.path().join("filtered.log"));
+        let mut writer = File::create(&log).expect("a file");
+        let tail = Tail::start(vec![followed(&log, filtered(&out, ""))]).expect("it starts");
+        writer.write_all(b"early\n").expect("written");
+        let is_out = async {
+            while fs::read(&out).expect("read").is_empty() {
+                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(20), is_out).await.expect("the line comes");
+        tail.finish().await;
+    }
+
+    #[test]
+    fn a_substring_is_found_anywhere() {
+        assert!(contains(b"an apple", b"app") && contains(b"x", b"") && !contains(b"ap", b"app"));
+    }
+}

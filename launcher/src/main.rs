@@ -1,0 +1,88 @@
+//! `rrun`: parse, plan, run.
+
+use std::env;
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use launcher::agent;
+use launcher::agent::event::End;
+use launcher::cli::{self, Cli, CliError, Environment, Request};
+use launcher::node::Node;
+use launcher::partial_report;
+use launcher::plan::{Plan, PlanError};
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    let log = tracing_subscriber::fmt().with_env_filter(EnvFilter::from_env("RRUN_LOG"));
+    log.with_writer(io::stderr).init();
+    let env = Environment::inherited();
+    let words: Vec<OsString> = env::args_os().skip(1).collect();
+    match cli::parse(words, &env) {
+        Ok(Request::Launch(cli)) => launch(&cli, &env),
+        Ok(Request::Print(text)) => print(&text),
+        Err(err) => {
+            if let CliError::Usage(_) = err {
+                eprintln!("{}", cli::usage());
+            }
+            eprintln!("rrun: error: {err}");
+            ExitCode::from(err.exit_code())
+        }
+    }
+}
+
+fn launch(cli: &Cli, env: &Environment) -> ExitCode {
+    let node = match Node::read() {
+        Ok(node) => node,
+        Err(err) => return refuse(format_args!("cannot read the facts of this node: {err}")),
+    };
+    let plan = match Plan::new(cli, env, &node) {
+        Ok(plan) => plan,
+        Err(PlanError::EvalUsage { text, code: 0 }) => return print(&text),
+        Err(PlanError::EvalUsage { text, code }) => {
+            eprint!("{text}");
+            return ExitCode::from(code);
+        }
+        Err(err) => return refuse(err),
+    };
+    tracing::debug!(?plan);
+    if cli.dry_run { show(&plan) } else { run(&plan) }
+}
+
+fn run(plan: &Plan) -> ExitCode {
+    if let Some(eval) = &plan.eval
+        && let Err(err) = eval.settle()
+    {
+        return refuse(err);
+    }
+    let end = agent::launch(plan);
+    if let Some(eval) = &plan.eval
+        && end != End::Succeeded
+    {
+        partial_report::write(eval);
+    }
+    end.exit_code()
+}
+
+fn show(plan: &Plan) -> ExitCode {
+    for note in &plan.notes {
+        eprintln!("rrun: {note}");
+    }
+    match serde_json::to_string_pretty(plan) {
+        Ok(text) => print(&format!("{text}\n")),
+        Err(err) => refuse(err),
+    }
+}
+
+fn refuse(err: impl std::fmt::Display) -> ExitCode {
+    eprintln!("rrun: error: {err}");
+    ExitCode::FAILURE
+}
+
+/// Prints a text; a reader that has seen enough is no error.
+fn print(text: &str) -> ExitCode {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(err) if err.kind() != io::ErrorKind::BrokenPipe => refuse(format_args!("cannot print: {err}")),
+        _ => ExitCode::SUCCESS,
+    }
+}

@@ -1,0 +1,167 @@
+//! What this node is: facts, read once, before anything is decided.
+
+use std::fs;
+use std::io;
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+
+/// One folder a GPU, with a file `information` in it; made by NVIDIA's kernel driver.
+const GPU_FOLDER: &str = "/proc/driver/nvidia/gpus";
+
+/// The node that this launcher runs on.
+#[derive(Clone, Debug, Default)]
+pub struct Node {
+    /// CPUs that this process may run on (its affinity mask).
+    pub cpus: usize,
+    /// NVIDIA GPUs, whether `CUDA_VISIBLE_DEVICES` hides them or not.
+    pub gpus: Vec<Gpu>,
+    /// The running `rrun`, links resolved.
+    pub executable: PathBuf,
+    /// A random UUID of version 4, the run id of a launch that was given none.
+    pub uuid: String,
+}
+
+/// One GPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Gpu {
+    /// `GPU-8f2b…`; empty where the driver does not tell.
+    pub uuid: String,
+}
+
+impl Node {
+    /// Reads the facts.
+    ///
+    /// # Errors
+    /// Where `/proc` is not that of Linux.
+    pub fn read() -> io::Result<Node> {
+        Ok(Node {
+            cpus: cpus(),
+            gpus: gpus(Path::new(GPU_FOLDER), Path::new("/dev")),
+            executable: std::env::current_exe()?.canonicalize()?,
+            uuid: fs::read_to_string("/proc/sys/kernel/random/uuid")?.trim().to_owned(),
+        })
+    }
+
+    /// GPUs that CUDA would show under this `CUDA_VISIBLE_DEVICES` (`None`: not set, all of them).
+    ///
+    /// CUDA C++ Programming Guide, "CUDA Environment Variables": the list ends before its first invalid entry. A
+    /// repeated entry hides everything (torch/cuda/__init__.py, torch 2.11: `_parse_visible_devices`). Of MIG instances
+    /// a process sees one.
+    pub fn visible_gpus(&self, visible_devices: Option<&str>) -> usize {
+        let Some(list) = visible_devices else { return self.gpus.len() };
+        if list.trim_start().starts_with("MIG-") {
+            return 1;
+        }
+        let mut seen = Vec::new();
+        for index in list.split(',').map_while(|item| self.gpu_index(item.trim())) {
+            if seen.contains(&index) {
+                return 0;
+            }
+            seen.push(index);
+        }
+        seen.len()
+    }
+
+    /// The GPU that an entry names by index or by the beginning of its UUID.
+    fn gpu_index(&self, item: &str) -> Option<usize> {
+        if item.starts_with("GPU-") {
+            let mut matches = (0..self.gpus.len()).filter(|&index| self.gpus[index].uuid.starts_with(item));
+            return matches.next().filter(|_| matches.next().is_none());
+        }
+        item.parse().ok().filter(|&index| index < self.gpus.len())
+    }
+}
+
+fn cpus() -> usize {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    list.and_then(count_cpus).unwrap_or_else(|| std::thread::available_parallelism().map_or(1, NonZero::get))
+}
+
+/// CPUs in a list of the kernel, as `0-3,8`.
+fn count_cpus(list: &str) -> Option<usize> {
+    let count = |range: &str| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        last.checked_sub(first)?.checked_add(1)
+    };
+    list.trim().split(',').try_fold(0_usize, |sum, range| sum.checked_add(count(range)?)).filter(|&cpus| cpus > 0)
+}
+
+/// GPUs that the driver knows and whose device file this node (or container) has, in order of bus address.
+fn gpus(folder: &Path, dev: &Path) -> Vec<Gpu> {
+    let Ok(entries) = fs::read_dir(folder) else { return gpus_by_device_file(dev) };
+    let mut addresses: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    addresses.sort();
+    let information = |address: &PathBuf| fs::read_to_string(address.join("information")).unwrap_or_default();
+    let gpus = addresses.iter().map(information);
+    let has_file =
+        |text: &String| field(text, "Device Minor").is_none_or(|minor| dev.join(format!("nvidia{minor}")).exists());
+    gpus.filter(has_file).map(|text| Gpu { uuid: field(&text, "GPU UUID").unwrap_or_default().to_owned() }).collect()
+}
+
+/// Where `/proc` has nothing of the driver: a container that was given device files only.
+fn gpus_by_device_file(dev: &Path) -> Vec<Gpu> {
+    let Ok(entries) = fs::read_dir(dev) else { return Vec::new() };
+    let is_gpu = |name: &str| {
+        name.strip_prefix("nvidia").is_some_and(|minor| !minor.is_empty() && minor.bytes().all(|b| b.is_ascii_digit()))
+    };
+    entries.flatten().filter(|entry| entry.file_name().to_str().is_some_and(is_gpu)).map(|_| Gpu::default()).collect()
+}
+
+/// The value of a line `Name: \t value`.
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.trim_start().strip_prefix(':')).map(str::trim)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(gpus: usize) -> Node {
+        let gpu = |index| Gpu { uuid: format!("GPU-{index}f-{index}") };
+        Node { gpus: (0..gpus).map(gpu).collect(), ..Node::default() }
+    }
+
+    #[test]
+    fn without_the_variable_all_gpus_are_visible() {
+        assert_eq!(node(4).visible_gpus(None), 4);
+    }
+
+    #[test]
+    fn the_list_counts_up_to_its_first_invalid_entry() {
+        let lists = ["3, 0", "0,9,1", "-1", "", "0,x", "1,0,1", "GPU-1f,2", "GPU-", "MIG-5"];
+        assert_eq!(lists.map(|list| node(4).visible_gpus(Some(list))), [2, 1, 0, 0, 1, 0, 2, 0, 1]);
+    }
+
+    #[test]
+    fn cpus_are_counted_over_ranges() {
+        assert_eq!(
+            ["0-3,8", "\t0-1\n", "5", "", "3-1", "x"].map(count_cpus),
+            [Some(5), Some(2), Some(1), None, None, None]
+        );
+    }
+
+    #[test]
+    fn a_gpu_without_device_file_does_not_count() {
+        let (proc, dev) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for (address, minor) in [("0000:41:00.0", 1), ("0000:01:00.0", 0), ("0000:81:00.0", 2)] {
+            fs::create_dir(proc.path().join(address)).unwrap();
+            let text = format!("Model: \t\t NVIDIA H200\nGPU UUID: \t GPU-{minor}\nDevice Minor: \t {minor}\n");
+            fs::write(proc.path().join(address).join("information"), text).unwrap();
+        }
+        for name in ["nvidia0", "nvidia1", "nvidiactl"] {
+            fs::write(dev.path().join(name), "").unwrap();
+        }
+        let uuids: Vec<String> = gpus(proc.path(), dev.path()).into_iter().map(|gpu| gpu.uuid).collect();
+        assert_eq!(uuids, ["GPU-0", "GPU-1"]);
+        assert_eq!(gpus(&proc.path().join("none"), dev.path()).len(), 2);
+    }
+
+    #[test]
+    fn this_node_has_a_cpu_an_executable_and_a_uuid() {
+        let node = Node::read().unwrap();
+        assert!(node.cpus > 0 && node.executable.is_absolute());
+        assert_eq!((node.uuid.len(), &node.uuid[14..15]), (36, "4"));
+    }
+}

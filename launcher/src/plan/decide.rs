@@ -1,0 +1,62 @@
+//! [`Plan::new`]: asks every part, in the order in which torchrun finds out what is wrong.
+
+use crate::cli::{Cli, Environment};
+use crate::node::Node;
+use crate::plan::error::PlanError;
+use crate::plan::meeting::Meeting;
+use crate::plan::program::Program;
+use crate::plan::ranks::Ranks;
+use crate::plan::{LogPlan, Plan, SignalPlan, caveats, conf, eval, limits, nodes, nproc, variables};
+
+impl Plan {
+    /// What `cli` asks for in `env` on `node`. Touches nothing but the names of files.
+    ///
+    /// # Errors
+    /// The first thing that cannot be done.
+    pub fn new(cli: &Cli, env: &Environment, node: &Node) -> Result<Plan, PlanError> {
+        let nnodes = nodes::nodes(&cli.nnodes)?;
+        let max_restarts = limits::max_restarts(cli)?;
+        let visible_devices = env.get("CUDA_VISIBLE_DEVICES").map(|list| list.to_string_lossy());
+        let nproc = nproc::nproc(&cli.nproc_per_node, node, visible_devices.as_deref())?;
+        let pairs = conf::pairs(&cli.rdzv_conf)?;
+        caveats::refuse(cli)?;
+        let ranks = Ranks::new(cli, nproc)?;
+        let logs = LogPlan::new(cli, env)?;
+        let program = Program::new(cli, env, node)?;
+        let eval = match &program {
+            Program::Eval { args, .. } => {
+                Some(eval::check(args, nproc, node.visible_gpus(visible_devices.as_deref()))?)
+            }
+            Program::Foreign { .. } => None,
+        };
+        let Meeting { run_id, store } = Meeting::new(cli, &pairs, node)?;
+        limits::check_monitor_interval(cli)?;
+        let shutdown_timeout = limits::shutdown_timeout(cli, env)?;
+        let (signals, signal_notes) = SignalPlan::new(&cli.signals_to_handle);
+        let (mut variables, mut thread_note) = variables::shared(env, nproc);
+        if eval.is_some() {
+            // The rule is right for our own program, so there is nothing to tune.
+            thread_note = None;
+            variables.extend(variables::software_rendering(env, nproc));
+        }
+        let notes = caveats::notes(cli, env).into_iter().chain(signal_notes).chain(thread_note).collect();
+        Ok(Plan {
+            nnodes,
+            run_id,
+            role: cli.role.clone(),
+            max_restarts,
+            shutdown_timeout,
+            store,
+            signals,
+            ranks: ranks.plan(&program, env, logs.disabled)?,
+            logs,
+            title: program.title().to_owned(),
+            env: variables,
+            notes,
+            eval,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,100 @@
+//! Log folder, console and filters.
+
+use std::path::{Path, PathBuf};
+
+use crate::cli::python::int;
+use crate::cli::{Cli, Environment};
+use crate::plan::LogPlan;
+use crate::plan::error::PlanError;
+
+/// The folder that switches all log files off.
+const NO_FOLDER: &str = "/dev/null";
+
+impl LogPlan {
+    /// What `cli` and `env` ask for.
+    ///
+    /// # Errors
+    /// A log folder that is a file.
+    pub fn new(cli: &Cli, env: &Environment) -> Result<LogPlan, PlanError> {
+        let disabled = cli.log_dir.as_deref() == Some(Path::new(NO_FOLDER));
+        // An empty one is none, as in Python.
+        let dir = cli.log_dir.clone().filter(|dir| !dir.as_os_str().is_empty() && !disabled);
+        let template = env.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE").map(|text| text.to_string_lossy().into_owned());
+        Ok(LogPlan {
+            dir: dir.map(folder).transpose()?,
+            disabled,
+            duplicate_stdout: texts(&cli.duplicate_stdout_filters),
+            duplicate_stderr: texts(&cli.duplicate_stderr_filters),
+            prefix_template: cli.log_line_prefix_template.clone().or(template),
+        })
+    }
+}
+
+/// The local ranks that `--local-ranks-filter` shows; `None` for all.
+///
+/// # Errors
+/// What is no comma list of numbers.
+pub fn shown_ranks(filter: &str) -> Result<Option<Vec<i64>>, PlanError> {
+    if filter.is_empty() {
+        return Ok(None);
+    }
+    let ranks: Option<Vec<i64>> = filter.split(',').map(int).collect();
+    ranks.map(Some).ok_or(PlanError::LocalRanksFilter)
+}
+
+fn folder(dir: PathBuf) -> Result<PathBuf, PlanError> {
+    if dir.exists() && !dir.is_dir() { Err(PlanError::LogDirIsFile(dir)) } else { Ok(dir) }
+}
+
+/// The texts of a comma list in which `,,` is a comma. An empty text would be in every line, so it is left out.
+fn texts(list: &str) -> Vec<String> {
+    let mut texts = vec![String::new()];
+    let mut rest = list;
+    while let Some((text, after)) = rest.split_once(',') {
+        push(&mut texts, text);
+        match after.strip_prefix(',') {
+            Some(after) => {
+                push(&mut texts, ",");
+                rest = after;
+            }
+            None => {
+                texts.push(String::new());
+                rest = after;
+            }
+        }
+    }
+    push(&mut texts, rest);
+    texts.retain(|text| !text.is_empty());
+    texts
+}
+
+fn push(texts: &mut [String], text: &str) {
+    if let Some(last) = texts.last_mut() {
+        last.push_str(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_is_split_at_single_commas() {
+        assert_eq!(texts("apple,orange"), ["apple", "orange"]);
+        assert_eq!(texts("a,,b,c"), ["a,b", "c"]);
+        assert_eq!(texts("a,,,b"), ["a,", "b"]);
+    }
+
+    #[test]
+    fn an_empty_filter_matches_nothing() {
+        assert!(texts("").is_empty());
+        assert_eq!(texts("x,"), ["x"]);
+    }
+
+    #[test]
+    fn the_ranks_shown_are_a_list_of_numbers() {
+        assert_eq!(shown_ranks(""), Ok(None));
+        assert_eq!(shown_ranks("0, 2"), Ok(Some(vec![0, 2])));
+        assert_eq!(["a", "0,", "0;1"].map(shown_ranks), [const { Err(PlanError::LocalRanksFilter) }; 3]);
+    }
+}

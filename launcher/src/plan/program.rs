@@ -1,0 +1,108 @@
+//! What is executed for a rank.
+//!
+//! ```text
+//! script          <python> -u script args…
+//! -m              <python> -u -m module args…
+//! --no-python     program args…
+//! --run-path      <python> -c <run_path.py> script args…     wins over the two above
+//! eval            <folder of rrun>/rrun-rank eval args…      a plain word without the flags above
+//! ```
+//! `${local_rank}` is filled in wherever the user's words are arguments of a foreign program.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use crate::cli::{Cli, Environment};
+use crate::node::Node;
+use crate::plan::error::PlanError;
+use crate::plan::python::{find, interpreter};
+use crate::plan::template::substitute;
+
+/// Runs a script by runpy and records its exception, as torchrun's `run_script_path` does.
+const RUN_PATH: &str = include_str!("run_path.py");
+
+/// The binary that runs one rank of a built-in program.
+const RANK_BINARY: &str = "rrun-rank";
+
+/// Something to execute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// The built-in evaluation: the binary, and the arguments of `eval`.
+    Eval {
+        /// `rrun-rank`.
+        binary: PathBuf,
+        /// As the user gave them.
+        args: Vec<OsString>,
+    },
+    /// A program of the user's.
+    Foreign {
+        /// What a failure report calls it.
+        title: String,
+        /// Words in which nothing is filled in.
+        fixed: Vec<OsString>,
+        /// Words in which `${local_rank}` is.
+        templates: Vec<OsString>,
+    },
+}
+
+impl Program {
+    /// What `cli` asks for.
+    ///
+    /// # Errors
+    /// Flags that exclude each other, a program or interpreter that is not there.
+    pub fn new(cli: &Cli, env: &Environment, node: &Node) -> Result<Program, PlanError> {
+        if !(cli.run_path || cli.no_python || cli.module) {
+            match cli.program.to_str() {
+                Some("eval") => return eval(cli, &node.executable),
+                Some("serve") => return Err(PlanError::NotYet("`rrun serve`")),
+                _ => {}
+            }
+        }
+        let words = [&cli.program].into_iter().chain(&cli.args).cloned();
+        let title = cli.program.to_string_lossy().into_owned();
+        if cli.run_path {
+            let fixed = vec![interpreter(env)?, "-c".into(), RUN_PATH.into()];
+            return Ok(Program::Foreign { title: "run_script_path".to_owned(), fixed, templates: words.collect() });
+        }
+        if cli.no_python && cli.module {
+            return Err(PlanError::NoPythonModule);
+        }
+        if cli.no_python {
+            find(&cli.program, env).ok_or_else(|| PlanError::NoProgram(title.clone()))?;
+            return Ok(Program::Foreign { title, fixed: vec![cli.program.clone()], templates: cli.args.clone() });
+        }
+        let flags = if cli.module { ["-u", "-m"].as_slice() } else { &["-u"] };
+        let fixed = [interpreter(env)?].into_iter().chain(flags.iter().map(OsString::from)).collect();
+        Ok(Program::Foreign { title, fixed, templates: words.collect() })
+    }
+
+    /// What a failure report calls it.
+    pub fn title(&self) -> &str {
+        match self {
+            Program::Eval { .. } => "eval",
+            Program::Foreign { title, .. } => title,
+        }
+    }
+
+    /// Program and arguments of one rank.
+    pub fn argv(&self, local_rank: usize) -> Vec<OsString> {
+        match self {
+            Program::Eval { binary, args } => {
+                [binary.as_os_str(), OsStr::new("eval")].into_iter().map(OsString::from).chain(args.clone()).collect()
+            }
+            Program::Foreign { fixed, templates, .. } => {
+                let fill = |word: &OsString| substitute(word, "local_rank", &local_rank.to_string());
+                fixed.iter().cloned().chain(templates.iter().map(fill)).collect()
+            }
+        }
+    }
+}
+
+fn eval(cli: &Cli, executable: &Path) -> Result<Program, PlanError> {
+    let binary = executable.with_file_name(RANK_BINARY);
+    if binary.is_file() {
+        Ok(Program::Eval { binary, args: cli.args.clone() })
+    } else {
+        Err(PlanError::NoRankBinary(binary))
+    }
+}

@@ -1,0 +1,61 @@
+//! The plan of each rank.
+
+use crate::cli::{Cli, Environment};
+use crate::plan::error::PlanError;
+use crate::plan::logs::shown_ranks;
+use crate::plan::program::Program;
+use crate::plan::streams::StreamMap;
+use crate::plan::{RankPlan, Streams, variables};
+
+/// What the command line says about single ranks.
+#[derive(Clone, Debug)]
+pub struct Ranks {
+    nproc: usize,
+    is_virtual: bool,
+    shown: Option<Vec<i64>>,
+    redirects: StreamMap,
+    tee: StreamMap,
+}
+
+impl Ranks {
+    /// The options that go by rank.
+    ///
+    /// # Errors
+    /// A list or map that is none.
+    pub fn new(cli: &Cli, nproc: usize) -> Result<Ranks, PlanError> {
+        let shown = shown_ranks(&cli.local_ranks_filter)?;
+        let (redirects, tee) = (StreamMap::parse(&cli.redirects)?, StreamMap::parse(&cli.tee)?);
+        Ok(Ranks { nproc, is_virtual: cli.virtual_local_rank, shown, redirects, tee })
+    }
+
+    /// One plan a rank. With `without_files` no stream goes to a file.
+    ///
+    /// # Errors
+    /// A virtual rank without a GPU.
+    pub fn plan(&self, program: &Program, env: &Environment, without_files: bool) -> Result<Vec<RankPlan>, PlanError> {
+        let plan = |local_rank| {
+            let (redirect, tee) =
+                if without_files { (Streams::default(), Streams::default()) } else { self.streams(local_rank) };
+            Ok(RankPlan {
+                local_rank,
+                argv: program.argv(local_rank),
+                env: variables::of_rank(env, local_rank, self.is_virtual)?,
+                redirect,
+                tee,
+                shown: self.is_shown(local_rank),
+            })
+        };
+        (0..self.nproc).map(plan).collect()
+    }
+
+    /// Redirected and teed streams; what is teed goes to a file too.
+    fn streams(&self, local_rank: usize) -> (Streams, Streams) {
+        let tee = self.tee.of(local_rank);
+        (self.redirects.of(local_rank).or(tee), tee)
+    }
+
+    fn is_shown(&self, local_rank: usize) -> bool {
+        let is_meant = |ranks: &Vec<i64>| ranks.iter().any(|&rank| usize::try_from(rank) == Ok(local_rank));
+        self.shown.as_ref().is_none_or(is_meant)
+    }
+}

@@ -1,0 +1,60 @@
+//! `--signals-to-handle`: names to numbers.
+
+use std::str::FromStr as _;
+
+use nix::sys::signal::Signal;
+
+use crate::plan::SignalPlan;
+
+impl SignalPlan {
+    /// The signals of a comma list, and a line for each name that is none.
+    pub fn new(spec: &str) -> (SignalPlan, Vec<String>) {
+        let (mut numbers, mut notes) = (Vec::new(), Vec::new());
+        for name in spec.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+            match number(name) {
+                Some(number) if numbers.contains(&number) => {}
+                Some(number) => numbers.push(number),
+                None => notes.push(format!("Failed to register signal handler for {name}: there is no such signal")),
+            }
+        }
+        (SignalPlan { spec: spec.to_owned(), numbers }, notes)
+    }
+}
+
+/// The number of a signal by a name that Python knows.
+fn number(name: &str) -> Option<i32> {
+    let number = match name {
+        "SIGCLD" => libc::SIGCHLD,
+        "SIGPOLL" => libc::SIGPOLL,
+        "SIGRTMIN" => libc::SIGRTMIN(),
+        "SIGRTMAX" => libc::SIGRTMAX(),
+        name => Signal::from_str(name).ok()? as i32,
+    };
+    Some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_become_numbers_and_the_list_stays_as_it_is() {
+        let (plan, notes) = SignalPlan::new("SIGTERM, SIGUSR1,SIGRTMIN,SIGTERM");
+        assert_eq!((plan.spec.as_str(), plan.numbers), ("SIGTERM, SIGUSR1,SIGRTMIN,SIGTERM", vec![15, 10, 34]));
+        assert!(notes.is_empty());
+    }
+
+    #[test]
+    fn an_unknown_name_is_noted_and_left_out() {
+        let (plan, notes) = SignalPlan::new("SIGFOO,SIGHUP,TERM");
+        assert_eq!(plan.numbers, [1]);
+        assert_eq!(notes.len(), 2);
+        assert!(notes[0].starts_with("Failed to register signal handler for SIGFOO"), "{notes:?}");
+    }
+
+    #[test]
+    fn an_empty_list_handles_none() {
+        let (plan, notes) = SignalPlan::new("");
+        assert!(plan.numbers.is_empty() && notes.is_empty());
+    }
+}

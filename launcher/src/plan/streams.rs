@@ -1,0 +1,116 @@
+//! `-r` and `-t`: which output streams of which rank.
+
+use crate::plan::Streams;
+use crate::plan::error::PlanError;
+
+/// The streams of each rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StreamMap {
+    /// The same for all ranks.
+    All(Streams),
+    /// By local rank, the last of repeated ones counts; none for a rank that is not named.
+    ByRank(Vec<(usize, Streams)>),
+}
+
+impl StreamMap {
+    /// Parses a digit `0` to `3`, or a map as `0:3,1:2`. Other than in torchrun a rank may have several digits.
+    ///
+    /// # Errors
+    /// Anything else.
+    pub fn parse(text: &str) -> Result<StreamMap, PlanError> {
+        let err = || PlanError::Streams(text.to_owned());
+        // Torchrun's pattern ends in `$`, which lets a line end pass.
+        let text = text.strip_suffix('\n').unwrap_or(text);
+        if let Some(streams) = streams(text) {
+            return Ok(StreamMap::All(streams));
+        }
+        let entry = |part: &str| {
+            let (rank, digit) = part.split_once(':')?;
+            let is_number = !rank.is_empty() && rank.bytes().all(|byte| byte.is_ascii_digit());
+            Some((is_number.then(|| rank.parse().ok()).flatten()?, streams(digit)?))
+        };
+        text.split(',').map(entry).collect::<Option<Vec<_>>>().map(StreamMap::ByRank).ok_or_else(err)
+    }
+
+    /// The streams of one rank.
+    pub fn of(&self, local_rank: usize) -> Streams {
+        match self {
+            StreamMap::All(streams) => *streams,
+            StreamMap::ByRank(entries) => {
+                entries.iter().rfind(|(rank, _)| *rank == local_rank).map(|(_, streams)| *streams).unwrap_or_default()
+            }
+        }
+    }
+
+    /// Whether no stream of any rank is meant.
+    pub fn is_none(&self) -> bool {
+        let none = Streams::default();
+        match self {
+            StreamMap::All(streams) => *streams == none,
+            StreamMap::ByRank(entries) => entries.iter().all(|(_, streams)| *streams == none),
+        }
+    }
+}
+
+impl Streams {
+    /// The streams in either choice.
+    pub fn or(self, other: Streams) -> Streams {
+        Streams { stdout: self.stdout || other.stdout, stderr: self.stderr || other.stderr }
+    }
+}
+
+fn streams(digit: &str) -> Option<Streams> {
+    match digit {
+        "0" => Some(Streams { stdout: false, stderr: false }),
+        "1" => Some(Streams { stdout: true, stderr: false }),
+        "2" => Some(Streams { stdout: false, stderr: true }),
+        "3" => Some(Streams { stdout: true, stderr: true }),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NONE: Streams = Streams { stdout: false, stderr: false };
+    const OUT: Streams = Streams { stdout: true, stderr: false };
+    const ERR: Streams = Streams { stdout: false, stderr: true };
+    const BOTH: Streams = Streams { stdout: true, stderr: true };
+
+    #[test]
+    fn a_digit_is_for_all_ranks() {
+        let of = |text| StreamMap::parse(text).unwrap().of(7);
+        assert_eq!(["0", "1", "2", "3", "3\n"].map(of), [NONE, OUT, ERR, BOTH, BOTH]);
+    }
+
+    #[test]
+    fn a_map_is_by_rank_and_the_last_entry_counts() {
+        let map = StreamMap::parse("0:3,1:2,12:1,1:1").unwrap();
+        assert_eq!([0, 1, 2, 12].map(|rank| map.of(rank)), [BOTH, OUT, NONE, OUT]);
+    }
+
+    #[test]
+    fn anything_else_is_refused_in_torchrun_s_words() {
+        for text in ["4", "", "0:4", "0:3,", ",0:3", "0:3 ,1:2", "a:1", "-1:3", "33", "0:", ":3"] {
+            assert_eq!(StreamMap::parse(text), Err(PlanError::Streams(text.to_owned())));
+        }
+        let text = r"4 does not match: <^[0123]$> or <^(\d:[0123],)*(\d:[0123])$>";
+        assert_eq!(StreamMap::parse("4").unwrap_err().to_string(), text);
+    }
+
+    #[test]
+    fn a_map_of_zeros_means_nothing() {
+        let is_none = |text| StreamMap::parse(text).unwrap().is_none();
+        assert_eq!(["0", "0:0,1:0", "1", "0:0,1:2"].map(is_none), [true, true, false, false]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_parsed_or_refused(text in "[0-9:,\\n ]{0,20}") {
+            let _ = StreamMap::parse(&text);
+        }
+    }
+}

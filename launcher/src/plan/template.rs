@@ -1,0 +1,96 @@
+//! `${local_rank}` in arguments: Python's `string.Template.safe_substitute`, for one name.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+
+/// `text` with `$name` and `${name}` replaced by `value` and `$$` by `$`. Any other dollar stays.
+pub fn substitute(text: &OsStr, name: &str, value: &str) -> OsString {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some(at) = rest.iter().position(|&byte| byte == b'$') {
+        let (before, after) = (&rest[..at], &rest[at + 1..]);
+        out.extend_from_slice(before);
+        let (replacement, used) = match placeholder(after) {
+            Placeholder::Dollar => ("$", 1),
+            Placeholder::Name(found, used) if found == name.as_bytes() => (value, used),
+            _ => ("$", 0),
+        };
+        out.extend_from_slice(replacement.as_bytes());
+        rest = &after[used..];
+    }
+    out.extend_from_slice(rest);
+    OsString::from_vec(out)
+}
+
+/// What follows a dollar.
+enum Placeholder<'a> {
+    /// Another one.
+    Dollar,
+    /// A name, and the bytes that it takes with its braces.
+    Name(&'a [u8], usize),
+    /// Nothing of meaning.
+    None,
+}
+
+fn placeholder(after: &[u8]) -> Placeholder<'_> {
+    match after.first() {
+        Some(b'$') => Placeholder::Dollar,
+        Some(b'{') => match identifier(&after[1..]) {
+            name if !name.is_empty() && after.get(name.len() + 1) == Some(&b'}') => {
+                Placeholder::Name(name, name.len() + 2)
+            }
+            _ => Placeholder::None,
+        },
+        _ => match identifier(after) {
+            [] => Placeholder::None,
+            name => Placeholder::Name(name, name.len()),
+        },
+    }
+}
+
+/// The ASCII identifier that `bytes` begin with.
+fn identifier(bytes: &[u8]) -> &[u8] {
+    if bytes.first().is_none_or(u8::is_ascii_digit) {
+        return &[];
+    }
+    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    &bytes[..bytes.iter().take_while(|byte| is_part(byte)).count()]
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn filled(text: &str) -> String {
+        substitute(OsStr::new(text), "local_rank", "7").into_string().unwrap()
+    }
+
+    #[test]
+    fn the_local_rank_is_filled_in() {
+        assert_eq!(filled("out-${local_rank}.txt $local_rank"), "out-7.txt 7");
+        assert_eq!(filled("${local_rank}${local_rank}$local_rank-"), "777-");
+    }
+
+    #[test]
+    fn two_dollars_become_one() {
+        assert_eq!(filled("$$ $${x} $$local_rank $$$local_rank"), "$ ${x} $local_rank $7");
+    }
+
+    #[test]
+    fn other_dollars_stay() {
+        let text = "${rank} $rank $1.00 a$ ${ ${} ${local_rank ${LOCAL_RANK} $local_ranks ${local_rank:-0} $é";
+        assert_eq!(filled(text), text);
+        assert_eq!(filled("${${local_rank}}"), "${7}");
+    }
+
+    proptest! {
+        #[test]
+        fn text_without_dollars_stays_and_no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..32)) {
+            let text = OsString::from_vec(bytes.clone());
+            let filled = substitute(&text, "local_rank", "7");
+            prop_assert!(bytes.contains(&b'$') || filled == text);
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Variables that are known before the start: threads, NCCL, and a rank's own GPU.
+
+use std::collections::BTreeMap;
+
+use crate::cli::Environment;
+use crate::plan::error::PlanError;
+
+/// torch/distributed/run.py, torch 2.11. Tools look for this text.
+const OMP_NOTE: &str = "Setting OMP_NUM_THREADS environment variable for each process to be 1 in default, to avoid \
+    your system being overloaded, please further tune the variable for optimal performance in your application as needed.";
+
+/// The variables of all ranks, and a line for the user if torchrun's thread rule took effect.
+pub fn shared(env: &Environment, nproc: usize) -> (BTreeMap<String, String>, Option<String>) {
+    let mut variables = BTreeMap::new();
+    let mut note = None;
+    if nproc > 1 && !env.has("OMP_NUM_THREADS") {
+        variables.insert("OMP_NUM_THREADS".to_owned(), "1".to_owned());
+        note = Some(OMP_NOTE.to_owned());
+    }
+    if !env.has("TORCH_NCCL_ASYNC_ERROR_HANDLING") {
+        variables.insert("TORCH_NCCL_ASYNC_ERROR_HANDLING".to_owned(), "1".to_owned());
+    }
+    (variables, note)
+}
+
+/// What ranks that render on the CPU need besides: Mesa's llvmpipe would start a thread a core in each of them.
+pub fn software_rendering(env: &Environment, nproc: usize) -> Option<(String, String)> {
+    (nproc > 1 && !env.has("LP_NUM_THREADS")).then(|| ("LP_NUM_THREADS".to_owned(), "1".to_owned()))
+}
+
+/// The variables of one rank. With `is_virtual` each sees its own GPU alone, as device 0.
+///
+/// # Errors
+/// More ranks than entries in `CUDA_VISIBLE_DEVICES`.
+pub fn of_rank(env: &Environment, local_rank: usize, is_virtual: bool) -> Result<BTreeMap<String, String>, PlanError> {
+    let variable = |name: &str, value: String| (name.to_owned(), value);
+    if !is_virtual {
+        return Ok(BTreeMap::from([variable("LOCAL_RANK", local_rank.to_string())]));
+    }
+    let device = match env.get("CUDA_VISIBLE_DEVICES").map(|list| list.to_string_lossy()) {
+        None => local_rank.to_string(),
+        Some(list) => match list.split(',').nth(local_rank) {
+            Some(item) => item.trim().to_owned(),
+            None => return Err(PlanError::VirtualRank { local_rank, list: list.into_owned() }),
+        },
+    };
+    Ok(BTreeMap::from([variable("LOCAL_RANK", "0".to_owned()), variable("CUDA_VISIBLE_DEVICES", device)]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(env: &Environment, nproc: usize) -> (String, bool) {
+        let (variables, note) = shared(env, nproc);
+        let names: Vec<String> = variables.into_iter().map(|(name, value)| format!("{name}={value}")).collect();
+        (names.join(" "), note.is_some())
+    }
+
+    #[test]
+    fn several_ranks_get_one_thread_each_and_the_user_is_told() {
+        let nccl = "TORCH_NCCL_ASYNC_ERROR_HANDLING=1";
+        assert_eq!(names(&Environment::default(), 2), (format!("OMP_NUM_THREADS=1 {nccl}"), true));
+        assert_eq!(names(&Environment::default(), 1), (nccl.to_owned(), false));
+    }
+
+    #[test]
+    fn variables_that_are_set_are_left_alone_even_if_empty() {
+        let env = Environment::from([("OMP_NUM_THREADS", ""), ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "3")]);
+        assert_eq!(names(&env, 2), (String::new(), false));
+    }
+
+    #[test]
+    fn several_ranks_that_render_get_one_thread_each() {
+        assert!(software_rendering(&Environment::default(), 2).is_some());
+        assert!(software_rendering(&Environment::default(), 1).is_none());
+        assert!(software_rendering(&Environment::from([("LP_NUM_THREADS", "4")]), 2).is_none());
+    }
+
+    fn devices(env: &Environment, is_virtual: bool) -> Vec<Option<String>> {
+        let of = |rank| of_rank(env, rank, is_virtual).unwrap().get("CUDA_VISIBLE_DEVICES").cloned();
+        [0, 1].map(of).to_vec()
+    }
+
+    #[test]
+    fn a_virtual_rank_has_its_own_gpu_as_device_0() {
+        let env = Environment::from([("CUDA_VISIBLE_DEVICES", "3, 5")]);
+        assert_eq!(devices(&env, true), [Some("3".to_owned()), Some("5".to_owned())]);
+        assert_eq!(devices(&Environment::default(), true), [Some("0".to_owned()), Some("1".to_owned())]);
+        assert_eq!(of_rank(&env, 1, true).unwrap()["LOCAL_RANK"], "0");
+    }
+
+    #[test]
+    fn a_real_rank_inherits_the_devices() {
+        assert_eq!(devices(&Environment::from([("CUDA_VISIBLE_DEVICES", "3,5")]), false), [None, None]);
+        assert_eq!(of_rank(&Environment::default(), 1, false).unwrap()["LOCAL_RANK"], "1");
+    }
+
+    #[test]
+    fn more_virtual_ranks_than_gpus_are_refused() {
+        let err = of_rank(&Environment::from([("CUDA_VISIBLE_DEVICES", "3")]), 1, true).unwrap_err();
+        assert_eq!(err.to_string(), "local_rank 1 exceeds available GPUs in CUDA_VISIBLE_DEVICES=3");
+    }
+}

@@ -1,0 +1,64 @@
+//! How a process ended.
+
+use std::fmt::{Display, Formatter};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
+
+use crate::signals;
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// It called `exit` with this code, `0..=255`.
+    Code(i32),
+    /// This signal killed it.
+    Signal(i32),
+}
+
+impl Exit {
+    /// Whether it exited with code 0.
+    pub fn is_success(self) -> bool {
+        self == Exit::Code(0)
+    }
+
+    /// Python's `returncode`: the exit code, or the signal as a negative number.
+    pub fn returncode(self) -> i32 {
+        match self {
+            Exit::Code(code) => code,
+            Exit::Signal(signal) => -signal,
+        }
+    }
+}
+
+impl From<ExitStatus> for Exit {
+    fn from(status: ExitStatus) -> Exit {
+        // A process that was waited for has either a code or a signal; the default is for a status made by hand.
+        status.code().map_or_else(|| Exit::Signal(status.signal().unwrap_or(libc::SIGKILL)), Exit::Code)
+    }
+}
+
+impl Display for Exit {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Exit::Code(code) => write!(f, "exited with code {code}"),
+            Exit::Signal(signal) => write!(f, "was killed by {}", signals::name(*signal)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_is_a_negative_returncode() {
+        assert_eq!(Exit::from(ExitStatus::from_raw(libc::SIGKILL)).returncode(), -9);
+        assert_eq!(Exit::from(ExitStatus::from_raw(7 << 8)).returncode(), 7);
+    }
+
+    #[test]
+    fn an_exit_reads_as_a_sentence() {
+        assert_eq!(Exit::Code(7).to_string(), "exited with code 7");
+        assert_eq!(Exit::Signal(9).to_string(), "was killed by SIGKILL");
+    }
+}

@@ -1,0 +1,158 @@
+//! Processes that a rank left behind: found in `/proc` by the rank's session, or, when the launcher is a subreaper,
+//! because the kernel made us their parent after theirs died.
+//!
+//! A rank is never reaped here: a child is looked at before it is waited for.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use nix::sys::prctl::set_child_subreaper;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
+use nix::unistd::{Pid, getpid};
+
+/// What `/proc/<pid>/stat` says that matters here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stat {
+    is_dead: bool,
+    parent: i32,
+    group: i32,
+    session: i32,
+}
+
+/// Which leftovers to signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// All of them.
+    All,
+    /// Those outside the ranks' process groups, when the groups have had the signal already.
+    OutsideGroups,
+}
+
+/// The processes that belong to this launch, besides the ranks themselves.
+#[derive(Debug)]
+pub struct Leftovers {
+    adopts: bool,
+    /// Children that we had before: of a shell that replaced itself by us, for instance.
+    before: BTreeSet<i32>,
+}
+
+impl Leftovers {
+    /// Finds leftovers by the ranks' sessions only.
+    pub fn by_session() -> Leftovers {
+        Leftovers { adopts: false, before: BTreeSet::new() }
+    }
+
+    /// Also takes in what left its session: from now on, orphans below this process become its children. One launch
+    /// a process, since every child that is not a rank counts as left behind.
+    pub fn adopt() -> Leftovers {
+        let us = getpid().as_raw();
+        let before = pids().filter(|&pid| read(pid).is_some_and(|stat| stat.parent == us)).collect();
+        Leftovers { adopts: set_child_subreaper(true).is_ok(), before }
+    }
+
+    /// Reaps adopted children that have ended and signals the living leftovers of `ranks`. Says how many live.
+    pub fn signal(&self, ranks: &BTreeSet<i32>, reach: Reach, signal: Option<Signal>) -> usize {
+        let mut living = 0;
+        for pid in pids().filter(|pid| !ranks.contains(pid)) {
+            let Some(stat) = read(pid) else { continue };
+            let is_ours = ranks.contains(&stat.session) || self.is_adopted(pid, stat);
+            if !is_ours || self.reaped(pid, stat) {
+                continue;
+            }
+            living += 1;
+            if reach == Reach::All || !ranks.contains(&stat.group) {
+                signal.map(|signal| kill(Pid::from_raw(pid), signal));
+            }
+        }
+        living
+    }
+
+    /// Reaps adopted children that have ended, as far as no zombie of a rank stands before them.
+    pub fn reap(&self, ranks: &BTreeSet<i32>) {
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        while self.adopts
+            && let Ok(status) = waitid(Id::All, flags)
+            && let Some(pid) = status.pid()
+            && !ranks.contains(&pid.as_raw())
+            && !self.before.contains(&pid.as_raw())
+            && waitpid(pid, Some(WaitPidFlag::WNOHANG)).is_ok()
+        {}
+    }
+
+    fn is_adopted(&self, pid: i32, stat: Stat) -> bool {
+        self.adopts && stat.parent == getpid().as_raw() && !self.before.contains(&pid)
+    }
+
+    /// Whether it is dead, and gone for good where that is ours to do.
+    fn reaped(&self, pid: i32, stat: Stat) -> bool {
+        if stat.is_dead && self.is_adopted(pid, stat) {
+            return !matches!(waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG)), Ok(WaitStatus::StillAlive));
+        }
+        stat.is_dead
+    }
+}
+
+fn pids() -> impl Iterator<Item = i32> {
+    fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+fn read(pid: i32) -> Option<Stat> {
+    parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// `pid (name) state ppid pgrp session …`; the name may hold any byte, so the fields count from its last `)`.
+fn parse(stat: &[u8]) -> Option<Stat> {
+    let name_end = stat.iter().rposition(|&byte| byte == b')')?;
+    let mut fields = std::str::from_utf8(stat.get(name_end + 1..)?).ok()?.split_ascii_whitespace();
+    let is_dead = matches!(fields.next()?, "Z" | "X" | "x");
+    let mut number = || fields.next()?.parse().ok();
+    Some(Stat { is_dead, parent: number()?, group: number()?, session: number()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+    use std::time::SystemTime;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::process::pre_exec;
+    use crate::process::rank::Rank;
+
+    #[test]
+    fn a_name_with_blanks_and_brackets_is_skipped() {
+        let stat = parse(b"12 (a) b) S 1 2 3 0 -1").expect("a stat line");
+        assert_eq!(stat, Stat { is_dead: false, parent: 1, group: 2, session: 3 });
+    }
+
+    #[test]
+    fn a_zombie_is_dead() {
+        assert!(parse(b"12 (sh) Z 1 2 3").expect("a stat line").is_dead);
+    }
+
+    #[test]
+    fn a_child_in_another_group_of_the_session_is_found_and_killed() {
+        // `set -m` gives the background job a process group of its own.
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "set -m; sleep 100 & echo ready; read _"]).stdin(Stdio::piped()).stdout(Stdio::null());
+        pre_exec::prepare(&mut command);
+        let rank = Rank::spawn(&mut command).expect("/bin/sh starts");
+        let ranks = BTreeSet::from([rank.pid().as_raw()]);
+        let deadline = SystemTime::now() + std::time::Duration::from_secs(20);
+        while Leftovers::by_session().signal(&ranks, Reach::OutsideGroups, None) == 0 && SystemTime::now() < deadline {
+            std::thread::yield_now();
+        }
+        assert_eq!(Leftovers::by_session().signal(&ranks, Reach::OutsideGroups, Some(Signal::SIGKILL)), 1);
+        rank.signal(libc::SIGKILL);
+        rank.reap();
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_stat_line_or_none(bytes: Vec<u8>) {
+            let _ = parse(&bytes);
+        }
+    }
+}

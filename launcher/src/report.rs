@@ -1,0 +1,161 @@
+//! The failure report: the box that torchrun prints and other tools parse.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::failure::{Failure, root_cause};
+use crate::process::exit::Exit;
+use crate::signals;
+
+/// The widest rule of the box, in characters.
+const WIDTH: usize = 60;
+
+/// The report of `failures`, in the order in which they were seen; empty if there are none.
+pub fn render(title: &str, host: &str, failures: &[Failure]) -> String {
+    let Some(root) = root_cause(failures) else { return String::new() };
+    // Most ranks fail in the same second, and each question to `date` is a process.
+    let seconds: BTreeSet<u64> = failures.iter().map(|failure| failure.timestamp).collect();
+    let times: BTreeMap<u64, String> = seconds.into_iter().map(|second| (second, local_time(second))).collect();
+    let blocks: Vec<String> = failures
+        .iter()
+        .enumerate()
+        .map(|(index, failure)| block(index, host, &times[&failure.timestamp], failure))
+        .collect();
+    let others: Vec<&str> =
+        blocks.iter().enumerate().filter(|(index, _)| *index != root).map(|(_, block)| block.as_str()).collect();
+    let others = if others.is_empty() { "  <NO_OTHER_FAILURES>".to_owned() } else { others.join("\n") };
+    let title = format!("{title} FAILED");
+    let width = longest_line(blocks.iter().chain([&title])).min(WIDTH);
+    let (thick, thin) = ("=".repeat(width), "-".repeat(width));
+    let root = &blocks[root];
+    format!(
+        "{thick}\n{title}\n{thin}\nFailures:\n{others}\n{thin}\n\
+         Root Cause (first observed failure):\n{root}\n{thick}\n"
+    )
+}
+
+/// This machine's full name as `/etc/hosts` gives it, else what `gethostname` says. No name server is asked: a bad one
+/// takes seconds to answer.
+pub fn host() -> String {
+    let name = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
+    let hosts = fs::read_to_string("/etc/hosts").unwrap_or_default();
+    full_name(&name, &hosts).unwrap_or(name)
+}
+
+/// The first name with a dot on the line of `/etc/hosts` that knows `name`.
+fn full_name(name: &str, hosts: &str) -> Option<String> {
+    let names = |line: &str| -> Vec<String> {
+        let line = line.split('#').next().unwrap_or_default();
+        line.split_whitespace().skip(1).map(str::to_owned).collect()
+    };
+    let known = hosts.lines().map(names).find(|names| names.iter().any(|known| known == name))?;
+    known.into_iter().find(|known| known.contains('.'))
+}
+
+fn longest_line<'a>(texts: impl Iterator<Item = &'a String>) -> usize {
+    texts.flat_map(|text| text.lines()).map(|line| line.chars().count()).max().unwrap_or(0)
+}
+
+fn block(index: usize, host: &str, time: &str, failure: &Failure) -> String {
+    let casualty = &failure.casualty;
+    let (rank, local_rank, pid) = (casualty.rank, casualty.local_rank, casualty.pid);
+    let code = casualty.exit.returncode();
+    let signal = match casualty.exit {
+        Exit::Signal(signal) => format!("  ({})", signals::name(signal)),
+        Exit::Code(_) => String::new(),
+    };
+    let error_file =
+        failure.error_file.as_deref().map_or_else(|| "<N/A>".to_owned(), |p: &Path| p.display().to_string());
+    let message = failure.message.replace('\n', "\n  ");
+    format!(
+        "[{index}]:\n  time      : {time}\n  host      : {host}\n  rank      : {rank} (local_rank: {local_rank})\n  \
+         exitcode  : {code} (pid: {pid}){signal}\n  error_file: {error_file}\n  traceback : {message}"
+    )
+}
+
+/// `2026-11-21_06:10:42` in the local time zone. `date` knows the zone's rules, which `std` does not; where it does not
+/// answer, the time is UTC and says so by a `Z`.
+fn local_time(timestamp: u64) -> String {
+    let output = Command::new("date").args(["-d", &format!("@{timestamp}"), "+%Y-%m-%d_%H:%M:%S"]).output();
+    let text = output.ok().and_then(|output| String::from_utf8(output.stdout).ok()).unwrap_or_default();
+    if text.trim().len() == "2026-11-21_06:10:42".len() { text.trim().to_owned() } else { utc(timestamp) }
+}
+
+fn utc(timestamp: u64) -> String {
+    let (days, second) = (timestamp / 86_400, timestamp % 86_400);
+    let (year, month, day) = date(days);
+    format!("{year:04}-{month:02}-{day:02}_{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)
+}
+
+/// Year, month and day of the Gregorian calendar, `days` after 1970-01-01.
+fn date(days: u64) -> (u64, u64, u64) {
+    // Years start in March here, so that the leap day is the last of its year; 719 468 days lie before 1970-01-01.
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use super::*;
+    use crate::failure::Casualty;
+
+    fn failure(local_rank: usize, exit: Exit) -> Failure {
+        let at = UNIX_EPOCH + Duration::from_secs(1_795_233_885);
+        let stopped_by = (local_rank != 1).then_some(15);
+        Failure::read(Casualty { local_rank, rank: local_rank + 4, pid: 99, exit, at, stopped_by }, None)
+    }
+
+    #[test]
+    fn a_single_failure_has_no_others() {
+        let report = render("train.py", "node1", &[failure(0, Exit::Code(7))]);
+        let time = local_time(1_795_233_885);
+        let (thick, thin) = ("=".repeat(60), "-".repeat(60));
+        assert_eq!(
+            report,
+            format!(
+                "{thick}\ntrain.py FAILED\n{thin}\nFailures:\n  <NO_OTHER_FAILURES>\n{thin}\n\
+                 Root Cause (first observed failure):\n[0]:\n  time      : {time}\n  host      : node1\n  \
+                 rank      : 4 (local_rank: 0)\n  exitcode  : 7 (pid: 99)\n  error_file: <N/A>\n  \
+                 traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html\n{thick}\n"
+            )
+        );
+    }
+
+    #[test]
+    fn the_root_keeps_its_index_and_is_not_among_the_others() {
+        let report = render("t", "h", &[failure(0, Exit::Signal(15)), failure(1, Exit::Code(5))]);
+        let (others, root) = report.split_once("Root Cause").expect("both parts");
+        assert!(others.contains("[0]:") && !others.contains("[1]:") && root.contains("[1]:"), "{report}");
+        assert!(others.contains("exitcode  : -15 (pid: 99)  (SIGTERM)\n"), "{report}");
+    }
+
+    #[test]
+    fn no_failure_is_no_report() {
+        assert_eq!(render("t", "h", &[]), "");
+    }
+
+    #[test]
+    fn the_full_name_is_that_of_the_hosts_file() {
+        let hosts = "127.0.0.1 localhost # node1\n10.0.0.1 node1 node1.cluster.org\n";
+        assert_eq!(full_name("node1", hosts).as_deref(), Some("node1.cluster.org"));
+        assert_eq!((full_name("localhost", hosts), full_name("node2", hosts)), (None, None));
+    }
+
+    #[test]
+    fn the_calendar_knows_leap_years() {
+        assert_eq!(utc(0), "1970-01-01_00:00:00Z");
+        assert_eq!(utc(951_782_399), "2000-02-28_23:59:59Z");
+        assert_eq!(utc(951_782_400), "2000-02-29_00:00:00Z");
+        assert_eq!(utc(1_795_233_885), "2026-11-21_04:04:45Z");
+    }
+}

@@ -1,0 +1,203 @@
+//! The asking end of the store, for agents on nodes that do not host it.
+//!
+//! Keys are the library's: a `/` is put before each, as torch's client does. Every request has the time given to
+//! [`Client::connect`], [`Client::wait`] its own. A request that is dropped half way spoils the connection, and the next
+//! one says so.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::store::error::StoreError;
+use crate::store::reply::READY;
+use crate::store::wire::Request;
+
+/// Before the second try to connect; doubles up to [`LAST_RETRY`], as hosts start within seconds but may take minutes.
+const FIRST_RETRY: Duration = Duration::from_millis(20);
+
+/// Between later tries to connect.
+const LAST_RETRY: Duration = Duration::from_secs(1);
+
+/// Room taken at once for a reply; more grows with what arrives. Bytes.
+const READ: u64 = 64 * 1024;
+
+/// A connection to a store.
+#[derive(Debug)]
+pub struct Client {
+    stream: TcpStream,
+    addr: Arc<str>,
+    timeout: Duration,
+    /// False while a reply is under way, and for good if that was given up.
+    is_idle: bool,
+}
+
+impl Client {
+    /// Connects, trying again until there is a store or the time is over. Every later request has the same time.
+    pub async fn connect(host: &str, port: u16, timeout: Duration) -> Result<Client, StoreError> {
+        let addr: Arc<str> =
+            if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }.into();
+        let deadline = Instant::now() + timeout;
+        let mut pause = FIRST_RETRY;
+        loop {
+            let err = match timeout_at(deadline, TcpStream::connect((host, port))).await {
+                Ok(Ok(stream)) => return Client { stream, addr, timeout, is_idle: true }.greet().await,
+                Ok(Err(err)) => err,
+                Err(_) => io::ErrorKind::TimedOut.into(),
+            };
+            if Instant::now() + pause >= deadline {
+                return Err(StoreError::Unreachable { addr: addr.to_string(), timeout, err });
+            }
+            tokio::time::sleep(pause).await;
+            pause = (2 * pause).min(LAST_RETRY);
+        }
+    }
+
+    async fn greet(mut self) -> Result<Client, StoreError> {
+        self.stream.set_nodelay(true).map_err(|err| self.lost(err))?;
+        let sent = std::process::id();
+        let mut greeting = Vec::new();
+        Request::Validate.encode(&mut greeting); // with the ping in one segment: torch 2.11 refuses a split one
+        Request::Ping { nonce: sent }.encode(&mut greeting);
+        let got = self.exchange(&greeting, async |stream| stream.read_u32_le().await).await?;
+        if got == sent { Ok(self) } else { Err(StoreError::NotAStore { addr: self.addr.to_string(), sent, got }) }
+    }
+
+    /// Stores a value.
+    pub async fn set(&mut self, key: &str, value: &[u8]) -> Result<(), StoreError> {
+        self.send(&Request::Set { key: &wire(key), value }).await
+    }
+
+    /// The value, when the key exists.
+    pub async fn get(&mut self, key: &str) -> Result<Vec<u8>, StoreError> {
+        self.wait(&[key], self.timeout).await?;
+        self.ask(&Request::Get { key: &wire(key) }, async |stream| read_value(stream).await).await
+    }
+
+    /// Adds to the decimal number that the value is, 0 if absent; the sum.
+    pub async fn add(&mut self, key: &str, delta: i64) -> Result<i64, StoreError> {
+        self.ask(&Request::Add { key: &wire(key), delta }, async |stream| stream.read_i64_le().await).await
+    }
+
+    /// Stores `desired` if the value is `expected`, or absent and `expected` is empty; the value then, which is
+    /// `expected` if the key is absent and should not be.
+    pub async fn compare_set(&mut self, key: &str, expected: &[u8], desired: &[u8]) -> Result<Vec<u8>, StoreError> {
+        self.ask(&Request::CompareSet { key: &wire(key), expected, desired }, async |stream| read_value(stream).await)
+            .await
+    }
+
+    /// Whether all keys exist.
+    pub async fn check(&mut self, keys: &[&str]) -> Result<bool, StoreError> {
+        let keys: Vec<_> = keys.iter().map(|key| wire(key)).collect();
+        let request = Request::Check { keys: keys.iter().map(Vec::as_slice).collect() };
+        Ok(self.ask(&request, async |stream| stream.read_u8().await).await? == READY)
+    }
+
+    /// Stores all of them.
+    pub async fn multi_set(&mut self, pairs: &[(&str, &[u8])]) -> Result<(), StoreError> {
+        let pairs: Vec<_> = pairs.iter().map(|(key, value)| (wire(key), *value)).collect();
+        self.send(&Request::MultiSet { pairs: pairs.iter().map(|(key, value)| (key.as_slice(), *value)).collect() })
+            .await
+    }
+
+    /// The values, when all keys exist.
+    pub async fn multi_get(&mut self, keys: &[&str]) -> Result<Vec<Vec<u8>>, StoreError> {
+        self.wait(keys, self.timeout).await?;
+        let wire: Vec<_> = keys.iter().map(|key| wire(key)).collect();
+        let request = Request::MultiGet { keys: wire.iter().map(Vec::as_slice).collect() };
+        let read = async |stream: &mut TcpStream| {
+            let mut values = Vec::with_capacity(keys.len());
+            for _ in keys {
+                values.push(read_value(stream).await?);
+            }
+            Ok(values)
+        };
+        self.ask(&request, read).await
+    }
+
+    /// Ends when all keys exist.
+    pub async fn wait(&mut self, keys: &[&str], timeout: Duration) -> Result<(), StoreError> {
+        let wire: Vec<_> = keys.iter().map(|key| wire(key)).collect();
+        self.send(&Request::Wait { keys: wire.iter().map(Vec::as_slice).collect() }).await?;
+        self.is_idle = false;
+        let came = match tokio::time::timeout(timeout, self.stream.read_u8()).await {
+            Ok(reply) => reply.map(|_| true).map_err(|err| self.lost(err))?,
+            Err(_) => self.cancel_wait().await?,
+        };
+        self.is_idle = true;
+        let missing = || StoreError::Missing { addr: self.addr.to_string(), keys: quoted(keys), timeout };
+        if came { Ok(()) } else { Err(missing()) }
+    }
+
+    /// Whether the wait was over before the store heard of it: then two replies come.
+    async fn cancel_wait(&mut self) -> Result<bool, StoreError> {
+        self.is_idle = true;
+        let read = async |stream: &mut TcpStream| {
+            let came = stream.read_u8().await? == READY;
+            if came {
+                stream.read_u8().await?;
+            }
+            Ok(came)
+        };
+        self.ask(&Request::CancelWait, read).await
+    }
+
+    async fn send(&mut self, request: &Request<'_>) -> Result<(), StoreError> {
+        self.ask(request, async |_| Ok(())).await
+    }
+
+    async fn ask<T>(
+        &mut self,
+        request: &Request<'_>,
+        read: impl AsyncFnOnce(&mut TcpStream) -> io::Result<T>,
+    ) -> Result<T, StoreError> {
+        let mut bytes = Vec::new();
+        request.encode(&mut bytes);
+        self.exchange(&bytes, read).await
+    }
+
+    async fn exchange<T>(
+        &mut self,
+        bytes: &[u8],
+        read: impl AsyncFnOnce(&mut TcpStream) -> io::Result<T>,
+    ) -> Result<T, StoreError> {
+        if !std::mem::take(&mut self.is_idle) {
+            return Err(StoreError::GivenUp { addr: self.addr.to_string() });
+        }
+        let stream = &mut self.stream;
+        let both = async {
+            stream.write_all(bytes).await?;
+            read(stream).await
+        };
+        let silent = |_| StoreError::Silent { addr: self.addr.to_string(), timeout: self.timeout };
+        let reply = timeout(self.timeout, both).await.map_err(silent)?.map_err(|err| self.lost(err))?;
+        self.is_idle = true;
+        Ok(reply)
+    }
+
+    fn lost(&self, err: io::Error) -> StoreError {
+        StoreError::Lost { addr: self.addr.to_string(), err }
+    }
+}
+
+/// The key as it travels.
+fn wire(key: &str) -> Vec<u8> {
+    [b"/", key.as_bytes()].concat()
+}
+
+async fn read_value(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let length = stream.read_u64_le().await?;
+    let mut value = Vec::with_capacity(length.min(READ) as usize);
+    stream.take(length).read_to_end(&mut value).await?;
+    if value.len() as u64 == length { Ok(value) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+}
+
+fn quoted(keys: &[&str]) -> String {
+    keys.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,91 @@
+//! Against the real server, and against listeners that are none.
+
+use tokio::net::TcpListener;
+
+use super::*;
+use crate::store::server::{Server, ServerHandle};
+
+const LONG: Duration = Duration::from_secs(30);
+const SHORT: Duration = Duration::from_millis(50);
+
+fn host() -> ServerHandle {
+    Server::bind("127.0.0.1", None).unwrap().spawn()
+}
+
+async fn join(store: &ServerHandle) -> Client {
+    Client::connect("127.0.0.1", store.port(), LONG).await.unwrap()
+}
+
+#[tokio::test]
+async fn every_request_is_answered() {
+    let store = host();
+    let mut client = join(&store).await;
+    client.set("k", b"v").await.unwrap();
+    assert_eq!(client.get("k").await.unwrap(), b"v");
+    assert_eq!(client.add("n", 5).await.unwrap(), 5);
+    assert_eq!(client.add("n", -7).await.unwrap(), -2);
+    assert_eq!(client.compare_set("c", b"", b"x").await.unwrap(), b"x");
+    assert_eq!(client.compare_set("c", b"", b"y").await.unwrap(), b"x");
+    client.multi_set(&[("a", b"1"), ("b", b"22")]).await.unwrap();
+    assert_eq!(client.multi_get(&["a", "b"]).await.unwrap(), [&b"1"[..], b"22"]);
+    assert!(client.check(&["a", "b"]).await.unwrap());
+    assert!(!client.check(&["a", "zz"]).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_wait_that_times_out_names_its_keys_and_leaves_the_connection_usable() {
+    let store = host();
+    let mut client = join(&store).await;
+    let err = client.wait(&["torchelastic/role_info/1"], SHORT).await.unwrap_err();
+    assert!(matches!(&err, StoreError::Missing { keys, .. } if keys == "`torchelastic/role_info/1`"), "{err}");
+    assert_eq!(client.add("n", 1).await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_request_given_up_half_way_spoils_the_connection() {
+    let store = host();
+    let mut client = join(&store).await;
+    assert!(timeout(SHORT, client.wait(&["never"], LONG)).await.is_err());
+    assert!(matches!(client.add("n", 1).await, Err(StoreError::GivenUp { .. })));
+}
+
+#[tokio::test]
+async fn a_client_that_comes_first_waits_for_the_store() {
+    let free = host();
+    let port = free.port();
+    drop(free);
+    let early = tokio::spawn(async move { Client::connect("127.0.0.1", port, LONG).await });
+    tokio::task::yield_now().await;
+    let _store = Server::bind("127.0.0.1", Some(port)).unwrap().spawn();
+    assert_eq!(early.await.unwrap().unwrap().add("n", 1).await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_store_that_never_comes_is_an_error_in_time() {
+    let free = host();
+    let port = free.port();
+    drop(free);
+    let err = Client::connect("127.0.0.1", port, SHORT).await.unwrap_err();
+    assert!(matches!(err, StoreError::Unreachable { .. }), "{err}");
+}
+
+#[tokio::test]
+async fn a_listener_that_is_no_store_is_named() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.write_all(b"SSH-2.0-").await.unwrap();
+        stream.read_to_end(&mut Vec::new()).await
+    });
+    let err = Client::connect("127.0.0.1", port, LONG).await.unwrap_err();
+    assert!(matches!(err, StoreError::NotAStore { .. }), "{err}");
+}
+
+#[tokio::test]
+async fn a_listener_that_says_nothing_is_given_up() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let err = Client::connect("127.0.0.1", port, SHORT).await.unwrap_err();
+    assert!(matches!(err, StoreError::Silent { .. }), "{err}");
+}

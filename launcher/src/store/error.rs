@@ -1,0 +1,89 @@
+//! Why a store cannot be hosted, reached or asked.
+
+use std::io;
+use std::time::Duration;
+
+use crate::store::port_owner::PortOwner;
+
+/// Why a store cannot be hosted, reached or asked.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Another process listens there.
+    #[error(
+        "cannot host the store at {host}:{port}: the port is in use{}; choose another with `--master-port`, or let \
+         `--standalone` find a free one", .owner.as_ref().map(|owner| format!(" by {owner}")).unwrap_or_default()
+    )]
+    PortInUse {
+        /// As the user or the default has it.
+        host: String,
+        /// As the user or the default has it.
+        port: u16,
+        /// Who has it, if that can be seen.
+        owner: Option<PortOwner>,
+    },
+    /// Anything else that keeps it from listening.
+    #[error("cannot host the store at {host}:{port}")]
+    Listen {
+        /// As the user or the default has it.
+        host: String,
+        /// 0 if any would have done.
+        port: u16,
+        /// What the system says.
+        #[source]
+        err: io::Error,
+    },
+    /// No connection in the time given.
+    #[error("cannot reach the store at {addr} within {} s", .timeout.as_secs_f64())]
+    Unreachable {
+        /// `host:port`.
+        addr: String,
+        /// The time given.
+        timeout: Duration,
+        /// The last of the tries.
+        #[source]
+        err: io::Error,
+    },
+    /// Something else listens there.
+    #[error("what listens at {addr} is not a store: it answered ping {sent:#x} with {got:#x}")]
+    NotAStore {
+        /// `host:port`.
+        addr: String,
+        /// The nonce.
+        sent: u32,
+        /// What came back.
+        got: u32,
+    },
+    /// The store is gone, or closed this connection.
+    #[error("lost the store at {addr}")]
+    Lost {
+        /// `host:port`.
+        addr: String,
+        /// What the system says.
+        #[source]
+        err: io::Error,
+    },
+    /// The keys did not appear in the time given.
+    #[error("the store at {addr} has not got {keys} after {} s", .timeout.as_secs_f64())]
+    Missing {
+        /// `host:port`.
+        addr: String,
+        /// Those that were waited for.
+        keys: String,
+        /// The time given.
+        timeout: Duration,
+    },
+    /// The store did not answer in the time given.
+    #[error("the store at {addr} has not answered for {} s", .timeout.as_secs_f64())]
+    Silent {
+        /// `host:port`.
+        addr: String,
+        /// The time given.
+        timeout: Duration,
+    },
+    /// An earlier request was given up half way, so that the next reply would be the wrong one.
+    #[error("the connection to the store at {addr} was given up in the middle of a request")]
+    GivenUp {
+        /// `host:port`.
+        addr: String,
+    },
+}

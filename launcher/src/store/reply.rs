@@ -1,0 +1,100 @@
+//! Replies as they travel. They carry no tag: the client knows what it asked.
+
+use std::sync::Arc;
+
+use crate::store::outbox::Outbox;
+
+/// A stored value, shared between the table and the replies under way. `APPEND` grows it in place while nobody reads it.
+pub type Value = Arc<Vec<u8>>;
+
+/// torch: `CheckResponseType::READY` and `WaitResponseType::STOP_WAITING`.
+pub const READY: u8 = 0;
+/// torch: `CheckResponseType::NOT_READY` and `WaitResponseType::WAIT_CANCELED`.
+pub const NOT_READY: u8 = 1;
+
+/// One reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// To `CHECK`: whether all keys exist.
+    Exist(bool),
+    /// To `WAIT` and `BARRIER`, when it is over.
+    StopWaiting,
+    /// To `CANCEL_WAIT`.
+    WaitCanceled,
+    /// To `COMPARE_SET` and `GET`.
+    Value(Value),
+    /// To `MULTI_GET`.
+    Values(Vec<Value>),
+    /// To `ADD`, `GETNUMKEYS`, `DELETE_KEY` and `QUEUE_LEN`.
+    Number(i64),
+    /// To `QUEUE_POP`: the front, and how many there were with it.
+    Popped(Option<(i64, Value)>),
+    /// To `LIST_KEYS`.
+    Keys(Vec<Box<[u8]>>),
+    /// To `PING`.
+    Nonce(u32),
+}
+
+impl Reply {
+    /// Puts the bytes of this reply into the outbox.
+    pub fn encode(&self, out: &mut Outbox) {
+        match self {
+            Reply::Exist(all) => out.raw(&[if *all { READY } else { NOT_READY }]),
+            Reply::StopWaiting => out.raw(&[READY]),
+            Reply::WaitCanceled => out.raw(&[NOT_READY]),
+            Reply::Value(value) => out.text(value),
+            Reply::Values(values) => values.iter().for_each(|value| out.text(value)),
+            Reply::Number(number) => out.raw(&number.to_le_bytes()),
+            Reply::Popped(None) => out.raw(&0_i64.to_le_bytes()),
+            Reply::Popped(Some((length, value))) => {
+                out.raw(&length.to_le_bytes());
+                out.text(value);
+            }
+            Reply::Keys(keys) => {
+                out.length(keys.len());
+                for key in keys {
+                    out.length(key.len());
+                    out.raw(key);
+                }
+            }
+            Reply::Nonce(nonce) => out.raw(&nonce.to_le_bytes()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(reply: Reply) -> Vec<u8> {
+        let mut out = Outbox::default();
+        reply.encode(&mut out);
+        out.to_bytes()
+    }
+
+    /// `spec/launcher.md` section 6.3, captured from torch 2.11.
+    #[test]
+    fn replies_are_those_captured_from_torch() {
+        let value = |text: &str| Arc::new(text.as_bytes().to_vec());
+        let table: [(Reply, &[u8]); 9] = [
+            (Reply::Nonce(0x2e83), b"\x83\x2e\0\0"),
+            (Reply::StopWaiting, b"\0"),
+            (Reply::WaitCanceled, b"\x01"),
+            (Reply::Exist(false), b"\x01"),
+            (Reply::Value(value("v")), b"\x01\0\0\0\0\0\0\0v"),
+            (Reply::Number(3), b"\x03\0\0\0\0\0\0\0"),
+            (Reply::Values(vec![value("v1"), value("v22")]), b"\x02\0\0\0\0\0\0\0v1\x03\0\0\0\0\0\0\0v22"),
+            (Reply::Popped(Some((2, value("a")))), b"\x02\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0a"),
+            (Reply::Popped(None), b"\0\0\0\0\0\0\0\0"),
+        ];
+        for (reply, wire) in table {
+            assert_eq!(bytes(reply), wire);
+        }
+    }
+
+    #[test]
+    fn keys_are_counted_and_each_has_its_length() {
+        let keys = vec![Box::from(&b"/a"[..]), Box::from(&b""[..])];
+        assert_eq!(bytes(Reply::Keys(keys)), b"\x02\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0/a\0\0\0\0\0\0\0\0");
+    }
+}

@@ -1,0 +1,217 @@
+//! Over real sockets on one thread, as in the launcher.
+
+use std::future::Future;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::*;
+use crate::store::client::Client;
+use crate::store::wire::{MAX_VALUE, Request};
+
+const LONG: Duration = Duration::from_secs(30);
+
+fn host() -> ServerHandle {
+    Server::bind("127.0.0.1", None).unwrap().spawn()
+}
+
+async fn join(store: &ServerHandle) -> Client {
+    Client::connect("127.0.0.1", store.port(), LONG).await.unwrap()
+}
+
+async fn connect(store: &ServerHandle) -> TcpStream {
+    TcpStream::connect(("127.0.0.1", store.port())).await.unwrap()
+}
+
+async fn within<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LONG, what).await.expect("it happens in 30 s")
+}
+
+fn bytes(requests: &[Request]) -> Vec<u8> {
+    let mut out = Vec::new();
+    requests.iter().for_each(|request| request.encode(&mut out));
+    out
+}
+
+async fn is_closed(mut stream: TcpStream) -> bool {
+    !matches!(within(stream.read(&mut [0; 64])).await, Ok(read) if read > 0)
+}
+
+#[tokio::test]
+async fn ranks_meet() {
+    let store = host();
+    let ranks: Vec<_> = (0..4)
+        .map(|rank: u8| {
+            let port = store.port();
+            tokio::spawn(async move {
+                let mut client = Client::connect("localhost", port, LONG).await.unwrap();
+                client.set(&format!("addr/{rank}"), &[rank]).await.unwrap();
+                client.multi_get(&["addr/0", "addr/1", "addr/2", "addr/3"]).await.unwrap()
+            })
+        })
+        .collect();
+    for rank in ranks {
+        assert_eq!(within(rank).await.unwrap(), [[0], [1], [2], [3]]);
+    }
+}
+
+#[tokio::test]
+async fn what_the_launcher_sets_is_seen_by_those_who_wait_for_it() {
+    let store = host();
+    let mut client = join(&store).await;
+    let waiting = tokio::spawn(async move { client.get("none/torchelastic/role_info/0").await });
+    tokio::task::yield_now().await;
+    store.set("/none/torchelastic/role_info/0", b"{}").unwrap();
+    assert_eq!(within(waiting).await.unwrap().unwrap(), b"{}");
+}
+
+#[tokio::test]
+async fn a_greeting_in_pieces_is_taken() {
+    let store = host();
+    let mut stream = connect(&store).await;
+    stream.set_nodelay(true).unwrap();
+    for byte in bytes(&[Request::Validate, Request::Ping { nonce: 7 }]) {
+        stream.write_all(&[byte]).await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(within(stream.read_u32_le()).await.unwrap(), 7);
+}
+
+#[tokio::test]
+async fn strangers_are_closed_and_harm_nobody() {
+    let store = host();
+    let mut friend = join(&store).await;
+    let greeted = |rest: &[u8]| [&bytes(&[Request::Validate])[..], rest].concat();
+    let table = [
+        b"GET / HTTP/1.0\r\n\r\n".to_vec(),
+        b"\x00\xde\xad\xbe\xef".to_vec(),
+        bytes(&[Request::Ping { nonce: 1 }]),
+        bytes(&[Request::NumKeys]),
+        greeted(b"\xff"),
+        greeted(b"\x03\xff\xff\xff\xff\xff\xff\xff\xff"),
+        greeted(b"\x06\xff\xff\xff\xff\xff\xff\xff\x7f"),
+        greeted(&bytes(&[Request::Set { key: b"n", value: b"text" }, Request::Add { key: b"n", delta: 1 }])),
+        greeted(&bytes(&[Request::Wait { keys: vec![b"never"] }, Request::Wait { keys: vec![b"never"] }])),
+    ];
+    for junk in table {
+        let mut stream = connect(&store).await;
+        stream.write_all(&junk).await.unwrap();
+        assert!(is_closed(stream).await, "{junk:?}");
+        friend.set("k", b"v").await.unwrap();
+        assert_eq!(friend.get("k").await.unwrap(), b"v");
+    }
+}
+
+#[tokio::test]
+async fn who_does_not_read_is_not_read_from_and_others_are_served() {
+    let store = host();
+    let mut friend = join(&store).await;
+    friend.set("big", &vec![1; MAX_VALUE]).await.unwrap();
+    let mut deaf = connect(&store).await;
+    deaf.write_all(&bytes(&[Request::Validate])).await.unwrap();
+    let flood = bytes(&vec![Request::Get { key: b"/big" }; 4096]);
+    let is_refused =
+        async { while tokio::time::timeout(Duration::from_millis(500), deaf.write_all(&flood)).await.is_ok() {} };
+    within(is_refused).await; // the kernel's buffers are full: the store has stopped to read
+    assert_eq!(friend.get("big").await.unwrap().len(), MAX_VALUE);
+    assert_eq!(friend.add("n", 1).await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_reply_larger_than_all_buffers_arrives_whole() {
+    let store = host();
+    let mut client = join(&store).await;
+    let value: Vec<u8> = (0..MAX_VALUE).map(|i| (i % 251) as u8).collect();
+    client.set("big", &value).await.unwrap();
+    let values = client.multi_get(&["big", "big", "big"]).await.unwrap();
+    assert!(values.len() == 3 && values.iter().all(|got| *got == value));
+}
+
+#[tokio::test]
+async fn requests_sent_at_once_are_answered_in_order() {
+    let store = host();
+    let mut stream = connect(&store).await;
+    let adds: Vec<_> = (0..20_000).map(|_| Request::Add { key: b"n", delta: 1 }).collect();
+    let all = [bytes(&[Request::Validate]), bytes(&adds)].concat();
+    let (mut from, mut to) = stream.split();
+    let write = async { to.write_all(&all).await.unwrap() };
+    let read = async {
+        for wanted in 1..=20_000 {
+            assert_eq!(from.read_i64_le().await.unwrap(), wanted);
+        }
+    };
+    within(async { tokio::join!(write, read) }).await;
+}
+
+#[tokio::test]
+async fn a_client_that_goes_is_forgotten() {
+    let store = host();
+    let mut gone = connect(&store).await;
+    gone.write_all(&bytes(&[Request::Validate, Request::Wait { keys: vec![b"/k"] }])).await.unwrap();
+    drop(gone);
+    let mut client = join(&store).await;
+    client.set("k", b"v").await.unwrap();
+    assert_eq!(client.get("k").await.unwrap(), b"v");
+}
+
+#[tokio::test]
+async fn idle_connections_cost_nobody_anything() {
+    let store = host();
+    let mut idle = Vec::new();
+    for _ in 0..200 {
+        idle.push(join(&store).await);
+    }
+    let mut client = join(&store).await;
+    client.set("k", b"v").await.unwrap();
+    assert!(idle[199].check(&["k"]).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_busy_port_is_named_with_its_holder_and_the_way_out() {
+    let store = host();
+    let err = Server::bind("node7", Some(store.port())).unwrap_err().to_string();
+    assert!(
+        err.starts_with(&format!("cannot host the store at node7:{}: the port is in use by `", store.port())),
+        "{err}"
+    );
+    assert!(err.contains(&format!("(pid {})", std::process::id())), "{err}");
+    assert!(err.contains("`--master-port`") && err.contains("`--standalone`"), "{err}");
+}
+
+#[tokio::test]
+async fn a_port_busy_on_one_family_only_is_busy() {
+    for addr in ["127.0.0.1:0", "0.0.0.0:0"] {
+        let other = StdListener::bind(addr).unwrap();
+        let err = Server::bind("localhost", Some(other.local_addr().unwrap().port())).unwrap_err();
+        assert!(matches!(err, StoreError::PortInUse { .. }), "{addr}: {err}");
+    }
+}
+
+#[tokio::test]
+async fn a_dropped_store_frees_its_port_at_once_and_closes_its_clients() {
+    let store = host();
+    let (port, mut client) = (store.port(), join(&store).await);
+    drop(store);
+    let next = Server::bind("127.0.0.1", Some(port)).unwrap();
+    assert_eq!(next.port(), port);
+    assert!(matches!(within(client.add("n", 1)).await, Err(StoreError::Lost { .. })));
+}
+
+#[tokio::test]
+async fn a_renewed_store_is_empty_and_keeps_its_port() {
+    let mut store = host();
+    let (port, mut client) = (store.port(), join(&store).await);
+    client.set("k", b"old").await.unwrap();
+    store.renew();
+    assert!(matches!(within(client.add("n", 1)).await, Err(StoreError::Lost { .. })));
+    let mut client = join(&store).await;
+    assert!(!client.check(&["k"]).await.unwrap());
+    assert_eq!(store.port(), port);
+}
+
+#[test]
+fn the_file_limit_is_the_soft_one() {
+    let line = "Max locked memory         unlimited            unlimited            bytes     \n\
+                Max open files            1024                 524288               files     \n";
+    assert_eq!(soft_file_limit(line), Some(1024));
+    assert_eq!(soft_file_limit(""), None);
+}

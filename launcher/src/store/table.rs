@@ -1,0 +1,313 @@
+//! What the store holds, as a value: a request goes in, what to send to whom comes out. Pure.
+//!
+//! ```text
+//!            WAIT, keys missing                     last key appears: STOP_WAITING
+//!   idle ───────────────────────► waiting ───────────────────────────────────────► idle
+//!                                    └── CANCEL_WAIT: WAIT_CANCELED, disconnect ──►
+//! ```
+//!
+//! Where torch 2.11 differs: a `COMPARE_SET` that stores nothing wakes nobody, a push whose woken client goes away
+//! without popping wakes the next, and a second `WAIT` before the first is over closes the connection.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use crate::store::reply::{Reply, Value};
+use crate::store::waits::Waits;
+use crate::store::wire::Request;
+
+/// What all keys and values together may take; torch has no limit. Far above what rendezvous and object collectives
+/// leave behind, below what would make the node kill the launcher. Bytes.
+pub const MAX_TABLE: usize = 4 * 1024 * 1024 * 1024;
+
+/// What an entry takes besides its key and value, about. Bytes.
+const ENTRY: usize = 96;
+
+/// One connection, for the life of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientId(pub u64);
+
+/// What the server is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Send this, after what was to be sent before.
+    Send(ClientId, Reply),
+    /// End the connection; nothing more of it will be answered.
+    Close(ClientId, Refusal),
+}
+
+/// A request that the table does not grant.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// `ADD` or `BARRIER` on something else than a number.
+    #[error("the value to add to is not a number of 64 bits")]
+    NotANumber,
+    /// The first one has not been answered.
+    #[error("a second wait before the first is over")]
+    SecondWait,
+    /// There is too much already.
+    #[error("the store holds {held} bytes, at most {most} are taken")]
+    Full {
+        /// What it holds.
+        held: usize,
+        /// What it may hold.
+        most: usize,
+    },
+}
+
+/// The store.
+#[derive(Debug)]
+pub struct Table {
+    values: HashMap<Box<[u8]>, Value>,
+    /// None of them is empty.
+    queues: HashMap<Box<[u8]>, VecDeque<Value>>,
+    waits: Waits,
+    barriers: Waits,
+    /// Clients woken by a push who have not sent anything since, and the queue.
+    woken: HashMap<ClientId, Box<[u8]>>,
+    /// Bytes of all keys and values, and `ENTRY` each.
+    held: usize,
+    most: usize,
+}
+
+impl Default for Table {
+    fn default() -> Table {
+        Table::with_limit(MAX_TABLE)
+    }
+}
+
+impl Table {
+    /// An empty store that takes at most so many bytes.
+    pub fn with_limit(most: usize) -> Table {
+        Table {
+            values: HashMap::new(),
+            queues: HashMap::new(),
+            waits: Waits::default(),
+            barriers: Waits::default(),
+            woken: HashMap::new(),
+            held: 0,
+            most,
+        }
+    }
+
+    /// Answers one request of one client.
+    pub fn on(&mut self, client: ClientId, request: &Request<'_>) -> Vec<Action> {
+        let mut actions = Vec::new();
+        let pops = if let Request::QueuePop { key } = request { Some(*key) } else { None };
+        self.pass_on(client, pops, &mut actions);
+        match self.answer(client, request, &mut actions) {
+            Ok(Some(reply)) => actions.push(Action::Send(client, reply)),
+            Ok(None) => {}
+            Err(refusal) => actions.push(Action::Close(client, refusal)),
+        }
+        actions
+    }
+
+    /// The client is gone, whatever the reason.
+    pub fn leave(&mut self, client: ClientId) -> Vec<Action> {
+        let mut actions = Vec::new();
+        self.waits.cancel(client);
+        self.barriers.cancel(client);
+        self.pass_on(client, None, &mut actions);
+        actions
+    }
+
+    fn answer(
+        &mut self,
+        client: ClientId,
+        request: &Request<'_>,
+        actions: &mut Vec<Action>,
+    ) -> Result<Option<Reply>, Refusal> {
+        let reply = match *request {
+            Request::Validate => return Ok(None),
+            Request::Set { key, value } => return self.set(key, value, actions).map(|()| None),
+            Request::CompareSet { key, expected, desired } => {
+                Reply::Value(self.compare_set(key, expected, desired, actions)?)
+            }
+            Request::Get { key } => Reply::Value(self.get(key)),
+            Request::Add { key, delta } => Reply::Number(self.add(key, delta, actions)?),
+            Request::Check { ref keys } => Reply::Exist(keys.iter().all(|key| self.has(key))),
+            Request::Wait { ref keys } => return self.wait(client, keys),
+            Request::NumKeys => Reply::Number(number(self.values.len())),
+            Request::Delete { key } => Reply::Number(i64::from(self.delete(key))),
+            Request::Append { key, value } => return self.append(key, value, actions).map(|()| None),
+            Request::MultiGet { ref keys } => Reply::Values(keys.iter().map(|key| self.get(key)).collect()),
+            Request::MultiSet { ref pairs } => {
+                pairs.iter().try_for_each(|(key, value)| self.set(key, value, actions))?;
+                return Ok(None);
+            }
+            Request::CancelWait => {
+                self.waits.cancel(client);
+                self.barriers.cancel(client);
+                Reply::WaitCanceled
+            }
+            Request::Ping { nonce } => Reply::Nonce(nonce),
+            Request::QueuePush { key, value } => return self.push(key, value, actions).map(|()| None),
+            Request::QueuePop { key } => Reply::Popped(self.pop(key)),
+            Request::QueueLen { key } => Reply::Number(number(self.queues.get(key).map_or(0, VecDeque::len))),
+            Request::ListKeys => Reply::Keys(self.values.keys().cloned().collect()),
+            Request::Barrier { key, world } => return self.barrier(client, key, world, actions),
+        };
+        Ok(Some(reply))
+    }
+
+    fn has(&self, key: &[u8]) -> bool {
+        self.values.contains_key(key) || self.queues.contains_key(key)
+    }
+
+    fn get(&self, key: &[u8]) -> Value {
+        self.values.get(key).cloned().unwrap_or_default()
+    }
+
+    fn set(&mut self, key: &[u8], value: &[u8], actions: &mut Vec<Action>) -> Result<(), Refusal> {
+        let old = self.values.get(key).map_or(0, |old| ENTRY + key.len() + old.len());
+        self.exchange(old, ENTRY + key.len() + value.len())?;
+        let value = Arc::new(value.to_vec());
+        match self.values.get_mut(key) {
+            Some(old) => *old = value,
+            None => drop(self.values.insert(Box::from(key), value)),
+        }
+        self.wake(key, actions);
+        Ok(())
+    }
+
+    /// The value afterwards; of an absent key that was expected to be there, what was expected, as torch has it.
+    fn compare_set(
+        &mut self,
+        key: &[u8],
+        expected: &[u8],
+        desired: &[u8],
+        actions: &mut Vec<Action>,
+    ) -> Result<Value, Refusal> {
+        match self.values.get(key) {
+            None if !expected.is_empty() => return Ok(Arc::new(expected.to_vec())),
+            Some(value) if value.as_slice() != expected => return Ok(Arc::clone(value)),
+            _ => self.set(key, desired, actions)?,
+        }
+        Ok(self.get(key))
+    }
+
+    fn add(&mut self, key: &[u8], delta: i64, actions: &mut Vec<Action>) -> Result<i64, Refusal> {
+        let sum = self.values.get(key).map_or(Some(0), |value| leading_number(value)).ok_or(Refusal::NotANumber)?;
+        let sum = sum.wrapping_add(delta);
+        self.set(key, sum.to_string().as_bytes(), actions)?;
+        Ok(sum)
+    }
+
+    fn append(&mut self, key: &[u8], value: &[u8], actions: &mut Vec<Action>) -> Result<(), Refusal> {
+        if !self.values.contains_key(key) {
+            return self.set(key, value, actions);
+        }
+        self.exchange(0, value.len())?;
+        if let Some(old) = self.values.get_mut(key) {
+            Arc::make_mut(old).extend_from_slice(value);
+        }
+        Ok(())
+    }
+
+    fn delete(&mut self, key: &[u8]) -> bool {
+        let Some(old) = self.values.remove(key) else { return false };
+        self.held -= ENTRY + key.len() + old.len();
+        true
+    }
+
+    fn push(&mut self, key: &[u8], value: &[u8], actions: &mut Vec<Action>) -> Result<(), Refusal> {
+        self.exchange(0, ENTRY + key.len() + value.len())?;
+        let value = Arc::new(value.to_vec());
+        match self.queues.get_mut(key) {
+            Some(queue) => queue.push_back(value),
+            None => drop(self.queues.insert(Box::from(key), VecDeque::from([value]))),
+        }
+        self.wake_one(key, actions);
+        Ok(())
+    }
+
+    fn pop(&mut self, key: &[u8]) -> Option<(i64, Value)> {
+        let queue = self.queues.get_mut(key)?;
+        let length = number(queue.len());
+        let value = queue.pop_front()?;
+        if queue.is_empty() {
+            self.queues.remove(key);
+        }
+        self.held -= ENTRY + key.len() + value.len();
+        Some((length, value))
+    }
+
+    fn wait(&mut self, client: ClientId, keys: &[&[u8]]) -> Result<Option<Reply>, Refusal> {
+        self.is_free_to_wait(client)?;
+        let missing: Vec<&[u8]> = keys.iter().copied().filter(|key| !self.has(key)).collect();
+        if missing.is_empty() {
+            return Ok(Some(Reply::StopWaiting));
+        }
+        self.waits.begin(client, missing);
+        Ok(None)
+    }
+
+    fn barrier(
+        &mut self,
+        client: ClientId,
+        key: &[u8],
+        world: i64,
+        actions: &mut Vec<Action>,
+    ) -> Result<Option<Reply>, Refusal> {
+        self.is_free_to_wait(client)?;
+        if self.add(key, 1, actions)? < world {
+            self.barriers.begin(client, [key]);
+            return Ok(None);
+        }
+        actions.extend(self.barriers.appeared(key).into_iter().map(stop_waiting));
+        Ok(Some(Reply::StopWaiting))
+    }
+
+    fn is_free_to_wait(&self, client: ClientId) -> Result<(), Refusal> {
+        if self.waits.has(client) || self.barriers.has(client) { Err(Refusal::SecondWait) } else { Ok(()) }
+    }
+
+    fn wake(&mut self, key: &[u8], actions: &mut Vec<Action>) {
+        actions.extend(self.waits.appeared(key).into_iter().map(stop_waiting));
+    }
+
+    fn wake_one(&mut self, key: &[u8], actions: &mut Vec<Action>) {
+        let Some(client) = self.waits.appeared_for_one(key) else { return };
+        self.woken.insert(client, Box::from(key));
+        actions.push(stop_waiting(client));
+    }
+
+    /// A client that was woken by a push and does anything but pop leaves the value to the next who waits for it.
+    fn pass_on(&mut self, client: ClientId, pops: Option<&[u8]>, actions: &mut Vec<Action>) {
+        let Some(key) = self.woken.remove(&client) else { return };
+        if pops != Some(&*key) && self.queues.contains_key(&key) {
+            self.wake_one(&key, actions);
+        }
+    }
+
+    /// Counts bytes that are about to be stored in the place of others.
+    fn exchange(&mut self, old: usize, new: usize) -> Result<(), Refusal> {
+        let rest = self.held - old;
+        if new > old && new > self.most - rest {
+            return Err(Refusal::Full { held: self.held, most: self.most });
+        }
+        self.held = rest + new;
+        Ok(())
+    }
+}
+
+fn stop_waiting(client: ClientId) -> Action {
+    Action::Send(client, Reply::StopWaiting)
+}
+
+/// A length as it is sent.
+fn number(length: usize) -> i64 {
+    i64::try_from(length).expect("memory has fewer than 2^63 entries")
+}
+
+/// The number at the beginning of a text, as C's `strtoll` has it: blanks and a sign before it, anything after it.
+fn leading_number(text: &[u8]) -> Option<i64> {
+    let text = &text[text.iter().take_while(|byte| byte.is_ascii_whitespace() || **byte == 0x0b).count()..];
+    let sign = usize::from(matches!(text.first(), Some(b'+' | b'-')));
+    let digits = text[sign..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+    std::str::from_utf8(&text[..sign + digits]).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,193 @@
+//! Scenes from the protocol, and any requests against a model.
+
+use super::*;
+
+const A: ClientId = ClientId(1);
+const B: ClientId = ClientId(2);
+const C: ClientId = ClientId(3);
+
+fn set(key: &'static str, value: &'static str) -> Request<'static> {
+    Request::Set { key: key.as_bytes(), value: value.as_bytes() }
+}
+
+fn wait(keys: &[&'static str]) -> Request<'static> {
+    Request::Wait { keys: keys.iter().map(|key| key.as_bytes()).collect() }
+}
+
+fn push(key: &'static str) -> Request<'static> {
+    Request::QueuePush { key: key.as_bytes(), value: b"item" }
+}
+
+fn add(key: &'static str, delta: i64) -> Request<'static> {
+    Request::Add { key: key.as_bytes(), delta }
+}
+
+fn barrier(world: i64) -> Request<'static> {
+    Request::Barrier { key: b"b", world }
+}
+
+fn compare_set<'a>(expected: &'a str, desired: &'a str) -> Request<'a> {
+    Request::CompareSet { key: b"c", expected: expected.as_bytes(), desired: desired.as_bytes() }
+}
+
+fn value(to: ClientId, text: &str) -> Action {
+    Action::Send(to, Reply::Value(Arc::new(text.as_bytes().to_vec())))
+}
+
+fn stop(to: ClientId) -> Action {
+    Action::Send(to, Reply::StopWaiting)
+}
+
+#[test]
+fn a_wait_ends_when_the_last_key_is_set() {
+    let mut table = Table::default();
+    assert_eq!(table.on(A, &wait(&["x", "y"])), []);
+    assert_eq!(table.on(B, &set("x", "1")), []);
+    assert_eq!(table.on(B, &add("y", 1)), [stop(A), Action::Send(B, Reply::Number(1))]);
+    assert_eq!(table.on(A, &wait(&["x", "y"])), [stop(A)]);
+}
+
+#[test]
+fn a_wait_for_nothing_ends_at_once() {
+    assert_eq!(Table::default().on(A, &wait(&[])), [stop(A)]);
+}
+
+#[test]
+fn a_key_deleted_again_has_appeared() {
+    let mut table = Table::default();
+    table.on(A, &wait(&["x", "y"]));
+    table.on(B, &set("x", "1"));
+    table.on(B, &Request::Delete { key: b"x" });
+    assert_eq!(table.on(B, &set("y", "1")), [stop(A)]);
+}
+
+#[test]
+fn a_cancelled_wait_is_answered_once() {
+    let mut table = Table::default();
+    table.on(A, &wait(&["x"]));
+    assert_eq!(table.on(A, &Request::CancelWait), [Action::Send(A, Reply::WaitCanceled)]);
+    assert_eq!(table.on(B, &set("x", "1")), []);
+}
+
+#[test]
+fn a_cancel_that_comes_too_late_is_answered_too() {
+    let mut table = Table::default();
+    table.on(A, &wait(&["x"]));
+    assert_eq!(table.on(B, &set("x", "1")), [stop(A)]);
+    assert_eq!(table.on(A, &Request::CancelWait), [Action::Send(A, Reply::WaitCanceled)]);
+}
+
+#[test]
+fn a_second_wait_before_the_first_is_over_is_refused() {
+    let mut table = Table::default();
+    table.on(A, &wait(&["x"]));
+    assert_eq!(table.on(A, &wait(&["y"])), [Action::Close(A, Refusal::SecondWait)]);
+}
+
+#[test]
+fn compare_set_is_as_torch_has_it() {
+    let mut table = Table::default();
+    assert_eq!(table.on(A, &compare_set("x", "y")), [value(A, "x")]);
+    assert_eq!(table.on(A, &Request::NumKeys), [Action::Send(A, Reply::Number(0))]);
+    assert_eq!(table.on(A, &compare_set("", "first")), [value(A, "first")]);
+    assert_eq!(table.on(A, &compare_set("", "second")), [value(A, "first")]);
+    assert_eq!(table.on(A, &compare_set("first", "second")), [value(A, "second")]);
+}
+
+#[test]
+fn a_compare_set_that_stores_nothing_wakes_nobody() {
+    let mut table = Table::default();
+    table.on(A, &wait(&["c"]));
+    assert_eq!(table.on(B, &compare_set("x", "y")), [value(B, "x")]);
+    assert_eq!(table.on(B, &compare_set("", "y")), [stop(A), value(B, "y")]);
+}
+
+#[test]
+fn numbers_are_read_as_in_c() {
+    let table = [(" 12abc", 13), ("-4", -3), ("\t+7", 8), ("9223372036854775807", i64::MIN)];
+    for (text, sum) in table {
+        let mut store = Table::default();
+        store.on(A, &set("n", text));
+        assert_eq!(store.on(A, &add("n", 1)), [Action::Send(A, Reply::Number(sum))], "{text}");
+    }
+    for text in ["", "xxxx", "- 1", "+", "9223372036854775808"] {
+        let mut store = Table::default();
+        store.on(A, &set("n", text));
+        assert_eq!(store.on(A, &add("n", 1)), [Action::Close(A, Refusal::NotANumber)], "{text}");
+    }
+}
+
+#[test]
+fn queues_are_beside_the_map() {
+    let mut table = Table::default();
+    table.on(A, &push("q"));
+    assert_eq!(table.on(A, &Request::Check { keys: vec![b"q"] }), [Action::Send(A, Reply::Exist(true))]);
+    assert_eq!(table.on(A, &Request::Get { key: b"q" }), [value(A, "")]);
+    assert_eq!(table.on(A, &Request::NumKeys), [Action::Send(A, Reply::Number(0))]);
+    assert_eq!(table.on(A, &Request::ListKeys), [Action::Send(A, Reply::Keys(vec![]))]);
+    assert_eq!(table.on(A, &Request::Delete { key: b"q" }), [Action::Send(A, Reply::Number(0))]);
+    assert_eq!(table.on(A, &Request::QueueLen { key: b"q" }), [Action::Send(A, Reply::Number(1))]);
+}
+
+#[test]
+fn a_push_wakes_one_waiter_and_the_next_push_the_next() {
+    let mut table = Table::default();
+    table.on(A, &wait(&["q"]));
+    table.on(B, &wait(&["q"]));
+    assert_eq!(table.on(C, &push("q")), [stop(A)]);
+    table.on(A, &Request::QueuePop { key: b"q" });
+    assert_eq!(table.on(C, &push("q")), [stop(B)]);
+}
+
+#[test]
+fn a_woken_client_that_dies_leaves_its_item_to_the_next() {
+    let mut table = Table::default();
+    table.on(A, &wait(&["q"]));
+    table.on(B, &wait(&["q"]));
+    assert_eq!(table.on(C, &push("q")), [stop(A)]);
+    assert_eq!(table.leave(A), [stop(B)]);
+}
+
+#[test]
+fn a_woken_client_that_gave_up_leaves_its_item_to_the_next() {
+    let mut table = Table::default();
+    table.on(A, &wait(&["q"]));
+    table.on(B, &wait(&["q"]));
+    table.on(C, &push("q"));
+    assert_eq!(table.on(A, &Request::CancelWait), [stop(B), Action::Send(A, Reply::WaitCanceled)]);
+}
+
+#[test]
+fn a_barrier_opens_for_all_with_the_last() {
+    let mut table = Table::default();
+    assert_eq!(table.on(A, &barrier(3)), []);
+    assert_eq!(table.on(B, &barrier(3)), []);
+    assert_eq!(table.on(C, &barrier(3)), [stop(A), stop(B), stop(C)]);
+    assert_eq!(table.on(A, &Request::Get { key: b"b" }), [value(A, "3")]);
+}
+
+#[test]
+fn the_dead_are_not_woken() {
+    let mut table = Table::default();
+    table.on(A, &wait(&["x"]));
+    table.on(B, &barrier(2));
+    assert_eq!((table.leave(A), table.leave(B)), (vec![], vec![]));
+    assert_eq!(table.on(C, &set("x", "1")), []);
+    assert_eq!(table.on(C, &barrier(2)), [stop(C)]);
+}
+
+#[test]
+fn a_full_store_refuses_more_and_still_takes_replacements_and_deletions() {
+    let mut table = Table::with_limit(2 * ENTRY + 8);
+    table.on(A, &set("x", "123"));
+    table.on(A, &set("y", "123"));
+    assert!(matches!(table.on(A, &add("z", 1))[..], [Action::Close(A, Refusal::Full { .. })]));
+    assert!(matches!(table.on(A, &push("q"))[..], [Action::Close(A, Refusal::Full { .. })]));
+    assert!(matches!(table.on(A, &Request::Append { key: b"x", value: b"4" })[..], [Action::Close(..)]));
+    assert_eq!(table.on(A, &set("x", "abc")), []);
+    table.on(A, &Request::Delete { key: b"x" });
+    assert_eq!(table.on(A, &set("z", "456")), []);
+}
+
+#[path = "model.rs"]
+mod model;

@@ -1,0 +1,296 @@
+//! Requests as they travel: an op byte, then its fields; integers little-endian; text is a `u64` length and bytes.
+//!
+//! There is no frame around a request: where it ends is known only by reading it. [`parse`] therefore says either what it
+//! found and how long that was, or how many bytes are needed before it is worth another look.
+
+/// First field of a connection: `VALIDATE` and this number (torch: `validationMagicNumber`).
+pub const MAGIC: u32 = 0x3C85_F7CE;
+
+/// A longer key closes the connection (torch: `MAX_STRING_LEN`). Bytes.
+pub const MAX_KEY: usize = 8 * 1024;
+
+/// A longer value closes the connection (torch: `MAX_PAYLOAD_LEN`). Bytes.
+pub const MAX_VALUE: usize = 8 * 1024 * 1024;
+
+/// More keys in one request close the connection (torch: `MAX_KEY_COUNT`).
+pub const MAX_KEYS: usize = 128 * 1024;
+
+/// A longer request closes the connection: the limits above alone would let one `MULTI_SET` have a tebibyte. Bytes.
+pub const MAX_REQUEST: usize = 128 * 1024 * 1024;
+
+/// Bytes of a length, a count or a number.
+const WORD: usize = 8;
+
+const VALIDATE: u8 = 0x00;
+const SET: u8 = 0x01;
+const COMPARE_SET: u8 = 0x02;
+const GET: u8 = 0x03;
+const ADD: u8 = 0x04;
+const CHECK: u8 = 0x05;
+const WAIT: u8 = 0x06;
+const NUM_KEYS: u8 = 0x07;
+const DELETE: u8 = 0x08;
+const APPEND: u8 = 0x09;
+const MULTI_GET: u8 = 0x0a;
+const MULTI_SET: u8 = 0x0b;
+const CANCEL_WAIT: u8 = 0x0c;
+const PING: u8 = 0x0d;
+const QUEUE_PUSH: u8 = 0x0e;
+const QUEUE_POP: u8 = 0x0f;
+const QUEUE_LEN: u8 = 0x10;
+const LIST_KEYS: u8 = 0x11;
+const BARRIER: u8 = 0x12;
+
+/// One request, its bytes still in the buffer it came in. torch: `QueryType`; `BARRIER` is newer than 2.11.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request<'a> {
+    /// Says that the other side means this protocol. No reply.
+    Validate,
+    /// Stores the value. No reply.
+    Set { key: &'a [u8], value: &'a [u8] },
+    /// Stores `desired` if the value is `expected`; an absent key equals an empty `expected`.
+    CompareSet { key: &'a [u8], expected: &'a [u8], desired: &'a [u8] },
+    /// The value, empty if absent.
+    Get { key: &'a [u8] },
+    /// Adds to the decimal number that the value is.
+    Add { key: &'a [u8], delta: i64 },
+    /// Whether all of them exist.
+    Check { keys: Vec<&'a [u8]> },
+    /// Replies when all of them exist.
+    Wait { keys: Vec<&'a [u8]> },
+    /// How many keys exist, queues aside.
+    NumKeys,
+    /// Removes a key.
+    Delete { key: &'a [u8] },
+    /// Stores the old value followed by this one. No reply.
+    Append { key: &'a [u8], value: &'a [u8] },
+    /// The values in order, empty where absent.
+    MultiGet { keys: Vec<&'a [u8]> },
+    /// Stores all of them. No reply.
+    MultiSet { pairs: Vec<(&'a [u8], &'a [u8])> },
+    /// Ends this client's `WAIT` or `BARRIER`.
+    CancelWait,
+    /// Replies with the number.
+    Ping { nonce: u32 },
+    /// Puts a value at the end of the queue. No reply.
+    QueuePush { key: &'a [u8], value: &'a [u8] },
+    /// Takes the value at the front of the queue.
+    QueuePop { key: &'a [u8] },
+    /// Length of the queue.
+    QueueLen { key: &'a [u8] },
+    /// All keys, queues aside.
+    ListKeys,
+    /// Replies when `world` clients have come.
+    Barrier { key: &'a [u8], world: i64 },
+}
+
+/// What the bytes so far hold.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Parsed<'a> {
+    /// A request, and how many bytes it took.
+    Request(Request<'a>, usize),
+    /// The beginning of one; it cannot be complete before there are this many bytes.
+    Needs(usize),
+}
+
+/// Bytes that no client of this protocol sends.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// Not one of the op bytes.
+    #[error("unknown operation {0:#04x}")]
+    Op(u8),
+    /// Another protocol, or another byte order.
+    #[error("the magic number is {0:#010x}, {MAGIC:#010x} is needed")]
+    Magic(u32),
+    /// Refused when the length arrives.
+    #[error("a key of {0} bytes, at most {MAX_KEY} are taken")]
+    KeyLength(u64),
+    /// Refused when the length arrives.
+    #[error("a value of {0} bytes, at most {MAX_VALUE} are taken")]
+    ValueLength(u64),
+    /// Refused when the count arrives.
+    #[error("{0} keys in one request, at most {MAX_KEYS} are taken")]
+    KeyCount(u64),
+    /// Refused as soon as it is sure.
+    #[error("a request of {0} bytes or more, at most {MAX_REQUEST} are taken")]
+    RequestLength(usize),
+}
+
+/// Reads the request at the beginning of `bytes`. Takes memory for what is there, not for what is announced.
+pub fn parse(bytes: &[u8]) -> Result<Parsed<'_>, WireError> {
+    let mut fields = Fields { bytes, at: 0 };
+    let needed = match fields.request() {
+        Ok(request) if fields.at <= MAX_REQUEST => return Ok(Parsed::Request(request, fields.at)),
+        Ok(_) => fields.at,
+        Err(Stop::Needs(needed)) => needed,
+        Err(Stop::Refused(err)) => return Err(err),
+    };
+    if needed > MAX_REQUEST { Err(WireError::RequestLength(needed)) } else { Ok(Parsed::Needs(needed)) }
+}
+
+/// Why a field could not be read.
+enum Stop {
+    Needs(usize),
+    Refused(WireError),
+}
+
+/// Reads field after field.
+struct Fields<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Fields<'a> {
+    fn request(&mut self) -> Result<Request<'a>, Stop> {
+        let [op] = self.array()?;
+        Ok(match op {
+            VALIDATE => self.magic()?,
+            SET => Request::Set { key: self.key()?, value: self.value()? },
+            COMPARE_SET => Request::CompareSet { key: self.key()?, expected: self.value()?, desired: self.value()? },
+            GET => Request::Get { key: self.key()? },
+            ADD => Request::Add { key: self.key()?, delta: self.number()? },
+            CHECK => Request::Check { keys: self.keys()? },
+            WAIT => Request::Wait { keys: self.keys()? },
+            NUM_KEYS => Request::NumKeys,
+            DELETE => Request::Delete { key: self.key()? },
+            APPEND => Request::Append { key: self.key()?, value: self.value()? },
+            MULTI_GET => Request::MultiGet { keys: self.keys()? },
+            MULTI_SET => {
+                Request::MultiSet { pairs: self.list(2 * WORD, |fields| Ok((fields.key()?, fields.value()?)))? }
+            }
+            CANCEL_WAIT => Request::CancelWait,
+            PING => Request::Ping { nonce: u32::from_le_bytes(self.array()?) },
+            QUEUE_PUSH => Request::QueuePush { key: self.key()?, value: self.value()? },
+            QUEUE_POP => Request::QueuePop { key: self.key()? },
+            QUEUE_LEN => Request::QueueLen { key: self.key()? },
+            LIST_KEYS => Request::ListKeys,
+            BARRIER => Request::Barrier { key: self.key()?, world: self.number()? },
+            op => return Err(Stop::Refused(WireError::Op(op))),
+        })
+    }
+
+    fn magic(&mut self) -> Result<Request<'a>, Stop> {
+        match u32::from_le_bytes(self.array()?) {
+            MAGIC => Ok(Request::Validate),
+            other => Err(Stop::Refused(WireError::Magic(other))),
+        }
+    }
+
+    fn keys(&mut self) -> Result<Vec<&'a [u8]>, Stop> {
+        self.list(WORD, Fields::key)
+    }
+
+    /// A count and that many items, none shorter than `least` bytes.
+    fn list<T>(&mut self, least: usize, item: impl Fn(&mut Self) -> Result<T, Stop>) -> Result<Vec<T>, Stop> {
+        let count = self.word()?;
+        let count = within(count, MAX_KEYS).ok_or(Stop::Refused(WireError::KeyCount(count)))?;
+        let mut items = Vec::with_capacity(count.min((self.bytes.len() - self.at) / least));
+        for left in (0..count).rev() {
+            items.push(item(self).map_err(|stop| stop.with_more(left * least))?);
+        }
+        Ok(items)
+    }
+
+    fn key(&mut self) -> Result<&'a [u8], Stop> {
+        let length = self.word()?;
+        self.take(within(length, MAX_KEY).ok_or(Stop::Refused(WireError::KeyLength(length)))?)
+    }
+
+    fn value(&mut self) -> Result<&'a [u8], Stop> {
+        let length = self.word()?;
+        self.take(within(length, MAX_VALUE).ok_or(Stop::Refused(WireError::ValueLength(length)))?)
+    }
+
+    fn word(&mut self) -> Result<u64, Stop> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    fn number(&mut self) -> Result<i64, Stop> {
+        self.array().map(i64::from_le_bytes)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Stop> {
+        let bytes = self.bytes[self.at..].first_chunk().ok_or(Stop::Needs(self.at + N))?;
+        self.at += N;
+        Ok(*bytes)
+    }
+
+    fn take(&mut self, length: usize) -> Result<&'a [u8], Stop> {
+        let end = self.at + length;
+        let bytes = self.bytes.get(self.at..end).ok_or(Stop::Needs(end))?;
+        self.at = end;
+        Ok(bytes)
+    }
+}
+
+impl Stop {
+    fn with_more(self, bytes: usize) -> Stop {
+        match self {
+            Stop::Needs(needed) => Stop::Needs(needed + bytes),
+            refused => refused,
+        }
+    }
+}
+
+fn within(found: u64, most: usize) -> Option<usize> {
+    usize::try_from(found).ok().filter(|found| *found <= most)
+}
+
+impl Request<'_> {
+    /// Appends the bytes of this request.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let to = &mut Writer(out);
+        match *self {
+            Request::Validate => to.op(VALIDATE).raw(&MAGIC.to_le_bytes()),
+            Request::Set { key, value } => to.op(SET).text(key).text(value),
+            Request::CompareSet { key, expected, desired } => to.op(COMPARE_SET).text(key).text(expected).text(desired),
+            Request::Get { key } => to.op(GET).text(key),
+            Request::Add { key, delta } => to.op(ADD).text(key).raw(&delta.to_le_bytes()),
+            Request::Check { ref keys } => to.op(CHECK).texts(keys),
+            Request::Wait { ref keys } => to.op(WAIT).texts(keys),
+            Request::NumKeys => to.op(NUM_KEYS),
+            Request::Delete { key } => to.op(DELETE).text(key),
+            Request::Append { key, value } => to.op(APPEND).text(key).text(value),
+            Request::MultiGet { ref keys } => to.op(MULTI_GET).texts(keys),
+            Request::MultiSet { ref pairs } => {
+                pairs.iter().fold(to.op(MULTI_SET).count(pairs.len()), |to, (key, value)| to.text(key).text(value))
+            }
+            Request::CancelWait => to.op(CANCEL_WAIT),
+            Request::Ping { nonce } => to.op(PING).raw(&nonce.to_le_bytes()),
+            Request::QueuePush { key, value } => to.op(QUEUE_PUSH).text(key).text(value),
+            Request::QueuePop { key } => to.op(QUEUE_POP).text(key),
+            Request::QueueLen { key } => to.op(QUEUE_LEN).text(key),
+            Request::ListKeys => to.op(LIST_KEYS),
+            Request::Barrier { key, world } => to.op(BARRIER).text(key).raw(&world.to_le_bytes()),
+        };
+    }
+}
+
+/// Writes field after field.
+struct Writer<'a>(&'a mut Vec<u8>);
+
+impl Writer<'_> {
+    fn op(&mut self, op: u8) -> &mut Self {
+        self.raw(&[op])
+    }
+
+    fn text(&mut self, text: &[u8]) -> &mut Self {
+        self.count(text.len()).raw(text)
+    }
+
+    fn texts(&mut self, texts: &[&[u8]]) -> &mut Self {
+        texts.iter().fold(self.count(texts.len()), |to, text| to.text(text))
+    }
+
+    fn count(&mut self, count: usize) -> &mut Self {
+        self.raw(&(count as u64).to_le_bytes())
+    }
+
+    fn raw(&mut self, bytes: &[u8]) -> &mut Self {
+        self.0.extend_from_slice(bytes);
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,161 @@
+//! Captured bytes, and arbitrary ones.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+
+fn bytes(request: &Request) -> Vec<u8> {
+    let mut out = Vec::new();
+    request.encode(&mut out);
+    out
+}
+
+/// `spec/launcher.md` section 6.3, captured from torch 2.11; spaces and quotes as there.
+#[test]
+fn captured_requests_are_read_and_written() {
+    let table: [(&[u8], Request); 10] = [
+        (b"\x00\xce\xf7\x85\x3c", Request::Validate),
+        (b"\x0d\x83\x2e\0\0", Request::Ping { nonce: 0x2e83 }),
+        (b"\x01\x02\0\0\0\0\0\0\0/k\x01\0\0\0\0\0\0\0v", Request::Set { key: b"/k", value: b"v" }),
+        (b"\x06\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0/k", Request::Wait { keys: vec![b"/k"] }),
+        (b"\x04\x04\0\0\0\0\0\0\0/cnt\xfe\xff\xff\xff\xff\xff\xff\xff", Request::Add { key: b"/cnt", delta: -2 }),
+        (
+            b"\x02\x03\0\0\0\0\0\0\0/cs\0\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0first",
+            Request::CompareSet { key: b"/cs", expected: b"", desired: b"first" },
+        ),
+        (
+            b"\x05\x02\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0/k\x06\0\0\0\0\0\0\0/nokey",
+            Request::Check { keys: vec![b"/k", b"/nokey"] },
+        ),
+        (b"\x0c", Request::CancelWait),
+        (
+            b"\x0b\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0/m1\x02\0\0\0\0\0\0\0v1\x03\0\0\0\0\0\0\0/m2\x03\0\0\0\0\0\0\0v22",
+            Request::MultiSet { pairs: vec![(b"/m1", b"v1"), (b"/m2", b"v22")] },
+        ),
+        (b"\x0e\x02\0\0\0\0\0\0\0/q\x01\0\0\0\0\0\0\0a", Request::QueuePush { key: b"/q", value: b"a" }),
+    ];
+    for (wire, request) in table {
+        assert_eq!(bytes(&request), wire);
+        assert_eq!(parse(wire), Ok(Parsed::Request(request, wire.len())));
+    }
+}
+
+#[test]
+fn lengths_are_refused_when_they_arrive() {
+    let announced = |op: &[u8], length: u64| [op, &length.to_le_bytes()].concat();
+    assert_eq!(parse(&announced(b"\x03", 8193)), Err(WireError::KeyLength(8193)));
+    assert_eq!(parse(&announced(b"\x03", u64::MAX)), Err(WireError::KeyLength(u64::MAX)));
+    assert_eq!(parse(&announced(b"\x03", 8192)), Ok(Parsed::Needs(9 + 8192)));
+    assert_eq!(parse(&announced(b"\x01\0\0\0\0\0\0\0\0", 8_388_609)), Err(WireError::ValueLength(8_388_609)));
+    assert_eq!(parse(&announced(b"\x01\0\0\0\0\0\0\0\0", 8_388_608)), Ok(Parsed::Needs(17 + 8_388_608)));
+    assert_eq!(parse(&announced(b"\x06", 131_073)), Err(WireError::KeyCount(131_073)));
+    assert_eq!(parse(&announced(b"\x06", 131_072)), Ok(Parsed::Needs(9 + 8 * 131_072)));
+}
+
+#[test]
+fn a_request_longer_than_any_buffer_is_refused_before_it_arrives() {
+    let value = vec![0; MAX_VALUE];
+    let mut wire = vec![MULTI_SET];
+    wire.extend(20_u64.to_le_bytes());
+    for _ in 0..15 {
+        Writer(&mut wire).text(b"k").text(&value);
+    }
+    assert!(matches!(parse(&wire), Ok(Parsed::Needs(_))));
+    Writer(&mut wire).text(b"k").count(MAX_VALUE);
+    assert!(matches!(parse(&wire), Err(WireError::RequestLength(_))));
+}
+
+#[test]
+fn other_protocols_are_refused() {
+    assert_eq!(parse(b"GET / HTTP/1.0\r\n\r\n"), Err(WireError::Op(b'G')));
+    assert_eq!(parse(b"\x00\xde\xad\xbe\xef"), Err(WireError::Magic(0xefbe_adde)));
+    assert_eq!(parse(b"\x13"), Err(WireError::Op(0x13)));
+}
+
+/// Fields of any request, owned.
+#[derive(Clone, Debug)]
+struct Any {
+    op: u8,
+    texts: Vec<Vec<u8>>,
+    number: i64,
+}
+
+impl Any {
+    fn request(&self) -> Request<'_> {
+        let at = |i: usize| self.texts.get(i).map_or(&b""[..], Vec::as_slice);
+        let (key, value) = (at(0), at(1));
+        let keys = self.texts.iter().map(Vec::as_slice).collect();
+        match self.op {
+            VALIDATE => Request::Validate,
+            SET => Request::Set { key, value },
+            COMPARE_SET => Request::CompareSet { key, expected: value, desired: at(2) },
+            GET => Request::Get { key },
+            ADD => Request::Add { key, delta: self.number },
+            CHECK => Request::Check { keys },
+            WAIT => Request::Wait { keys },
+            NUM_KEYS => Request::NumKeys,
+            DELETE => Request::Delete { key },
+            APPEND => Request::Append { key, value },
+            MULTI_GET => Request::MultiGet { keys },
+            MULTI_SET => Request::MultiSet { pairs: self.texts.iter().map(|t| (t.as_slice(), value)).collect() },
+            CANCEL_WAIT => Request::CancelWait,
+            PING => Request::Ping { nonce: self.number as u32 },
+            QUEUE_PUSH => Request::QueuePush { key, value },
+            QUEUE_POP => Request::QueuePop { key },
+            QUEUE_LEN => Request::QueueLen { key },
+            LIST_KEYS => Request::ListKeys,
+            _ => Request::Barrier { key, world: self.number },
+        }
+    }
+}
+
+prop_compose! {
+    fn any_request()(op in VALIDATE..=BARRIER, texts in vec(vec(any::<u8>(), 0..12), 0..5), number: i64) -> Any {
+        Any { op, texts, number }
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read_back(any in any_request(), rest in vec(any::<u8>(), 0..9)) {
+        let wire = bytes(&any.request());
+        let read = parse(&wire);
+        prop_assert_eq!(read, Ok(Parsed::Request(any.request(), wire.len())));
+        let more = [wire.clone(), rest].concat();
+        prop_assert_eq!(parse(&more), Ok(Parsed::Request(any.request(), wire.len())));
+    }
+
+    #[test]
+    fn a_split_anywhere_asks_for_more_and_never_for_too_much(any in any_request()) {
+        let wire = bytes(&any.request());
+        for end in 0..wire.len() {
+            let Ok(Parsed::Needs(needed)) = parse(&wire[..end]) else { panic!("a request at {end} of {}", wire.len()) };
+            prop_assert!(end < needed && needed <= wire.len());
+        }
+    }
+
+    #[test]
+    fn arbitrary_bytes_are_read_refused_or_waited_for(bytes in vec(any::<u8>(), 0..200)) {
+        match parse(&bytes) {
+            Ok(Parsed::Request(_, length)) => prop_assert!(0 < length && length <= bytes.len()),
+            Ok(Parsed::Needs(needed)) => prop_assert!(bytes.len() < needed && needed <= MAX_REQUEST),
+            Err(_) => {}
+        }
+    }
+
+    /// Small lengths, so that the bytes get past the first field.
+    #[test]
+    fn plausible_bytes_are_read_refused_or_waited_for(
+        op in 0..=BARRIER + 1,
+        words in vec(prop_oneof![0..4_u64, Just(8192), Just(8_388_608), Just(131_072), any::<u64>()], 0..12),
+    ) {
+        let mut bytes = vec![op];
+        words.iter().for_each(|word| bytes.extend(word.to_le_bytes()));
+        if let Ok(Parsed::Request(request, length)) = parse(&bytes) {
+            let mut again = Vec::new();
+            request.encode(&mut again);
+            prop_assert_eq!(&again, &bytes[..length]);
+        }
+    }
+}
