@@ -1,0 +1,234 @@
+//! CUDA, if this machine has it: libtorch's CUDA half and our shim are loaded when they are asked for.
+//!
+//! [`load`] must come before anything that asks libtorch about CUDA (`tch::Cuda::is_available`, `tch::manual_seed`):
+//! libtorch looks for its CUDA half once and remembers that there was none.
+
+use crate::dist::error::DistError;
+use crate::dist::ffi::{CudaShim, Library, RawDevice};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::{fmt, fs};
+
+/// `shim/cuda.cc`, compiled by build.rs.
+static SHIM: &[u8] = include_bytes!(env!("RRUN_CUDA_SHIM"));
+
+/// What an NVIDIA driver leaves in the file system: on a host, in a container that gets only devices, under WSL.
+const SIGNS_OF_A_DRIVER: [&str; 3] = ["/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg"];
+
+/// Why CUDA cannot be used here.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct NoCuda {
+    /// What is missing and, where the user can help it, what to do.
+    pub reason: String,
+}
+
+/// libtorch's CUDA half, loaded.
+#[derive(Clone, Copy)]
+pub struct Cuda {
+    shim: CudaShim,
+}
+
+/// One CUDA device as the driver describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceFacts {
+    /// Product name, such as "NVIDIA H200".
+    pub name: String,
+    /// `GPU-` and 32 hexadecimal digits in groups, as nvidia-smi prints it: the same in every process.
+    pub uuid: String,
+    /// PCI address `domain:bus:device`, as in `/sys/bus/pci/devices`, function 0.
+    pub pci: String,
+    /// Memory of the device.
+    pub total_bytes: u64,
+}
+
+/// Memory of one CUDA device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceMemory {
+    /// Free now, for all processes.
+    pub free_bytes: u64,
+    /// All there is.
+    pub total_bytes: u64,
+    /// In tensors of this process now.
+    pub allocated_bytes: u64,
+    /// The most that was in tensors of this process since the start or [`Cuda::reset_peak`].
+    pub allocated_peak_bytes: u64,
+    /// The most that libtorch's allocator had taken from the device.
+    pub reserved_peak_bytes: u64,
+}
+
+/// Loads CUDA, once for the process; further calls answer from memory.
+pub fn load() -> Result<Cuda, NoCuda> {
+    static LOADED: OnceLock<Result<Cuda, NoCuda>> = OnceLock::new();
+    LOADED.get_or_init(|| load_now().map_err(|reason| NoCuda { reason })).clone()
+}
+
+fn load_now() -> Result<Cuda, String> {
+    if !SIGNS_OF_A_DRIVER.iter().any(|sign| Path::new(sign).exists()) {
+        return Err("no NVIDIA driver: /proc/driver/nvidia is missing".to_owned());
+    }
+    Library::open("libcuda.so.1", false).map_err(|err| format!("no NVIDIA driver: {err}"))?;
+    let cuda = load_libraries()?;
+    cuda.shim.device_count().map_err(|fault| DistError::from(fault).to_string())?;
+    Ok(cuda)
+}
+
+fn load_libraries() -> Result<Cuda, String> {
+    let maps = fs::read_to_string("/proc/self/maps").map_err(|err| format!("cannot read /proc/self/maps: {err}"))?;
+    let folder = libtorch_folder(&maps).ok_or("libtorch_cpu.so is not loaded")?;
+    let library = folder.join("libtorch_cuda.so");
+    // Global: the shim finds libtorch's symbols in it. Its own run path finds the NVIDIA libraries.
+    Library::open(&library.to_string_lossy(), true).map_err(|err| explain(&err))?;
+    let shim = Library::open_image(SHIM).map_err(|err| explain(&err))?;
+    Ok(Cuda { shim: CudaShim::bind(shim)? })
+}
+
+/// The folder that the running process has libtorch from; `maps` is `/proc/self/maps`.
+fn libtorch_folder(maps: &str) -> Option<PathBuf> {
+    let file = |line: &str| line.find('/').map(|start| line[start..].to_owned());
+    let library = maps.lines().filter_map(file).find(|file| file.ends_with("/libtorch_cpu.so"))?;
+    Some(Path::new(&library).parent()?.to_owned())
+}
+
+/// dlopen's words for a library that is not there, with what to do about it; other words as they are.
+fn explain(err: &str) -> String {
+    match err.split_once(": cannot open shared object file") {
+        Some((library, _)) => {
+            let name = library.rsplit('/').next().unwrap_or(library);
+            format!("{name} is missing: run ./setup.sh again on this machine")
+        }
+        None => err.to_owned(),
+    }
+}
+
+impl Cuda {
+    /// Number of devices this process may use (`CUDA_VISIBLE_DEVICES`), at least one.
+    pub fn device_count(&self) -> Result<usize, DistError> {
+        Ok(self.shim.device_count()?.try_into().unwrap_or(0))
+    }
+
+    /// What the driver says of device `index`, without taking memory on it.
+    pub fn device(&self, index: usize) -> Result<DeviceFacts, DistError> {
+        Ok(facts(&self.shim.describe(number(index)?)?))
+    }
+
+    /// Makes `index` this thread's device: before the first tensor, or a context of some 200 MB stays on device 0.
+    pub fn select(&self, index: usize) -> Result<(), DistError> {
+        Ok(self.shim.select(number(index)?)?)
+    }
+
+    /// Memory of device `index`.
+    pub fn memory(&self, index: usize) -> Result<DeviceMemory, DistError> {
+        let raw = self.shim.memory(number(index)?)?;
+        Ok(DeviceMemory {
+            free_bytes: raw.free_bytes,
+            total_bytes: raw.total_bytes,
+            allocated_bytes: raw.allocated_bytes,
+            allocated_peak_bytes: raw.allocated_peak_bytes,
+            reserved_peak_bytes: raw.reserved_peak_bytes,
+        })
+    }
+
+    /// Lets the peaks of [`memory`](Self::memory) begin anew.
+    pub fn reset_peak(&self, index: usize) -> Result<(), DistError> {
+        Ok(self.shim.reset_peak(number(index)?)?)
+    }
+
+    /// Gives memory that no tensor uses back to the device, after an out-of-memory error for example.
+    pub fn empty_cache(&self) -> Result<(), DistError> {
+        Ok(self.shim.empty_cache()?)
+    }
+
+    pub(super) fn shim(&self) -> CudaShim {
+        self.shim
+    }
+}
+
+fn number(index: usize) -> Result<i32, DistError> {
+    i32::try_from(index).map_err(|_| DistError::Misuse { what: format!("there is no CUDA device {index}") })
+}
+
+fn facts(raw: &RawDevice) -> DeviceFacts {
+    let end = raw.name.iter().position(|&byte| byte == 0).unwrap_or(raw.name.len());
+    DeviceFacts {
+        name: String::from_utf8_lossy(&raw.name[..end]).into_owned(),
+        uuid: Uuid(raw.uuid).to_string(),
+        pci: format!("{:04x}:{:02x}:{:02x}", raw.pci_domain, raw.pci_bus, raw.pci_device),
+        total_bytes: raw.total_bytes,
+    }
+}
+
+struct Uuid([u8; 16]);
+
+impl fmt::Display for Uuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("GPU")?;
+        for (i, byte) in self.0.iter().enumerate() {
+            let dash = if [0, 4, 6, 8, 10].contains(&i) { "-" } else { "" };
+            write!(f, "{dash}{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folder_of_libtorch_is_read_from_the_process_map() {
+        let maps = "7f00-7f01 r-xp 00000000 00:00 0 [vdso]\n\
+                    7f02-7f03 r--p 00000000 08:01 42    /opt/my libs/torch/lib/libc10.so\n\
+                    7f04-7f05 r--p 00000000 08:01 43    /opt/my libs/torch/lib/libtorch_cpu.so\n";
+        assert_eq!(libtorch_folder(maps), Some(PathBuf::from("/opt/my libs/torch/lib")));
+        assert_eq!(libtorch_folder("7f00-7f01 r-xp 00000000 00:00 0\n"), None);
+    }
+
+    #[test]
+    fn this_process_has_libtorch() {
+        assert!(tch::Tensor::from(1.0).double_value(&[]) == 1.0);
+        let folder = libtorch_folder(&fs::read_to_string("/proc/self/maps").unwrap()).unwrap();
+        assert!(folder.join("libc10.so").exists());
+    }
+
+    #[test]
+    fn missing_library_says_what_to_do() {
+        let err = "libcusparse.so.12: cannot open shared object file: No such file or directory";
+        assert_eq!(explain(err), "libcusparse.so.12 is missing: run ./setup.sh again on this machine");
+        assert_eq!(explain("x.so: undefined symbol: f"), "x.so: undefined symbol: f");
+    }
+
+    #[test]
+    fn uuid_reads_as_nvidia_smi_prints_it() {
+        let raw = RawDevice {
+            name: std::array::from_fn(|i| *b"NVIDIA H200\0".get(i).unwrap_or(&7)),
+            uuid: std::array::from_fn(|i| i as u8 * 16 + 1),
+            pci_domain: 0,
+            pci_bus: 0x9a,
+            pci_device: 2,
+            total_bytes: 7,
+        };
+        let facts = facts(&raw);
+        assert_eq!(facts.uuid, "GPU-01112131-4151-6171-8191-a1b1c1d1e1f1");
+        assert_eq!((facts.name.as_str(), facts.pci.as_str()), ("NVIDIA H200", "0000:9a:02"));
+    }
+
+    #[test]
+    fn machine_without_a_driver_gets_a_reason() {
+        if SIGNS_OF_A_DRIVER.iter().any(|sign| Path::new(sign).exists()) {
+            return;
+        }
+        let Err(none) = load() else { panic!("loaded") };
+        assert_eq!(none.to_string(), "no NVIDIA driver: /proc/driver/nvidia is missing");
+    }
+
+    #[test]
+    #[ignore = "maps more than 1 GB of libraries into this process; needs the full install, but no GPU"]
+    fn embedded_shim_loads_and_binds() {
+        let cuda = load_libraries().unwrap();
+        match cuda.device_count() {
+            Ok(count) => assert!(count > 0),
+            Err(err) => assert!(err.to_string().contains("NVIDIA driver"), "{err}"),
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! One rank's part on its way through the store: pieces first, then a label that says they are complete.
+//!
+//! ```text
+//! part/<rank>/0 … part/<rank>/<n-1>    at most 4 MiB each
+//! label/<rank>                          "<bytes> <pieces> <crc32> <gpu>"
+//! ```
+
+use crate::dist::error::DistError;
+use crate::dist::store::Store;
+use std::fmt;
+use std::time::Duration;
+
+/// Half of what the server takes as one value (8 MiB, torch 2.11).
+const PIECE_BYTES: usize = 4 << 20;
+
+/// A label is there, so its pieces are: this only bounds a broken connection.
+const PIECE_WAIT: Duration = Duration::from_secs(10);
+
+/// What a rank says of its part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Label {
+    pub bytes: usize,
+    pub pieces: usize,
+    pub crc32: u32,
+    /// Host and UUID of the GPU that is this rank's alone; none keeps NCCL out.
+    pub gpu: Option<String>,
+}
+
+impl Label {
+    pub fn of(part: &[u8], gpu: Option<String>) -> Self {
+        Self { bytes: part.len(), pieces: part.len().div_ceil(PIECE_BYTES), crc32: crc32(part), gpu }
+    }
+
+    pub fn read(text: &[u8]) -> Option<Self> {
+        let mut words = str::from_utf8(text).ok()?.splitn(4, ' ');
+        let bytes = words.next()?.parse().ok()?;
+        let pieces = words.next()?.parse().ok()?;
+        let crc32 = u32::from_str_radix(words.next()?, 16).ok()?;
+        let gpu = words.next()?;
+        let gpu = (gpu != "-").then(|| gpu.to_owned());
+        (pieces == usize::div_ceil(bytes, PIECE_BYTES)).then_some(Self { bytes, pieces, crc32, gpu })
+    }
+
+    pub fn fits(&self, part: &[u8]) -> bool {
+        self.bytes == part.len() && self.crc32 == crc32(part)
+    }
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {:08x} {}", self.bytes, self.pieces, self.crc32, self.gpu.as_deref().unwrap_or("-"))
+    }
+}
+
+/// Puts `part` into the store; when this returns, the server has all of it.
+pub fn deliver(store: &Store, rank: usize, part: &[u8], label: &Label) -> Result<(), DistError> {
+    for (i, piece) in part.chunks(PIECE_BYTES).enumerate() {
+        store.set(&piece_key(rank, i), piece)?;
+    }
+    store.set(&label_key(rank), label.to_string().as_bytes())?;
+    // The server takes values without an answer, in order: once it answers this, it has them.
+    store.wait(&label_key(rank), PIECE_WAIT)
+}
+
+/// The label of `rank`, waiting for it at most `wait`; none if it is not there or cannot be read.
+pub fn label(store: &Store, rank: usize, wait: Duration) -> Result<Option<Label>, DistError> {
+    match store.get(&label_key(rank), wait) {
+        Ok(text) => Ok(Label::read(&text)),
+        Err(err) if err.is_timeout() => Ok(None),
+        Err(err) => Err(err),
+    }
+}
+
+/// The label of `rank` if it is there now.
+pub fn label_now(store: &Store, rank: usize) -> Result<Option<Label>, DistError> {
+    // Not `label` without a wait: a busy server would answer too late.
+    if store.check(&label_key(rank))? { label(store, rank, PIECE_WAIT) } else { Ok(None) }
+}
+
+/// Takes a complete part out of the store; none if its bytes are not those the label promises.
+pub fn take(store: &Store, rank: usize, label: &Label) -> Result<Option<Vec<u8>>, DistError> {
+    let mut part = Vec::new();
+    for i in 0..label.pieces {
+        match store.get(&piece_key(rank, i), PIECE_WAIT) {
+            Ok(piece) => part.extend(piece),
+            Err(err) if err.is_timeout() => return Ok(None),
+            Err(err) => return Err(err),
+        }
+    }
+    Ok(label.fits(&part).then_some(part))
+}
+
+/// Lets the store forget a part that has arrived.
+pub fn forget(store: &Store, rank: usize, label: &Label) -> Result<(), DistError> {
+    for i in 0..label.pieces {
+        store.delete(&piece_key(rank, i))?;
+    }
+    Ok(())
+}
+
+fn piece_key(rank: usize, i: usize) -> String {
+    format!("part/{rank}/{i}")
+}
+
+fn label_key(rank: usize) -> String {
+    format!("label/{rank}")
+}
+
+/// CRC-32 of zip and Ethernet (polynomial 0xEDB88320, reflected).
+fn crc32(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0, |crc, &byte| (crc >> 8) ^ CRC_OF_BYTE[((crc ^ u32::from(byte)) & 0xff) as usize])
+}
+
+const CRC_OF_BYTE: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let mut crc = byte as u32;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 1 == 1 { (crc >> 1) ^ 0xEDB8_8320 } else { crc >> 1 };
+            bit += 1;
+        }
+        table[byte] = crc;
+        byte += 1;
+    }
+    table
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn crc_is_that_of_zip() {
+        assert_eq!(crc32(b"123456789"), 0xCBF4_3926);
+        assert_eq!(crc32(b""), 0);
+    }
+
+    #[test]
+    fn an_empty_part_has_no_pieces_and_one_byte_more_than_a_piece_has_two() {
+        assert_eq!(Label::of(b"", None).pieces, 0);
+        assert_eq!(Label::of(&vec![0; PIECE_BYTES], None).pieces, 1);
+        assert_eq!(Label::of(&vec![0; PIECE_BYTES + 1], None).pieces, 2);
+    }
+
+    #[test]
+    fn a_label_of_another_protocol_is_not_read() {
+        assert_eq!(Label::read(b""), None);
+        assert_eq!(Label::read(b"5 1"), None);
+        assert_eq!(Label::read(b"5 1 0000002a"), None);
+        assert_eq!(Label::read(b"5 99999999999 0000002a -"), None, "pieces beyond the bytes");
+        assert_eq!(Label::read(b"\xff 1 0 -"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_label_reads_back(part: Vec<u8>, gpu in proptest::option::of("[a-z]{1,9}/GPU-[0-9a-f]{8}")) {
+            let label = Label::of(&part, gpu);
+            prop_assert!(label.fits(&part));
+            prop_assert_eq!(Label::read(label.to_string().as_bytes()), Some(label));
+        }
+
+        #[test]
+        fn reading_never_panics(text: Vec<u8>) {
+            let _ = Label::read(&text);
+        }
+
+        #[test]
+        fn a_changed_byte_does_not_fit(mut part in proptest::collection::vec(any::<u8>(), 1..50), at: usize) {
+            let label = Label::of(&part, None);
+            let at = at % part.len();
+            part[at] ^= 1;
+            prop_assert!(!label.fits(&part));
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! What can go wrong between ranks.
+
+use crate::dist::cuda::NoCuda;
+use crate::dist::ffi::{Fault, Kind};
+use crate::dist::store::StoreAddr;
+use std::time::Duration;
+
+/// Why ranks could not work together.
+#[derive(Debug, thiserror::Error)]
+pub enum DistError {
+    /// No connection to the store came about.
+    #[error("cannot reach the store at {addr}: {reason}")]
+    Unreachable {
+        /// Where it was looked for.
+        addr: StoreAddr,
+        /// c10d's words.
+        reason: String,
+    },
+    /// A peer or a key did not come in time.
+    #[error("timed out: {reason}")]
+    TimedOut {
+        /// c10d's words.
+        reason: String,
+    },
+    /// The store or a peer is gone: its process ended or the network broke.
+    #[error("connection lost: {reason}")]
+    Lost {
+        /// c10d's words.
+        reason: String,
+    },
+    /// The device has no memory left.
+    #[error("out of memory: {reason}")]
+    OutOfMemory {
+        /// libtorch's words.
+        reason: String,
+    },
+    /// Anything else libtorch refused.
+    #[error("libtorch: {reason}")]
+    Torch {
+        /// libtorch's words.
+        reason: String,
+    },
+    /// NCCL was asked for where CUDA cannot be used.
+    #[error(transparent)]
+    NoCuda(#[from] NoCuda),
+    /// Several ranks, and no store between them.
+    #[error("{world} ranks need a store to gather, none was given")]
+    NoStore {
+        /// Number of ranks.
+        world: usize,
+    },
+    /// A call did not come back; it was left behind on its own thread.
+    #[error("the store did not answer within {after:?}")]
+    Stuck {
+        /// How long was waited.
+        after: Duration,
+    },
+    /// A tensor or a rank that does not fit the group.
+    #[error("{what}")]
+    Misuse {
+        /// What was found and what is wanted.
+        what: String,
+    },
+}
+
+impl DistError {
+    /// True where waiting longer might have helped.
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, Self::TimedOut { .. } | Self::Stuck { .. })
+    }
+}
+
+impl From<Fault> for DistError {
+    fn from(fault: Fault) -> Self {
+        let reason = first_lines(&fault.text);
+        match fault.kind {
+            Kind::OutOfMemory => Self::OutOfMemory { reason },
+            _ if says_timeout(&reason) => Self::TimedOut { reason },
+            Kind::Network => Self::Lost { reason },
+            _ if says_lost(&reason) => Self::Lost { reason },
+            Kind::Store | Kind::Other => Self::Torch { reason },
+        }
+    }
+}
+
+/// torch 2.11: "wait timeout after 50ms", "The client socket has timed out", gloo's "Timed out waiting 50ms".
+fn says_timeout(reason: &str) -> bool {
+    let reason = reason.to_lowercase();
+    ["timed out", "timeout after", "wait timeout"].iter().any(|words| reason.contains(words))
+}
+
+/// gloo throws plain runtime errors: "Connection closed by peer [127.0.0.1]:40001", "Connection reset by peer".
+fn says_lost(reason: &str) -> bool {
+    ["closed by peer", "reset by peer", "Connection refused", "Broken pipe"].iter().any(|words| reason.contains(words))
+}
+
+/// libtorch's text without the C++ frames that some errors carry, on one line.
+fn first_lines(text: &str) -> String {
+    let end = ["\nException raised from", "\nframe #0"].iter().filter_map(|mark| text.find(mark)).min();
+    text[..end.unwrap_or(text.len())].split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(kind: Kind, text: &str) -> DistError {
+        Fault { kind, text: text.to_owned() }.into()
+    }
+
+    #[test]
+    fn backtrace_is_cut_and_lines_are_joined() {
+        let text = "wait timeout after 50ms,\n keys: /a\nException raised from doWait at x.cpp:1\nframe #0: b";
+        assert_eq!(error(Kind::Store, text).to_string(), "timed out: wait timeout after 50ms, keys: /a");
+    }
+
+    #[test]
+    fn a_peer_that_is_gone_is_a_lost_connection() {
+        assert!(matches!(error(Kind::Other, "[x.cc:1] Connection closed by peer [::1]:4"), DistError::Lost { .. }));
+        assert!(matches!(error(Kind::Network, "failed to recv, got 0 bytes"), DistError::Lost { .. }));
+    }
+
+    #[test]
+    fn a_timeout_is_one_whoever_says_it() {
+        assert!(error(Kind::Network, "The client socket has timed out after 1000ms").is_timeout());
+        assert!(error(Kind::Other, "[unbound_buffer.cc:78] Timed out waiting 300ms for recv").is_timeout());
+        assert!(!error(Kind::Other, "Tensor list must be nonempty").is_timeout());
+    }
+}

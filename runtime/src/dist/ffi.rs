@@ -1,0 +1,445 @@
+//! The two shims as Rust sees them: the only unsafe file of `dist`.
+//!
+//! Handles own their C++ box; a call returns a status, and the text of a failure waits in a variable of the same
+//! thread. What is sound is decided here, what is meant in `store`, `group` and `cuda`.
+
+use libc::{c_char, c_int, c_void};
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::ptr;
+use std::ptr::NonNull;
+use std::time::Duration;
+use tch::Tensor;
+
+/// A C++ exception, caught by the shim.
+#[derive(Debug)]
+pub struct Fault {
+    pub kind: Kind,
+    pub text: String,
+}
+
+impl Fault {
+    /// tch keeps only the text of an exception, not its type.
+    pub fn from_tch(text: &str) -> Self {
+        let kind = if text.contains("out of memory") { Kind::OutOfMemory } else { Kind::Other };
+        Self { kind, text: text.to_owned() }
+    }
+}
+
+/// Type of the exception: `Status` in `shim/fault.h`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    Other,
+    Store,
+    Network,
+    OutOfMemory,
+}
+
+/// `c10::intrusive_ptr<c10d::Store>*`.
+#[repr(C)]
+struct RawStore([u8; 0]);
+
+/// `c10::intrusive_ptr<c10d::Backend>*`.
+#[repr(C)]
+struct RawGroup([u8; 0]);
+
+/// `at::Tensor*`.
+type RawTensor = *mut c_void;
+
+type Take = extern "C" fn(*mut c_void, *const u8, usize);
+
+unsafe extern "C" {
+    fn rr_last_words() -> *const c_char;
+    fn rr_store_connect(
+        host: *const c_char,
+        port: u16,
+        world: usize,
+        serve: bool,
+        limit_ms: i64,
+        out: *mut *mut RawStore,
+    ) -> c_int;
+    fn rr_store_port(store: *mut RawStore) -> u16;
+    fn rr_store_prefix(inner: *mut RawStore, prefix: *const u8, len: usize, out: *mut *mut RawStore) -> c_int;
+    fn rr_store_share(store: *mut RawStore) -> *mut RawStore;
+    fn rr_store_free(store: *mut RawStore);
+    fn rr_store_set(store: *mut RawStore, key: *const u8, len: usize, value: *const u8, size: usize) -> c_int;
+    fn rr_store_get(s: *mut RawStore, key: *const u8, len: usize, ms: i64, to: *mut c_void, take: Take) -> c_int;
+    fn rr_store_add(store: *mut RawStore, key: *const u8, len: usize, delta: i64, sum: *mut i64) -> c_int;
+    fn rr_store_check(store: *mut RawStore, key: *const u8, len: usize, exists: *mut bool) -> c_int;
+    fn rr_store_wait(store: *mut RawStore, key: *const u8, len: usize, limit_ms: i64) -> c_int;
+    fn rr_store_delete(store: *mut RawStore, key: *const u8, len: usize, existed: *mut bool) -> c_int;
+    fn rr_gloo_new(store: *mut RawStore, rank: c_int, world: c_int, limit_ms: i64, out: *mut *mut RawGroup) -> c_int;
+    fn rr_group_share(group: *mut RawGroup) -> *mut RawGroup;
+    fn rr_group_free(group: *mut RawGroup);
+    fn rr_group_all_reduce(group: *mut RawGroup, tensor: RawTensor, operation: c_int, limit_ms: i64) -> c_int;
+    fn rr_group_broadcast(group: *mut RawGroup, tensor: RawTensor, root: c_int, limit_ms: i64) -> c_int;
+    fn rr_group_all_gather(group: *mut RawGroup, all: RawTensor, mine: RawTensor, limit_ms: i64) -> c_int;
+    fn rr_group_barrier(group: *mut RawGroup, limit_ms: i64) -> c_int;
+    fn rr_group_abort(group: *mut RawGroup) -> c_int;
+    fn rr_group_shutdown(group: *mut RawGroup) -> c_int;
+}
+
+fn check(status: c_int) -> Result<(), Fault> {
+    checked(status, rr_last_words)
+}
+
+fn checked(status: c_int, last_words: LastWords) -> Result<(), Fault> {
+    let kind = match status {
+        0 => return Ok(()),
+        2 => Kind::Store,
+        3 => Kind::Network,
+        4 => Kind::OutOfMemory,
+        _ => Kind::Other,
+    };
+    // SAFETY: the shim returns `std::string::c_str` of a variable of this thread, unchanged until the next failure
+    // on this thread; it is copied before that.
+    let text = unsafe { CStr::from_ptr(last_words()) }.to_string_lossy().into_owned();
+    Err(Fault { kind, text })
+}
+
+/// c10d takes zero for "for ever": a wait is at least one millisecond.
+fn millis(limit: Duration) -> i64 {
+    i64::try_from(limit.as_millis()).unwrap_or(i64::MAX).clamp(1, MILLIS_PER_YEAR)
+}
+
+/// c10d adds waits to the clock in nanoseconds of 64 bits: stay far below their end.
+const MILLIS_PER_YEAR: i64 = 365 * 24 * 3600 * 1000;
+
+fn c_string(text: &str) -> Result<CString, Fault> {
+    CString::new(text).map_err(|_| Fault { kind: Kind::Other, text: format!("`{text:?}` holds a zero byte") })
+}
+
+/// An owned `c10d::Store`; clones share it.
+pub struct StoreHandle(NonNull<RawStore>);
+
+// SAFETY: c10d counts references atomically, and TCPStore and PrefixStore guard each operation with a mutex
+// (`TCPStore::activeOpLock_`, torch 2.11).
+unsafe impl Send for StoreHandle {}
+// SAFETY: as above.
+unsafe impl Sync for StoreHandle {}
+
+impl Drop for StoreHandle {
+    fn drop(&mut self) {
+        // SAFETY: this handle owns the box and drops it once.
+        unsafe { rr_store_free(self.0.as_ptr()) }
+    }
+}
+
+impl Clone for StoreHandle {
+    fn clone(&self) -> Self {
+        // SAFETY: the box lives as long as `self`; the copy is a new box, never null (`new` throws instead).
+        Self(unsafe { NonNull::new_unchecked(rr_store_share(self.0.as_ptr())) })
+    }
+}
+
+impl StoreHandle {
+    pub fn connect(host: &str, port: u16, world: usize, serve: bool, limit: Duration) -> Result<Self, Fault> {
+        let host = c_string(host)?;
+        let mut out = ptr::null_mut();
+        // SAFETY: `host` ends with a zero and outlives the call; `out` is written before success is returned.
+        check(unsafe { rr_store_connect(host.as_ptr(), port, world, serve, millis(limit), &mut out) })?;
+        Ok(Self(boxed(out)))
+    }
+
+    pub fn port(&self) -> u16 {
+        // SAFETY: the box lives as long as `self`.
+        unsafe { rr_store_port(self.0.as_ptr()) }
+    }
+
+    pub fn prefix(&self, prefix: &str) -> Result<Self, Fault> {
+        let mut out = ptr::null_mut();
+        // SAFETY: pointer and length are one `&str`; the new store holds its own reference to this one.
+        check(unsafe { rr_store_prefix(self.0.as_ptr(), prefix.as_ptr(), prefix.len(), &mut out) })?;
+        Ok(Self(boxed(out)))
+    }
+
+    pub fn set(&self, key: &str, value: &[u8]) -> Result<(), Fault> {
+        // SAFETY: pointers and lengths are those of two slices, copied during the call.
+        check(unsafe { rr_store_set(self.0.as_ptr(), key.as_ptr(), key.len(), value.as_ptr(), value.len()) })
+    }
+
+    pub fn get(&self, key: &str, limit: Duration) -> Result<Vec<u8>, Fault> {
+        let mut value = Vec::<u8>::new();
+        let taker = (&raw mut value).cast();
+        // SAFETY: `append` is called at most once, during this call, with `taker` pointing to the live `value`.
+        check(unsafe { rr_store_get(self.0.as_ptr(), key.as_ptr(), key.len(), millis(limit), taker, append) })?;
+        Ok(value)
+    }
+
+    pub fn add(&self, key: &str, delta: i64) -> Result<i64, Fault> {
+        let mut sum = 0;
+        // SAFETY: the key is a slice, `sum` outlives the call.
+        check(unsafe { rr_store_add(self.0.as_ptr(), key.as_ptr(), key.len(), delta, &mut sum) })?;
+        Ok(sum)
+    }
+
+    pub fn check(&self, key: &str) -> Result<bool, Fault> {
+        let mut exists = false;
+        // SAFETY: the key is a slice, `exists` outlives the call and gets a C++ bool.
+        check(unsafe { rr_store_check(self.0.as_ptr(), key.as_ptr(), key.len(), &mut exists) })?;
+        Ok(exists)
+    }
+
+    pub fn wait(&self, key: &str, limit: Duration) -> Result<(), Fault> {
+        // SAFETY: the key is a slice.
+        check(unsafe { rr_store_wait(self.0.as_ptr(), key.as_ptr(), key.len(), millis(limit)) })
+    }
+
+    pub fn delete(&self, key: &str) -> Result<bool, Fault> {
+        let mut existed = false;
+        // SAFETY: the key is a slice, `existed` outlives the call and gets a C++ bool.
+        check(unsafe { rr_store_delete(self.0.as_ptr(), key.as_ptr(), key.len(), &mut existed) })?;
+        Ok(existed)
+    }
+}
+
+/// Receives a value of the store.
+extern "C" fn append(taker: *mut c_void, value: *const u8, size: usize) {
+    if size == 0 {
+        return; // an empty vector's data may be null
+    }
+    // SAFETY: `taker` is the vector of `StoreHandle::get`, borrowed by nobody else during that call; `value` points
+    // to `size` bytes of a `std::vector` that lives until this returns.
+    unsafe { (*taker.cast::<Vec<u8>>()).extend_from_slice(std::slice::from_raw_parts(value, size)) }
+}
+
+fn boxed<T>(pointer: *mut T) -> NonNull<T> {
+    NonNull::new(pointer).expect("the shim writes a box before it returns success")
+}
+
+/// An owned `c10d::Backend`; clones share it.
+pub struct GroupHandle(NonNull<RawGroup>);
+
+// SAFETY: c10d counts references atomically; Python calls backends from any thread too. That the collectives come in
+// one order is the caller's duty, but no condition of memory safety.
+unsafe impl Send for GroupHandle {}
+// SAFETY: as above.
+unsafe impl Sync for GroupHandle {}
+
+impl Drop for GroupHandle {
+    fn drop(&mut self) {
+        // SAFETY: this handle owns the box and drops it once.
+        unsafe { rr_group_free(self.0.as_ptr()) }
+    }
+}
+
+impl Clone for GroupHandle {
+    fn clone(&self) -> Self {
+        // SAFETY: the box lives as long as `self`; the copy is a new box, never null (`new` throws instead).
+        Self(unsafe { NonNull::new_unchecked(rr_group_share(self.0.as_ptr())) })
+    }
+}
+
+impl GroupHandle {
+    pub fn gloo(store: &StoreHandle, rank: i32, world: i32, limit: Duration) -> Result<Self, Fault> {
+        let mut out = ptr::null_mut();
+        // SAFETY: the store's box outlives the call, and the group holds its own reference to the store.
+        check(unsafe { rr_gloo_new(store.0.as_ptr(), rank, world, millis(limit), &mut out) })?;
+        Ok(Self(boxed(out)))
+    }
+
+    pub fn all_reduce(&self, tensor: &Tensor, operation: i32, limit: Duration) -> Result<(), Fault> {
+        // SAFETY: a `tch::Tensor` is an owned `at::Tensor*`; the shim copies the reference it needs.
+        check(unsafe { rr_group_all_reduce(self.0.as_ptr(), raw(tensor), operation, millis(limit)) })
+    }
+
+    pub fn broadcast(&self, tensor: &Tensor, root: i32, limit: Duration) -> Result<(), Fault> {
+        // SAFETY: as in `all_reduce`.
+        check(unsafe { rr_group_broadcast(self.0.as_ptr(), raw(tensor), root, millis(limit)) })
+    }
+
+    pub fn all_gather(&self, all: &Tensor, mine: &Tensor, limit: Duration) -> Result<(), Fault> {
+        // SAFETY: as in `all_reduce`; c10d itself checks that the sizes fit.
+        check(unsafe { rr_group_all_gather(self.0.as_ptr(), raw(all), raw(mine), millis(limit)) })
+    }
+
+    pub fn barrier(&self, limit: Duration) -> Result<(), Fault> {
+        // SAFETY: the box lives as long as `self`.
+        check(unsafe { rr_group_barrier(self.0.as_ptr(), millis(limit)) })
+    }
+
+    pub fn abort(&self) -> Result<(), Fault> {
+        // SAFETY: the box lives as long as `self`; c10d allows it beside a running collective.
+        check(unsafe { rr_group_abort(self.0.as_ptr()) })
+    }
+
+    pub fn shutdown(&self) -> Result<(), Fault> {
+        // SAFETY: the box lives as long as `self`.
+        check(unsafe { rr_group_shutdown(self.0.as_ptr()) })
+    }
+}
+
+fn raw(tensor: &Tensor) -> RawTensor {
+    tensor.as_ptr().cast_mut().cast()
+}
+
+/// What the driver says of a device: `RrDevice` in `shim/cuda.cc`.
+#[repr(C)]
+pub struct RawDevice {
+    pub name: [u8; 256],
+    pub uuid: [u8; 16],
+    pub pci_domain: i32,
+    pub pci_bus: i32,
+    pub pci_device: i32,
+    pub total_bytes: u64,
+}
+
+/// Bytes of a device: `RrMemory` in `shim/cuda.cc`.
+#[repr(C)]
+#[derive(Default)]
+pub struct RawMemory {
+    pub free_bytes: u64,
+    pub total_bytes: u64,
+    pub allocated_bytes: u64,
+    pub allocated_peak_bytes: u64,
+    pub reserved_peak_bytes: u64,
+}
+
+/// A library that stays loaded until the process ends.
+#[derive(Clone, Copy)]
+pub struct Library(NonNull<c_void>);
+
+// SAFETY: a handle of dlopen is valid on every thread.
+unsafe impl Send for Library {}
+// SAFETY: as above.
+unsafe impl Sync for Library {}
+
+impl Library {
+    /// Loads `path`; with `global`, its symbols serve the libraries loaded after it.
+    pub fn open(path: &str, global: bool) -> Result<Self, String> {
+        let path = c_string(path).map_err(|fault| fault.text)?;
+        let scope = if global { libc::RTLD_GLOBAL } else { libc::RTLD_LOCAL };
+        // SAFETY: the path ends with a zero. The libraries named by `cuda.rs` (the driver, libtorch's own, our shim)
+        // run only their usual initializers.
+        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | scope) };
+        NonNull::new(handle).map(Self).ok_or_else(|| {
+            // SAFETY: after a failed dlopen, dlerror returns a string of this thread that lives until its next call.
+            unsafe { CStr::from_ptr(libc::dlerror()) }.to_string_lossy().into_owned()
+        })
+    }
+
+    /// Loads the library whose bytes are `image`, from memory: there may be no folder to write to.
+    pub fn open_image(image: &[u8]) -> Result<Self, String> {
+        let file = memory_file(image).map_err(|err| format!("cannot keep the CUDA shim in memory: {err}"))?;
+        Self::open(&format!("/proc/self/fd/{}", file.as_raw_fd()), false)
+    }
+
+    fn symbol(self, name: &CStr) -> Result<*mut c_void, String> {
+        // SAFETY: the library is never closed and the name ends with a zero.
+        let symbol = unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) };
+        if symbol.is_null() {
+            Err(format!("{} is missing in the CUDA shim", name.to_string_lossy()))
+        } else {
+            Ok(symbol)
+        }
+    }
+}
+
+fn memory_file(bytes: &[u8]) -> io::Result<File> {
+    // SAFETY: the name ends with a zero.
+    let fd = unsafe { libc::memfd_create(c"librrun_cuda.so".as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor was opened just now and nobody else has it.
+    let mut file = unsafe { File::from_raw_fd(fd) };
+    file.write_all(bytes)?;
+    Ok(file)
+}
+
+type LastWords = unsafe extern "C" fn() -> *const c_char;
+type DeviceCount = unsafe extern "C" fn(*mut c_int) -> c_int;
+type Describe = unsafe extern "C" fn(c_int, *mut RawDevice) -> c_int;
+type Memory = unsafe extern "C" fn(c_int, *mut RawMemory) -> c_int;
+type OnDevice = unsafe extern "C" fn(c_int) -> c_int;
+type EmptyCache = unsafe extern "C" fn() -> c_int;
+type NewNccl = unsafe extern "C" fn(*mut RawStore, c_int, c_int, c_int, i64, *mut *mut RawGroup) -> c_int;
+
+/// The functions of `shim/cuda.cc`.
+#[derive(Clone, Copy)]
+pub struct CudaShim {
+    last_words: LastWords,
+    device_count: DeviceCount,
+    describe: Describe,
+    select: OnDevice,
+    memory: Memory,
+    reset_peak: OnDevice,
+    empty_cache: EmptyCache,
+    new_nccl: NewNccl,
+}
+
+impl CudaShim {
+    /// Looks up every function of the loaded shim.
+    pub fn bind(shim: Library) -> Result<Self, String> {
+        macro_rules! function {
+            ($name:literal as $type:ty) => {{
+                let symbol = shim.symbol($name)?;
+                // SAFETY: build.rs made the library from `shim/cuda.cc`, where the function of this name has this
+                // type; a function pointer and a data pointer have one size on Linux.
+                unsafe { std::mem::transmute::<*mut c_void, $type>(symbol) }
+            }};
+        }
+        Ok(Self {
+            last_words: function!(c"rr_cuda_last_words" as LastWords),
+            device_count: function!(c"rr_cuda_device_count" as DeviceCount),
+            describe: function!(c"rr_cuda_describe" as Describe),
+            select: function!(c"rr_cuda_select" as OnDevice),
+            memory: function!(c"rr_cuda_memory" as Memory),
+            reset_peak: function!(c"rr_cuda_reset_peak" as OnDevice),
+            empty_cache: function!(c"rr_cuda_empty_cache" as EmptyCache),
+            new_nccl: function!(c"rr_nccl_new" as NewNccl),
+        })
+    }
+
+    fn check(&self, status: c_int) -> Result<(), Fault> {
+        checked(status, self.last_words)
+    }
+
+    pub fn device_count(&self) -> Result<i32, Fault> {
+        let mut count = 0;
+        // SAFETY: `count` outlives the call.
+        self.check(unsafe { (self.device_count)(&mut count) })?;
+        Ok(count)
+    }
+
+    pub fn describe(&self, device: i32) -> Result<RawDevice, Fault> {
+        let mut out =
+            RawDevice { name: [0; 256], uuid: [0; 16], pci_domain: 0, pci_bus: 0, pci_device: 0, total_bytes: 0 };
+        // SAFETY: `out` has the layout of `RrDevice` and outlives the call; a wrong index is an exception.
+        self.check(unsafe { (self.describe)(device, &mut out) })?;
+        Ok(out)
+    }
+
+    pub fn select(&self, device: i32) -> Result<(), Fault> {
+        // SAFETY: a wrong index is an exception.
+        self.check(unsafe { (self.select)(device) })
+    }
+
+    pub fn memory(&self, device: i32) -> Result<RawMemory, Fault> {
+        let mut out = RawMemory::default();
+        // SAFETY: `out` has the layout of `RrMemory` and outlives the call; a wrong index is an exception.
+        self.check(unsafe { (self.memory)(device, &mut out) })?;
+        Ok(out)
+    }
+
+    pub fn reset_peak(&self, device: i32) -> Result<(), Fault> {
+        // SAFETY: a wrong index is an exception.
+        self.check(unsafe { (self.reset_peak)(device) })
+    }
+
+    pub fn empty_cache(&self) -> Result<(), Fault> {
+        // SAFETY: libtorch's allocator takes its own lock.
+        self.check(unsafe { (self.empty_cache)() })
+    }
+
+    pub fn nccl(&self, store: &StoreHandle, seat: [i32; 3], watchdog: Duration) -> Result<GroupHandle, Fault> {
+        let [rank, world, device] = seat;
+        let mut out = ptr::null_mut();
+        // SAFETY: the store's box outlives the call, and the group holds its own reference to the store.
+        let status = unsafe { (self.new_nccl)(store.0.as_ptr(), rank, world, device, millis(watchdog), &mut out) };
+        self.check(status)?;
+        Ok(GroupHandle(boxed(out)))
+    }
+}

@@ -1,0 +1,136 @@
+//! A group of ranks that run collectives: Gloo on CPUs, NCCL on GPUs, both c10d's own.
+//!
+//! A group made in [`Store::default_group`] and one made by Python's `init_process_group` are one group. Every rank
+//! calls the same collectives in the same order.
+
+use crate::dist::cuda;
+use crate::dist::error::DistError;
+use crate::dist::ffi::{Fault, GroupHandle};
+use crate::dist::store::Store;
+use std::time::Duration;
+use tch::{Device, TchError, Tensor};
+
+/// How values of several ranks become one: `c10d::ReduceOp::RedOpType`, torch 2.11.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reduction {
+    /// Their sum.
+    Sum = 0,
+    /// The smallest.
+    Min = 3,
+    /// The largest.
+    Max = 4,
+}
+
+/// This rank's membership in a group.
+#[derive(Clone)]
+pub struct Group {
+    handle: GroupHandle,
+    world: usize,
+    device: Device,
+    timeout: Duration,
+}
+
+impl Group {
+    /// Joins the Gloo group that meets in `store`; waits for the others at most `timeout`, as does each collective.
+    pub fn gloo(store: &Store, rank: usize, world: usize, timeout: Duration) -> Result<Self, DistError> {
+        let [rank_index, world_size] = seat(rank, world)?;
+        let handle = GroupHandle::gloo(store.handle(), rank_index, world_size, timeout)?;
+        Ok(Self { handle, world, device: Device::Cpu, timeout })
+    }
+
+    /// Joins the NCCL group that meets in `store` with CUDA device `device`, which no other rank may use.
+    ///
+    /// NCCL meets at the first collective, and that call has no deadline inside NCCL: run it where it can be left
+    /// behind. A collective that times out leaves the device busy until [`abort`](Self::abort).
+    pub fn nccl(
+        store: &Store,
+        (rank, world): (usize, usize),
+        device: usize,
+        timeout: Duration,
+    ) -> Result<Self, DistError> {
+        let [rank_index, world_size] = seat(rank, world)?;
+        let index = i32::try_from(device).map_err(|_| misuse(format!("there is no CUDA device {device}")))?;
+        // Ours ends first: the watchdog is only for what we left behind.
+        let watchdog = timeout.saturating_mul(10);
+        let handle = cuda::load()?.shim().nccl(store.handle(), [rank_index, world_size, index], watchdog)?;
+        Ok(Self { handle, world, device: Device::Cuda(device), timeout })
+    }
+
+    /// The same group with another limit for each collective.
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// Brings every rank's bytes to every rank, in rank order. Lengths may differ and be zero.
+    pub fn all_gather_bytes(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>, DistError> {
+        let lengths = self.all_gather_lengths(mine.len())?;
+        let longest = lengths.iter().copied().max().unwrap_or(0).max(1);
+        let mut padded = mine.to_vec();
+        padded.resize(longest, 0);
+        let all = self.all_gather(&Tensor::f_from_slice(&padded)?)?;
+        let all = Vec::<u8>::try_from(&all)?;
+        Ok(all.chunks(longest).zip(lengths).map(|(row, length)| row[..length].to_vec()).collect())
+    }
+
+    fn all_gather_lengths(&self, mine: usize) -> Result<Vec<usize>, DistError> {
+        let mine = i64::try_from(mine).map_err(|_| misuse(format!("{mine} bytes are too many")))?;
+        let lengths = Vec::<i64>::try_from(&self.all_gather(&Tensor::f_from_slice(&[mine])?)?)?;
+        let usable = |&length: &i64| usize::try_from(length).ok();
+        lengths.iter().map(usable).collect::<Option<_>>().ok_or_else(|| misuse("a rank sent a negative length".into()))
+    }
+
+    /// `mine`: `[n]` on the CPU. Returns `[world * n]` on the CPU.
+    fn all_gather(&self, mine: &Tensor) -> Result<Tensor, DistError> {
+        let mine = mine.f_to_device(self.device)?;
+        let total = mine.numel() as i64 * self.world as i64;
+        let all = Tensor::f_empty([total], (mine.kind(), self.device))?;
+        self.handle.all_gather(&all, &mine, self.timeout)?;
+        Ok(all.f_to_device(Device::Cpu)?)
+    }
+
+    /// Replaces every rank's tensor by the reduction over ranks. It lies on the group's device; after an error it holds
+    /// anything.
+    pub fn all_reduce(&self, tensor: &mut Tensor, reduction: Reduction) -> Result<(), DistError> {
+        Ok(self.handle.all_reduce(tensor, reduction as i32, self.timeout)?)
+    }
+
+    /// Replaces every rank's tensor by that of rank `root`.
+    pub fn broadcast(&self, tensor: &mut Tensor, root: usize) -> Result<(), DistError> {
+        if root >= self.world {
+            return Err(misuse(format!("there is no rank {root} in a group of {}", self.world)));
+        }
+        Ok(self.handle.broadcast(tensor, root as i32, self.timeout)?)
+    }
+
+    /// Returns when every rank has called it.
+    pub fn barrier(&self) -> Result<(), DistError> {
+        Ok(self.handle.barrier(self.timeout)?)
+    }
+
+    /// Ends what is under way on this rank with an error; the group is of no use afterwards.
+    pub fn abort(&self) -> Result<(), DistError> {
+        Ok(self.handle.abort()?)
+    }
+
+    /// Leaves the group in good order: after the last collective, on every rank.
+    pub fn close(self) -> Result<(), DistError> {
+        Ok(self.handle.shutdown()?)
+    }
+}
+
+fn seat(rank: usize, world: usize) -> Result<[i32; 2], DistError> {
+    match (i32::try_from(rank), i32::try_from(world)) {
+        (Ok(rank), Ok(world)) if rank < world => Ok([rank, world]),
+        _ => Err(misuse(format!("there is no rank {rank} in a group of {world}"))),
+    }
+}
+
+fn misuse(what: String) -> DistError {
+    DistError::Misuse { what }
+}
+
+impl From<TchError> for DistError {
+    fn from(err: TchError) -> Self {
+        Fault::from_tch(&err.to_string()).into()
+    }
+}

@@ -1,0 +1,286 @@
+//! How ranks gather.
+//!
+//! ```text
+//! every rank   deliver to the store ─► CPU: done                                   ─► Gathered
+//!                                  └─► GPU: wait for rank 0's word ─► all gather ─┘
+//! rank 0       wait for each label until the deadline ─► close ─► word: nccl | store
+//!              nccl and complete ─► those parts          else ─► parts out of the store
+//!              stay until the ranks that delivered have left
+//! ```
+//!
+//! NCCL may hang while a simulator holds the GPU, so parts are in the store before it is tried, it is tried only when
+//! all ranks have come, and it runs on a thread that can be left behind. Where it fails nothing is lost.
+
+use crate::dist::cuda;
+use crate::dist::deadline::{Deadline, within};
+use crate::dist::delivery::{self, Label};
+use crate::dist::error::DistError;
+use crate::dist::gather::{Gathered, Route, Who};
+use crate::dist::group::Group;
+use crate::dist::store::Store;
+use std::collections::HashSet;
+use std::time::Duration;
+use tch::Device;
+
+/// How long NCCL may take from rank 0's word to the last byte; the first meeting of 8 ranks takes seconds.
+const NCCL_WAIT: Duration = Duration::from_secs(60);
+
+/// What waiting beyond the deadline may cost: moving bytes that are there already.
+const SLACK: Duration = Duration::from_secs(30);
+
+/// How long rank 0 stays for ranks whose parts it has. It may host the store, which ends with it.
+const SEE_OFF: Duration = Duration::from_secs(5);
+
+/// Rank 0's decision: `nccl` or `store`.
+const WORD: &str = "word";
+
+/// Set when rank 0 stops waiting for ranks that are missing.
+const CLOSED: &str = "closed";
+
+/// How long a rank may go on after the deadline: to move bytes, to hear rank 0's word, to run NCCL and to leave it.
+pub fn longest_after_deadline(device: Device) -> Duration {
+    if device.is_cuda() { SLACK * 3 + NCCL_WAIT } else { SLACK }
+}
+
+/// One rank at one gather.
+pub struct Meeting {
+    /// A part of the store that is this gather's alone.
+    pub store: Store,
+    pub who: Who,
+    pub device: Device,
+    pub until: Deadline,
+}
+
+impl Meeting {
+    /// `gpu`: host and UUID of the GPU that is this rank's alone.
+    pub fn hold(self, mine: Vec<u8>, gpu: Option<String>) -> Result<Gathered, DistError> {
+        let label = Label::of(&mine, gpu);
+        if self.who.rank == 0 { self.collect(mine, label) } else { self.contribute(mine, &label) }
+    }
+
+    /// Every rank but 0.
+    fn contribute(&self, mine: Vec<u8>, label: &Label) -> Result<Gathered, DistError> {
+        delivery::deliver(&self.store, self.who.rank, &mine, label)?;
+        let closed = self.store.check(CLOSED)?;
+        let (route, note) = match (closed, &label.gpu) {
+            (true, _) => {
+                (Route::Store, Some(format!("rank 0 had closed the report before rank {} came", self.who.rank)))
+            }
+            (false, None) => (Route::Store, None),
+            (false, Some(_)) => self.follow(&mine)?,
+        };
+        // The part is delivered, whatever becomes of the store now.
+        drop(self.store.set(&left_key(self.who.rank), b""));
+        let mut parts = vec![None; self.who.world];
+        parts[self.who.rank] = Some(mine);
+        Ok(Gathered { parts, route, note })
+    }
+
+    /// Does what rank 0 decides. The part is in the store: a failure here costs nothing.
+    fn follow(&self, mine: &[u8]) -> Result<(Route, Option<String>), DistError> {
+        match self.store.get(WORD, self.until.plus(SLACK).left()) {
+            Ok(word) if word == b"nccl" => match self.meet_by_nccl(mine) {
+                Ok(_) => Ok((Route::Nccl, None)),
+                Err(reason) => Ok((Route::Store, Some(format!("NCCL failed: {reason}")))),
+            },
+            Ok(_) => Ok((Route::Store, None)),
+            Err(err) if err.is_timeout() => Ok((Route::Store, Some("rank 0 did not answer".to_owned()))),
+            Err(err) => Err(err),
+        }
+    }
+
+    /// Rank 0.
+    fn collect(&self, mine: Vec<u8>, own: Label) -> Result<Gathered, DistError> {
+        let labels = self.labels(own)?;
+        let why_not = why_not_nccl(&labels);
+        self.store.set(WORD, if why_not.is_none() { b"nccl" } else { b"store" })?;
+        let mut notes = vec![];
+        if why_not.is_none() {
+            match self.meet_by_nccl(&mine).and_then(|parts| whole(parts, &labels)) {
+                Ok(parts) => {
+                    self.clear_up(&labels)?;
+                    return Ok(Gathered { parts, route: Route::Nccl, note: None });
+                }
+                Err(reason) => notes.push(format!("NCCL failed ({reason}), the store was used")),
+            }
+        } else if self.device.is_cuda() {
+            notes.extend(why_not.map(|reason| format!("NCCL was not used: {reason}")));
+        }
+        let parts = self.parts(mine, &labels)?;
+        notes.extend(absent(&labels, &parts));
+        Ok(Gathered { parts, route: Route::Store, note: (!notes.is_empty()).then(|| notes.join("; ")) })
+    }
+
+    /// The labels of all ranks, by rank, that come by the deadline.
+    ///
+    /// A rank that finds the meeting closed knows that it is not in the report; one that does not, is.
+    fn labels(&self, own: Label) -> Result<Vec<Option<Label>>, DistError> {
+        let mut labels = vec![Some(own)];
+        for rank in 1..self.who.world {
+            labels.push(delivery::label(&self.store, rank, self.until.left())?);
+        }
+        if labels.contains(&None) {
+            self.store.set(CLOSED, b"")?;
+        }
+        for (rank, label) in labels.iter_mut().enumerate().filter(|(_, label)| label.is_none()) {
+            *label = delivery::label_now(&self.store, rank)?;
+        }
+        Ok(labels)
+    }
+
+    fn parts(&self, mine: Vec<u8>, labels: &[Option<Label>]) -> Result<Vec<Option<Vec<u8>>>, DistError> {
+        let mut parts = vec![Some(mine)];
+        for (rank, label) in labels.iter().enumerate().skip(1) {
+            let part = label.as_ref().map(|label| delivery::take(&self.store, rank, label)).transpose()?;
+            parts.push(part.flatten());
+        }
+        self.clear_up(labels)?;
+        Ok(parts)
+    }
+
+    /// Empties the store, and waits until the ranks that delivered need it no more.
+    fn clear_up(&self, labels: &[Option<Label>]) -> Result<(), DistError> {
+        let until = Deadline::after(SEE_OFF);
+        for (rank, label) in labels.iter().enumerate().skip(1) {
+            let Some(label) = label else { continue };
+            delivery::forget(&self.store, rank, label)?;
+            // One that died after its delivery takes nothing from the report.
+            drop(self.store.wait(&left_key(rank), until.left()));
+        }
+        Ok(())
+    }
+
+    /// All parts by rank, or why that did not succeed in time.
+    fn meet_by_nccl(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>, String> {
+        let Device::Cuda(device) = self.device else { return Err("this rank has no GPU".to_owned()) };
+        let seat = (self.who.rank, self.who.world);
+        let group = Group::nccl(&self.store.prefix("nccl"), seat, device, NCCL_WAIT).map_err(|err| err.to_string())?;
+        let (held, mine) = (group.clone(), mine.to_vec());
+        let outcome = within(NCCL_WAIT, move || {
+            cuda::load()?.select(device)?;
+            held.all_gather_bytes(&mine)
+        });
+        let outcome = match outcome {
+            Some(outcome) => outcome.map_err(|err| err.to_string()),
+            None => Err(format!("no answer within {NCCL_WAIT:?}")),
+        };
+        let failed = outcome.is_err();
+        // Either may wait for the device: not longer than this.
+        within(SLACK, move || if failed { group.abort() } else { group.close() });
+        outcome
+    }
+}
+
+/// Set when a rank that delivered makes its last call.
+fn left_key(rank: usize) -> String {
+    format!("left/{rank}")
+}
+
+fn why_not_nccl(labels: &[Option<Label>]) -> Option<String> {
+    let mut seen = HashSet::new();
+    for (rank, label) in labels.iter().enumerate() {
+        let Some(label) = label else { return Some(format!("rank {rank} did not come")) };
+        let Some(gpu) = &label.gpu else { return Some(format!("rank {rank} has no GPU of its own")) };
+        if !seen.insert(gpu) {
+            return Some(format!("rank {rank} shares {gpu}"));
+        }
+    }
+    None
+}
+
+/// The parts, if each is what its rank's label promised.
+fn whole(parts: Vec<Vec<u8>>, labels: &[Option<Label>]) -> Result<Vec<Option<Vec<u8>>>, String> {
+    let fits = |(part, label): (&Vec<u8>, &Option<Label>)| label.as_ref().is_some_and(|label| label.fits(part));
+    match parts.iter().zip(labels).position(|pair| !fits(pair)) {
+        Some(rank) => Err(format!("the part of rank {rank} came damaged")),
+        None => Ok(parts.into_iter().map(Some).collect()),
+    }
+}
+
+/// Names the ranks that did not deliver, and those that delivered something else than they said.
+fn absent(labels: &[Option<Label>], parts: &[Option<Vec<u8>>]) -> Option<String> {
+    let without = |labelled: bool| -> Vec<usize> {
+        let lost = |rank: &usize| parts[*rank].is_none() && labels[*rank].is_some() == labelled;
+        (0..parts.len()).filter(lost).collect()
+    };
+    let late = named(&without(false)).map(|ranks| format!("{ranks} did not deliver by the deadline"));
+    let damaged = named(&without(true)).map(|ranks| format!("{ranks} delivered a damaged part"));
+    let notes: Vec<_> = late.into_iter().chain(damaged).collect();
+    (!notes.is_empty()).then(|| notes.join("; "))
+}
+
+/// `rank 2` or `ranks 1, 3`.
+fn named(ranks: &[usize]) -> Option<String> {
+    let list = ranks.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    match ranks {
+        [] => None,
+        [_] => Some(format!("rank {list}")),
+        _ => Some(format!("ranks {list}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dist::store::StoreAddr;
+
+    fn label(gpu: &str) -> Option<Label> {
+        Some(Label::of(b"part", (!gpu.is_empty()).then(|| gpu.to_owned())))
+    }
+
+    #[test]
+    fn nccl_needs_every_rank_with_a_gpu_of_its_own() {
+        assert_eq!(why_not_nccl(&[label("a/1"), label("a/2"), label("b/1")]), None);
+        assert_eq!(why_not_nccl(&[label("a/1"), None]).unwrap(), "rank 1 did not come");
+        assert_eq!(why_not_nccl(&[label("a/1"), label("")]).unwrap(), "rank 1 has no GPU of its own");
+        assert_eq!(why_not_nccl(&[label("a/1"), label("a/1")]).unwrap(), "rank 1 shares a/1");
+    }
+
+    #[test]
+    fn a_damaged_part_is_not_taken() {
+        let labels = [label("a/1"), label("a/2")];
+        assert!(whole(vec![b"part".to_vec(), b"part".to_vec()], &labels).is_ok());
+        let err = whole(vec![b"part".to_vec(), b"Part".to_vec()], &labels).unwrap_err();
+        assert_eq!(err, "the part of rank 1 came damaged");
+    }
+
+    #[test]
+    fn who_is_missing_is_named() {
+        let labels = [label(""), None, label(""), None];
+        let parts = [Some(vec![]), None, None, None];
+        let note = "ranks 1, 3 did not deliver by the deadline; rank 2 delivered a damaged part";
+        assert_eq!(absent(&labels, &parts).unwrap(), note);
+        assert_eq!(absent(&labels[..1], &parts[..1]), None);
+    }
+
+    /// A rank that says it has a GPU of its own, on a machine where NCCL cannot succeed.
+    fn pretend(store: &Store, rank: usize, gpu: &str) -> Gathered {
+        let who = Who { rank, world: 2, restart: 0, run_id: "r".to_owned() };
+        let until = Deadline::after(Duration::from_secs(60));
+        let meeting = Meeting { store: store.clone(), who, device: Device::Cpu, until };
+        meeting.hold(vec![rank as u8], Some(gpu.to_owned())).unwrap()
+    }
+
+    #[test]
+    fn where_nccl_fails_the_store_has_the_parts() {
+        let addr = |port| StoreAddr { host: "127.0.0.1".to_owned(), port };
+        let server = Store::connect(&addr(0), 2, true, Duration::from_secs(60)).unwrap();
+        let client = Store::connect(&addr(server.port()), 2, false, Duration::from_secs(60)).unwrap();
+        let other = std::thread::spawn(move || pretend(&client, 1, "host/GPU-1"));
+        let first = pretend(&server, 0, "host/GPU-0");
+        assert_eq!((first.parts, first.route), (vec![Some(vec![0]), Some(vec![1])], Route::Store));
+        assert_eq!(first.note.unwrap(), "NCCL failed (this rank has no GPU), the store was used");
+        assert_eq!(other.join().unwrap().note.unwrap(), "NCCL failed: this rank has no GPU");
+    }
+
+    #[test]
+    fn ranks_that_share_a_gpu_gather_through_the_store() {
+        let addr = |port| StoreAddr { host: "127.0.0.1".to_owned(), port };
+        let server = Store::connect(&addr(0), 2, true, Duration::from_secs(60)).unwrap();
+        let client = Store::connect(&addr(server.port()), 2, false, Duration::from_secs(60)).unwrap();
+        let other = std::thread::spawn(move || pretend(&client, 1, "host/GPU-0"));
+        let first = pretend(&server, 0, "host/GPU-0");
+        assert_eq!((first.parts, first.route), (vec![Some(vec![0]), Some(vec![1])], Route::Store));
+        assert_eq!(other.join().unwrap().note, None);
+    }
+}

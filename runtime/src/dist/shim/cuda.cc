@@ -1,0 +1,122 @@
+// The CUDA half of the shim: a library of its own, inside the program as bytes, loaded only where there is a driver.
+//
+// The same conventions as c10d.cc. A group made here is a box like Gloo's, and c10d.cc runs its collectives.
+#define USE_DISTRIBUTED
+#define USE_C10D_NCCL
+#include "fault.h"
+
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+
+#include <ATen/ATen.h>
+#include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+#include <torch/version.h>
+
+static_assert(TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR == 11, "the shims were checked against torch 2.11");
+// What libtorch_python.so 2.11 allocates: nccl.h must be the version torch was built with (2.28.9).
+static_assert(sizeof(c10d::ProcessGroupNCCL) == 0x458, "layout of ProcessGroupNCCL differs: check third_party/nccl.h");
+static_assert(sizeof(c10d::ProcessGroupNCCL::Options) == 0xf8, "layout of its Options differs");
+
+using rrun::guarded;
+using StoreBox = c10::intrusive_ptr<c10d::Store>;
+using GroupBox = c10::intrusive_ptr<c10d::Backend>;
+namespace allocator = c10::cuda::CUDACachingAllocator;
+
+namespace {
+
+// A group whose watchdog never ends the process.
+//
+// The launcher, like torchrun, sets TORCH_NCCL_ASYNC_ERROR_HANDLING=1: the watchdog would abort the process when a
+// peer dies, and with it the report. Our caller has its own deadline and another way to gather, so it needs an error.
+class PatientGroup : public c10d::ProcessGroupNCCL {
+ public:
+  PatientGroup(const StoreBox& store, int rank, int world, c10::intrusive_ptr<Options> options)
+      : ProcessGroupNCCL(store, rank, world, std::move(options)) {
+    asyncErrorHandling_ = c10d::NoHandling;
+  }
+};
+
+}  // namespace
+
+extern "C" {
+
+// Both structures stand in `ffi.rs` too.
+struct RrDevice {
+  char name[256];  // as the driver says it, ended by a zero
+  uint8_t uuid[16];
+  int32_t pci_domain, pci_bus, pci_device;
+  uint64_t total_bytes;
+};
+
+struct RrMemory {
+  uint64_t free_bytes, total_bytes;  // of the whole device, all processes
+  uint64_t allocated_bytes, allocated_peak_bytes, reserved_peak_bytes;  // of this process, by libtorch's allocator
+};
+
+const char* rr_cuda_last_words() { return rrun::last_words.c_str(); }
+
+// Fails with the driver's reason where no device can be used.
+int rr_cuda_device_count(int* count) {
+  return guarded([&] { *count = c10::cuda::device_count_ensure_non_zero(); });
+}
+
+int rr_cuda_describe(int device, RrDevice* out) {
+  return guarded([&] {
+    const cudaDeviceProp* found = at::cuda::getDeviceProperties(static_cast<c10::DeviceIndex>(device));
+    std::memset(out, 0, sizeof *out);
+    std::strncpy(out->name, found->name, sizeof out->name - 1);
+    std::memcpy(out->uuid, found->uuid.bytes, sizeof out->uuid);
+    out->pci_domain = found->pciDomainID;
+    out->pci_bus = found->pciBusID;
+    out->pci_device = found->pciDeviceID;
+    out->total_bytes = found->totalGlobalMem;
+  });
+}
+
+int rr_cuda_select(int device) {
+  return guarded([&] { c10::cuda::set_device(static_cast<c10::DeviceIndex>(device)); });
+}
+
+int rr_cuda_memory(int device, RrMemory* out) {
+  return guarded([&] {
+    at::globalContext().lazyInitDevice(at::kCUDA);
+    const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(device));
+    size_t free = 0, total = 0;
+    C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+    const auto stats = allocator::getDeviceStats(static_cast<c10::DeviceIndex>(device));
+    const auto& allocated = stats.allocated_bytes[0];  // 0: all pools together
+    *out = {free, total, static_cast<uint64_t>(allocated.current), static_cast<uint64_t>(allocated.peak),
+            static_cast<uint64_t>(stats.reserved_bytes[0].peak)};
+  });
+}
+
+int rr_cuda_reset_peak(int device) {
+  return guarded([&] {
+    at::globalContext().lazyInitDevice(at::kCUDA);
+    allocator::resetPeakStats(static_cast<c10::DeviceIndex>(device));
+  });
+}
+
+int rr_cuda_empty_cache() {
+  return guarded([&] { allocator::emptyCache(); });
+}
+
+int rr_nccl_new(StoreBox* store, int rank, int world, int device, int64_t watchdog_ms, GroupBox** out) {
+  return guarded([&] {
+    at::globalContext().lazyInitDevice(at::kCUDA);
+    const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(device));
+    auto options = c10d::ProcessGroupNCCL::Options::create(false);
+    options->timeout = std::chrono::milliseconds(watchdog_ms);
+    options->group_name = "0";
+    auto group = c10::make_intrusive<PatientGroup>(*store, rank, world, options);
+    group->setBoundDeviceId(at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(device)));
+    *out = new GroupBox(group);
+  });
+}
+
+}  // extern "C"

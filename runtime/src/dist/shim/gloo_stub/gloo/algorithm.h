@@ -1,0 +1,2 @@
+// Nothing of this header is named by ProcessGroupGloo.hpp; see context.h.
+#pragma once

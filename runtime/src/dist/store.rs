@@ -1,0 +1,178 @@
+//! The TCP store of torchrun: how ranks find each other, and what an evaluation gathers through.
+
+use crate::dist::error::DistError;
+use crate::dist::ffi::StoreHandle;
+use std::fmt;
+use std::time::Duration;
+
+/// Where the store listens: `MASTER_ADDR` and `MASTER_PORT`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreAddr {
+    /// Host name or address, IPv6 without brackets.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+}
+
+impl fmt::Display for StoreAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+/// A connection to the store; clones and prefixed stores share it.
+///
+/// Calls of several threads are served one after the other: one that waits for a key holds up the rest. A thread
+/// that waits long connects for itself.
+#[derive(Clone)]
+pub struct Store {
+    handle: StoreHandle,
+}
+
+impl Store {
+    /// Connects to the store at `addr`, trying until `timeout`.
+    ///
+    /// With `serve` the store itself lives in this process and ends with it: for rank 0 under a torchrun whose agent
+    /// has none (`TORCHELASTIC_USE_AGENT_STORE` is not `True`). It does not wait for the other ranks.
+    pub fn connect(addr: &StoreAddr, world: usize, serve: bool, timeout: Duration) -> Result<Self, DistError> {
+        let handle = StoreHandle::connect(&addr.host, addr.port, world, serve, timeout).map_err(|fault| {
+            DistError::Unreachable { addr: addr.clone(), reason: DistError::from(fault).to_string() }
+        })?;
+        Ok(Self { handle })
+    }
+
+    /// Port of the store; that of the server, if port 0 was asked for. Zero for a prefixed store.
+    pub fn port(&self) -> u16 {
+        self.handle.port()
+    }
+
+    /// The same store with `prefix` and a slash before every key.
+    pub fn prefix(&self, prefix: &str) -> Self {
+        let handle = self.handle.prefix(prefix).expect("a prefix store only keeps its two arguments");
+        Self { handle }
+    }
+
+    /// The part of the store in which `torch.distributed.init_process_group` makes its first group: `device` is `cpu`
+    /// for Gloo and `cuda` for NCCL. A group made here and one made by Python are one group.
+    pub fn default_group(&self, device: &str) -> Self {
+        self.prefix("default_pg").prefix("0/").prefix(&format!("{device}/"))
+    }
+
+    /// Writes `value`, at most 8 MiB (the limit of the server), over what was there.
+    ///
+    /// The server does not answer: a later call that reads tells whether it arrived.
+    pub fn set(&self, key: &str, value: &[u8]) -> Result<(), DistError> {
+        Ok(self.handle.set(key, value)?)
+    }
+
+    /// The value of `key`, waiting for it at most `deadline`.
+    pub fn get(&self, key: &str, deadline: Duration) -> Result<Vec<u8>, DistError> {
+        Ok(self.handle.get(key, deadline)?)
+    }
+
+    /// Adds to a number, zero where there was none, and returns the sum.
+    pub fn add(&self, key: &str, delta: i64) -> Result<i64, DistError> {
+        Ok(self.handle.add(key, delta)?)
+    }
+
+    /// Whether `key` has a value now.
+    pub fn check(&self, key: &str) -> Result<bool, DistError> {
+        Ok(self.handle.check(key)?)
+    }
+
+    /// Waits at most `deadline` until `key` has a value.
+    pub fn wait(&self, key: &str, deadline: Duration) -> Result<(), DistError> {
+        Ok(self.handle.wait(key, deadline)?)
+    }
+
+    /// Removes `key`; true if it was there.
+    pub fn delete(&self, key: &str) -> Result<bool, DistError> {
+        Ok(self.handle.delete(key)?)
+    }
+
+    pub(super) fn handle(&self) -> &StoreHandle {
+        &self.handle
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WAIT: Duration = Duration::from_secs(10);
+
+    fn serve() -> Store {
+        Store::connect(&StoreAddr { host: "127.0.0.1".to_owned(), port: 0 }, 1, true, WAIT).unwrap()
+    }
+
+    fn join(server: &Store) -> Store {
+        let addr = StoreAddr { host: "127.0.0.1".to_owned(), port: server.port() };
+        Store::connect(&addr, 1, false, WAIT).unwrap()
+    }
+
+    #[test]
+    fn what_one_client_writes_another_reads() {
+        let server = serve();
+        server.prefix("a").set("k", b"\0v\xff").unwrap();
+        assert_eq!(join(&server).get("a/k", WAIT).unwrap(), b"\0v\xff");
+    }
+
+    #[test]
+    fn empty_values_and_several_mebibytes_arrive() {
+        let server = serve();
+        let large: Vec<u8> = (0..3_000_000_u32).map(|i| i as u8).collect();
+        server.set("empty", b"").unwrap();
+        server.set("large", &large).unwrap();
+        assert_eq!(server.get("empty", WAIT).unwrap(), b"");
+        assert!(join(&server).get("large", WAIT).unwrap() == large);
+    }
+
+    #[test]
+    fn numbers_add_up_and_keys_go_away() {
+        let server = serve();
+        assert_eq!(server.add("n", 3).unwrap(), 3);
+        assert_eq!(join(&server).add("n", -5).unwrap(), -2);
+        assert!(server.check("n").unwrap());
+        assert!(server.delete("n").unwrap());
+        assert!(!server.delete("n").unwrap());
+        assert!(!server.check("n").unwrap());
+    }
+
+    #[test]
+    fn a_key_that_never_comes_is_a_timeout_even_with_no_time_left() {
+        let server = serve();
+        assert!(server.wait("never", Duration::ZERO).unwrap_err().is_timeout());
+        assert!(server.get("never", Duration::from_millis(50)).unwrap_err().is_timeout());
+        assert!(!server.check("never").unwrap(), "the connection still works");
+    }
+
+    #[test]
+    fn a_waiting_client_is_woken() {
+        let server = serve();
+        let client = join(&server);
+        let waiting = std::thread::spawn(move || client.get("late", WAIT));
+        server.set("late", b"here").unwrap();
+        assert_eq!(waiting.join().unwrap().unwrap(), b"here");
+    }
+
+    #[test]
+    fn nobody_listening_is_named() {
+        let addr = StoreAddr { host: "127.0.0.1".to_owned(), port: 1 };
+        let Err(err) = Store::connect(&addr, 1, false, Duration::from_millis(300)) else { panic!("connected") };
+        assert!(err.to_string().starts_with("cannot reach the store at 127.0.0.1:1: "), "{err}");
+    }
+
+    #[test]
+    fn a_host_with_a_zero_byte_is_refused() {
+        assert!(Store::connect(&StoreAddr { host: "a\0b".to_owned(), port: 1 }, 1, false, WAIT).is_err());
+    }
+
+    #[test]
+    fn an_ipv6_address_is_shown_in_brackets() {
+        assert_eq!(StoreAddr { host: "::1".to_owned(), port: 29500 }.to_string(), "[::1]:29500");
+    }
+}

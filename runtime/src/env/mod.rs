@@ -1,0 +1,168 @@
+//! Environments: what a policy acts in.
+//!
+//! A [`VectorEnv`] holds `num_envs` copies of one simulator. The eval loop resets a copy with the seed of an episode,
+//! steps the copies that have an action, and never looks inside. Words follow gymnasium: observation, reward,
+//! terminated, truncated.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub mod mujoco;
+mod registry;
+
+pub use registry::{Made, make};
+
+/// Index of one copy inside a [`VectorEnv`], `0..num_envs`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EnvIndex(pub usize);
+
+/// One camera picture: `[height, width, 3]`, `u8`, RGB, row 0 on top.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Rows.
+    pub height: u32,
+    /// Columns.
+    pub width: u32,
+    /// `height * width * 3` bytes, shared with recorder and policy without a copy.
+    pub rgb: Arc<[u8]>,
+}
+
+/// What one environment shows before a step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Observation {
+    /// State vectors by name (`joint_position` `[7]`, …), SI units.
+    pub state: BTreeMap<String, Vec<f32>>,
+    /// Pictures by camera name; empty when the step was not rendered.
+    pub video: BTreeMap<String, Frame>,
+    /// The task in words.
+    pub language: Arc<str>,
+    /// Full simulator state by Isaac Lab's recorder path (`articulation/robot/joint_position`, …).
+    pub sim_state: BTreeMap<String, Vec<f32>>,
+}
+
+impl Observation {
+    /// Shows nothing: what there is of an episode that could not begin.
+    pub fn empty() -> Self {
+        Self { state: BTreeMap::new(), video: BTreeMap::new(), language: Arc::from(""), sim_state: BTreeMap::new() }
+    }
+}
+
+/// Size of one camera's pictures.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CameraSpec {
+    /// Name, the key in [`Observation::video`].
+    pub name: String,
+    /// Rows.
+    pub height: u32,
+    /// Columns.
+    pub width: u32,
+}
+
+/// The action vector: one name and one range per dimension.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ActionSpec {
+    /// Dimension names, in order.
+    pub names: Vec<String>,
+    /// Lowest accepted value of each dimension.
+    pub low: Vec<f32>,
+    /// Highest accepted value of each dimension.
+    pub high: Vec<f32>,
+}
+
+/// What does not change while a [`VectorEnv`] lives.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EnvSpec {
+    /// The name it was made by.
+    pub name: String,
+    /// Keys and lengths of [`Observation::state`].
+    pub state: Vec<(String, usize)>,
+    /// Cameras, in the order in which a video shows them from left to right.
+    pub cameras: Vec<CameraSpec>,
+    /// The action vector.
+    pub action: ActionSpec,
+    /// Steps a second, also the frame rate of videos.
+    pub control_hz: u32,
+    /// Steps after which an episode is truncated.
+    pub max_episode_steps: u32,
+    /// The task in words, unless the job says otherwise.
+    pub language: String,
+    /// Physics steps in one step.
+    pub decimation: u32,
+    /// Seconds of one physics step.
+    pub sim_dt: f64,
+}
+
+/// What one step led to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// After the step.
+    pub observation: Observation,
+    /// Reward of this step.
+    pub reward: f32,
+    /// The success predicate has held long enough; the episode is over.
+    pub success: bool,
+    /// The task ended (success, or a state from which it cannot go on).
+    pub terminated: bool,
+    /// The time limit ended it.
+    pub truncated: bool,
+}
+
+/// Whether pictures are made at a reset or step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Render {
+    /// Fill [`Observation::video`].
+    Yes,
+    /// Leave it empty.
+    No,
+}
+
+/// What can go wrong in a simulator.
+#[derive(Debug, thiserror::Error)]
+pub enum EnvError {
+    /// The name is not known.
+    #[error("unknown environment `{name}`: known are {known}")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// What there is, comma separated.
+        known: String,
+    },
+    /// An environment argument has a wrong name, type or value.
+    #[error("`arena_env_args.{field}` is {found}, {wanted}")]
+    Argument {
+        /// The argument.
+        field: String,
+        /// Its value as JSON.
+        found: String,
+        /// What is accepted, as a clause: "a number above 0 is needed".
+        wanted: String,
+    },
+    /// This episode cannot go on; the environment can be reset.
+    #[error("environment {}: {reason}", env.0)]
+    Episode {
+        /// Which copy.
+        env: EnvIndex,
+        /// What happened, with step and values.
+        reason: String,
+    },
+    /// The simulator or its renderer cannot be made.
+    #[error("{0}")]
+    Setup(String),
+}
+
+/// `num_envs` copies of one simulator.
+pub trait VectorEnv {
+    /// What does not change.
+    fn spec(&self) -> &EnvSpec;
+
+    /// Number of copies.
+    fn num_envs(&self) -> usize;
+
+    /// Starts an episode in each named copy. The initial state is a function of the seed alone: not of the copy, of
+    /// `num_envs`, or of what the copy did before. One answer per entry, in order.
+    fn reset(&mut self, resets: &[(EnvIndex, u64)], render: Render) -> Vec<Result<Observation, EnvError>>;
+
+    /// Steps each named copy with its action (`[action.names.len()]`, clamped to its range). Copies that are not named
+    /// stand still. One answer per entry, in order.
+    fn step(&mut self, actions: &[(EnvIndex, Vec<f32>)], render: Render) -> Vec<Result<Step, EnvError>>;
+}

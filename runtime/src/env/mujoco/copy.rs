@@ -1,0 +1,233 @@
+//! One copy of the environment: MuJoCo's state, the commanded pose, and how the episode goes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use mujoco_rs::prelude::{MjData, MjModel, MjtWarning};
+
+use super::args::Settings;
+use super::arm::{Commander, HOME, Pose};
+use super::model::{ARM_JOINTS, Model, ROBOT_JOINTS};
+use super::rng::Rng;
+use super::rotation::{from_vector, rotate};
+use super::task::Scene;
+use crate::env::Observation;
+
+/// Physics steps in one control step: 20 of 2.5 ms make 50 ms.
+pub(super) const DECIMATION: u32 = 20;
+
+/// Components of an action.
+pub(super) const ACTION_DIM: usize = 7;
+
+/// Travel of each finger from closed to open, in metres.
+const OPEN: f64 = 0.04;
+
+/// Noise on each arm joint at the start, in radians.
+const START_NOISE: f64 = 0.03;
+
+/// An object below this height has fallen off the table, in metres.
+const FALLEN: f64 = -0.05;
+
+/// One copy.
+pub(super) struct Copy {
+    data: MjData<Arc<MjModel>>,
+    episode: Option<Episode>,
+}
+
+struct Episode {
+    commander: Commander,
+    step: u32,
+    held: u32,
+}
+
+/// What a step says beside the observation.
+pub(super) struct Outcome {
+    pub(super) reward: f32,
+    pub(super) success: bool,
+    pub(super) terminated: bool,
+    pub(super) truncated: bool,
+}
+
+impl Copy {
+    pub(super) fn new(model: &Model) -> Self {
+        Self { data: MjData::new(Arc::clone(&model.mj)), episode: None }
+    }
+
+    pub(super) fn data_mut(&mut self) -> &mut MjData<Arc<MjModel>> {
+        &mut self.data
+    }
+
+    /// Steps of the episode so far.
+    pub(super) fn step_count(&self) -> u32 {
+        self.episode.as_ref().map_or(0, |episode| episode.step)
+    }
+
+    /// Starts an episode: everything comes from `seed`.
+    pub(super) fn reset(&mut self, model: &Model, settings: &Settings, seed: u64) {
+        let mut rng = Rng::new(seed);
+        let layout = (settings.task.sample)(&mut rng);
+        let joints = HOME.map(|angle| angle + rng.uniform(-START_NOISE, START_NOISE));
+        // Clears time, warm start, controls and warnings too.
+        self.data.reset();
+        let start: [f64; ROBOT_JOINTS] = std::array::from_fn(|joint| joints.get(joint).copied().unwrap_or(OPEN));
+        self.data.qpos_mut()[..ROBOT_JOINTS].copy_from_slice(&start);
+        self.data.ctrl_mut()[..ROBOT_JOINTS].copy_from_slice(&start);
+        self.data.mocap_pos_mut()[0] = layout.goal;
+        if let Some(object) = settings.object {
+            let [x, y] = layout.object;
+            let [w, i, j, k] = from_vector([0.0, 0.0, layout.object_yaw]);
+            self.data.qpos_mut()[ROBOT_JOINTS..].copy_from_slice(&[x, y, object.rest_height, w, i, j, k]);
+        }
+        self.refresh();
+        let commander = Commander::new(Pose::of_hand(model, &self.data), joints);
+        self.episode = Some(Episode { commander, step: 0, held: 0 });
+    }
+
+    /// Acts for one control step.
+    ///
+    /// # Errors
+    /// Why the episode cannot go on; the copy waits for a reset then.
+    pub(super) fn step(
+        &mut self,
+        (model, scratch): (&Model, &mut MjData<Arc<MjModel>>),
+        settings: &Settings,
+        action: &[f32],
+    ) -> Result<Outcome, String> {
+        let mut episode = self.episode.take().ok_or("it was stepped before a reset, or after its episode's end")?;
+        episode.step += 1;
+        let action = checked(action)?;
+        let measured = Pose::of_hand(model, &self.data);
+        let from = *episode.commander.joints();
+        let to = episode.commander.command(model, scratch, (measured, &action));
+        self.data.ctrl_mut()[ARM_JOINTS..].fill(if action[6] > 0.0 { 0.0 } else { OPEN });
+        for tick in 1..=DECIMATION {
+            // Targets move evenly through the step: a jump of the servos would throw what the hand holds.
+            let part = f64::from(tick) / f64::from(DECIMATION);
+            let ctrl = &mut self.data.ctrl_mut()[..ARM_JOINTS];
+            ctrl.iter_mut().zip(from.iter().zip(&to)).for_each(|(ctrl, (from, to))| *ctrl = from + (to - from) * part);
+            self.data.step();
+            self.check().map_err(|what| format!("{what} in step {}", episode.step))?;
+        }
+        self.refresh();
+        let outcome = self.judge(&mut episode, model, settings);
+        if !outcome.terminated && !outcome.truncated {
+            self.episode = Some(episode);
+        }
+        Ok(outcome)
+    }
+
+    /// MuJoCo resets diverged data by itself and only counts it.
+    fn check(&self) -> Result<(), String> {
+        let bad = [
+            (MjtWarning::mjWARN_BADQPOS, "position"),
+            (MjtWarning::mjWARN_BADQVEL, "velocity"),
+            (MjtWarning::mjWARN_BADQACC, "acceleration"),
+        ];
+        for (warning, what) in bad {
+            let found = &self.data.warning()[warning as usize];
+            if found.number > 0 {
+                return Err(format!("the simulation diverged: {what} {} is not finite or too large", found.lastinfo));
+            }
+        }
+        Ok(())
+    }
+
+    /// Poses of bodies, sites, cameras and lights from the joint positions; dynamics are not touched.
+    fn refresh(&mut self) {
+        self.data.kinematics();
+        self.data.com_pos();
+        self.data.camlight();
+    }
+
+    fn judge(&self, episode: &mut Episode, model: &Model, settings: &Settings) -> Outcome {
+        let scene = Scene {
+            hand: Pose::of_hand(model, &self.data).position,
+            goal: self.data.mocap_pos()[0],
+            object: self.object_pose().map_or([0.0; 3], |pose| [pose[0], pose[1], pose[2]]),
+            rest_height: settings.object.map_or(0.0, |object| object.rest_height),
+        };
+        let holds = (settings.task.distance)(&scene) < settings.success_threshold;
+        episode.held = if holds { episode.held + 1 } else { 0 };
+        let success = episode.held >= settings.success_hold_steps;
+        let terminated = success || scene.object[2] < FALLEN;
+        let truncated = !terminated && episode.step >= settings.max_episode_steps;
+        Outcome { reward: f32::from(u8::from(holds)), success, terminated, truncated }
+    }
+
+    /// Position and quaternion of the object, if there is one.
+    fn object_pose(&self) -> Option<[f64; 7]> {
+        self.data.qpos()[ROBOT_JOINTS..].first_chunk().copied()
+    }
+
+    /// What the copy shows now, without pictures.
+    pub(super) fn observe(&self, model: &Model, language: &Arc<str>) -> Observation {
+        let hand = Pose::of_hand(model, &self.data);
+        let (qpos, qvel) = (self.data.qpos(), self.data.qvel());
+        let goal = self.data.mocap_pos()[0];
+        let mut state = named([
+            ("joint_position", &qpos[..ARM_JOINTS]),
+            ("joint_velocity", &qvel[..ARM_JOINTS]),
+            ("gripper_position", &qpos[ARM_JOINTS..ROBOT_JOINTS]),
+            ("eef_position", &hand.position),
+            ("eef_quaternion", &hand.quaternion),
+            ("goal_position", &goal),
+        ]);
+        let [x, y, z] = goal;
+        let mut sim_state = named([
+            ("articulation/robot/joint_position", &qpos[..ROBOT_JOINTS]),
+            ("articulation/robot/joint_velocity", &qvel[..ROBOT_JOINTS]),
+            ("articulation/robot/root_pose", &[0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]),
+            ("rigid_object/goal/root_pose", &[x, y, z, 1.0, 0.0, 0.0, 0.0]),
+            ("rigid_object/goal/root_velocity", &[0.0; 6]),
+        ]);
+        if let Some(pose) = self.object_pose() {
+            state.extend(named([("object_position", &pose[..3]), ("object_quaternion", &pose[3..])]));
+            let velocity = world_velocity(&pose, &qvel[ROBOT_JOINTS..]);
+            sim_state.extend(named([
+                ("rigid_object/object/root_pose", &pose[..]),
+                ("rigid_object/object/root_velocity", &velocity),
+            ]));
+        }
+        Observation { state, video: BTreeMap::new(), language: Arc::clone(language), sim_state }
+    }
+
+    /// Makes the next physics step diverge.
+    #[cfg(test)]
+    pub(super) fn corrupt(&mut self) {
+        self.data.qpos_mut()[0] = f64::NAN;
+    }
+}
+
+/// Names and lengths of the state vectors.
+pub(super) fn state_spec(settings: &Settings) -> Vec<(String, usize)> {
+    let always: [(&str, usize); 6] = [
+        ("joint_position", ARM_JOINTS),
+        ("joint_velocity", ARM_JOINTS),
+        ("gripper_position", ROBOT_JOINTS - ARM_JOINTS),
+        ("eef_position", 3),
+        ("eef_quaternion", 4),
+        ("goal_position", 3),
+    ];
+    let object: &[(&str, usize)] =
+        if settings.object.is_some() { &[("object_position", 3), ("object_quaternion", 4)] } else { &[] };
+    always.iter().chain(object).map(|&(name, length)| (name.to_owned(), length)).collect()
+}
+
+/// MuJoCo gives a free body's turning in its own frame, Isaac Lab in the world's.
+fn world_velocity(pose: &[f64; 7], velocity: &[f64]) -> [f64; 6] {
+    let turning = rotate([pose[3], pose[4], pose[5], pose[6]], [velocity[3], velocity[4], velocity[5]]);
+    [velocity[0], velocity[1], velocity[2], turning[0], turning[1], turning[2]]
+}
+
+fn named<const N: usize>(parts: [(&str, &[f64]); N]) -> BTreeMap<String, Vec<f32>> {
+    parts.into_iter().map(|(name, values)| (name.to_owned(), values.iter().map(|&v| v as f32).collect())).collect()
+}
+
+fn checked(action: &[f32]) -> Result<[f32; ACTION_DIM], String> {
+    let action: [f32; ACTION_DIM] =
+        action.try_into().map_err(|_| format!("its action has {} values, {ACTION_DIM} are needed", action.len()))?;
+    match action.iter().position(|value| !value.is_finite()) {
+        Some(index) => Err(format!("value {index} of its action is {}", action[index])),
+        None => Ok(action.map(|value| value.clamp(-1.0, 1.0))),
+    }
+}

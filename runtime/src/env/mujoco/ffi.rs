@@ -1,0 +1,141 @@
+//! The unsafe file of the simulator: a head-less OpenGL context, and the handler of MuJoCo's fatal errors.
+
+use std::cell::Cell;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use glutin::api::egl::context::PossiblyCurrentContext;
+use glutin::api::egl::device::Device;
+use glutin::api::egl::display::Display;
+use glutin::api::egl::surface::Surface;
+use glutin::config::{ConfigSurfaceTypes, ConfigTemplateBuilder};
+use glutin::context::{ContextApi, ContextAttributesBuilder, GlProfile, Version};
+use glutin::prelude::{GlDisplay, NotCurrentGlContext};
+use glutin::surface::{PbufferSurface, SurfaceAttributesBuilder};
+use mujoco_rs::logging::set_log_handler;
+use mujoco_rs::prelude::{MjLogMessage, MjModel, MjrContext, MjtLogLevel};
+
+/// MuJoCo's renderer with the OpenGL context that it draws in, current on the thread that made it.
+pub(super) struct Gl {
+    // Dropped in this order: MuJoCo frees its textures while the context is still there.
+    pub(super) context: MjrContext,
+    _gl: PossiblyCurrentContext,
+    _surface: Surface<PbufferSurface>,
+}
+
+impl Gl {
+    /// Opens an off-screen context on the EGL device of this index, or on the first that has one.
+    pub(super) fn new(model: &MjModel, device: Option<u32>) -> Result<Self, String> {
+        let (gl, surface) = open(device)?;
+        // SAFETY: `open` has just made a context current on this thread. It stays so until drop: this file makes no
+        // other one current on a thread that has one (a worker has one renderer), and `Gl` is not `Send`, because
+        // neither of the two contexts is.
+        let mut context = unsafe { MjrContext::new(model) };
+        context.offscreen();
+        Ok(Self { context, _gl: gl, _surface: surface })
+    }
+}
+
+type Current = (PossiblyCurrentContext, Surface<PbufferSurface>);
+
+fn open(wanted: Option<u32>) -> Result<Current, String> {
+    let devices: Vec<Device> = Device::query_devices().map_err(|error| error.to_string())?.collect();
+    if let Some(index) = wanted {
+        let device = devices.get(index as usize);
+        let device = device.ok_or_else(|| format!("EGL device {index} is wanted, there are {}", devices.len()))?;
+        return on_device(device).map_err(|error| format!("EGL device {index}: {error}"));
+    }
+    let mut reasons = Vec::new();
+    for (index, device) in devices.iter().enumerate() {
+        match on_device(device) {
+            Ok(current) => return Ok(current),
+            Err(error) => reasons.push(format!("EGL device {index}: {error}")),
+        }
+    }
+    Err(if reasons.is_empty() { "there is no EGL device".to_owned() } else { reasons.join("; ") })
+}
+
+/// A compatibility context, which MuJoCo's renderer needs. The surface is one pixel: pictures are drawn off screen.
+fn on_device(device: &Device) -> Result<Current, glutin::error::Error> {
+    // SAFETY: the device comes from `query_devices`; there is no native display to outlive.
+    let display = unsafe { Display::with_device(device, None)? };
+    let template = ConfigTemplateBuilder::new().with_surface_type(ConfigSurfaceTypes::PBUFFER).with_alpha_size(0);
+    // SAFETY: the template names no native window, so no handle can be invalid.
+    let config = unsafe { display.find_configs(template.build())?.next() };
+    let config = config.ok_or(glutin::error::ErrorKind::BadConfig)?;
+    let attributes = ContextAttributesBuilder::new()
+        .with_profile(GlProfile::Compatibility)
+        .with_context_api(ContextApi::OpenGl(Some(Version::new(2, 0))))
+        .build(None);
+    // SAFETY: the configuration is one of this display; no window handle is passed.
+    let context = unsafe { display.create_context(&config, &attributes)? };
+    let pixel = SurfaceAttributesBuilder::<PbufferSurface>::new().build(NonZeroU32::MIN, NonZeroU32::MIN);
+    // SAFETY: the configuration is one of this display and allows pbuffers.
+    let surface = unsafe { display.create_pbuffer_surface(&config, &pixel)? };
+    Ok((context.make_current(&surface)?, surface))
+}
+
+/// What a thread is simulating, for the message of a fatal error.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Doing {
+    pub(super) task: &'static str,
+    pub(super) env: usize,
+    pub(super) seed: Option<u64>,
+    pub(super) step: u32,
+}
+
+thread_local! {
+    static DOING: Cell<Option<Doing>> = const { Cell::new(None) };
+}
+
+/// Says what this thread is about to simulate.
+pub(super) fn set_doing(doing: Doing) {
+    DOING.set(Some(doing));
+}
+
+/// Where torchelastic wants to find the reason of a death.
+static ERROR_FILE: OnceLock<Option<PathBuf>> = OnceLock::new();
+
+/// Lets MuJoCo tell its fatal errors before the process ends. Every use of MuJoCo in this crate comes after a call.
+pub(super) fn install_log_handler() {
+    ERROR_FILE.get_or_init(|| {
+        // SAFETY: `make` calls this before it loads a model and nothing else in the process uses MuJoCo; a second
+        // caller waits here until the first is done.
+        unsafe { set_log_handler(on_message) };
+        std::env::var_os("TORCHELASTIC_ERROR_FILE").map(PathBuf::from)
+    });
+}
+
+/// MuJoCo cannot go on after an error: returning would run C code on broken state, unwinding would cross it.
+fn on_message(message: &MjLogMessage) {
+    if message.level() != MjtLogLevel::mjLOG_ERROR {
+        tracing::debug!(target: "mujoco", "{}", message.subject());
+        return;
+    }
+    let text = describe(message.subject(), DOING.get());
+    eprintln!("rrun-rank: {text}");
+    write_error_file(&text);
+    // SAFETY: `_exit` has no condition. Destructors do not run, so none of them can wait for this thread.
+    unsafe { libc::_exit(1) }
+}
+
+fn describe(reason: &str, doing: Option<Doing>) -> String {
+    let Some(Doing { task, env, seed, step }) = doing else {
+        return format!("MuJoCo stopped: {reason}");
+    };
+    let seed = seed.map_or(String::new(), |seed| format!(" of seed {seed}"));
+    format!("MuJoCo stopped in task `{task}`, environment {env}, step {step}{seed}: {reason}")
+}
+
+/// torch/distributed/elastic/multiprocessing/errors/error_handler.py, torch 2.11: `ErrorHandler.record_exception`.
+fn write_error_file(text: &str) {
+    let Some(Some(path)) = ERROR_FILE.get() else { return };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let extra = serde_json::json!({"py_callstack": text, "timestamp": now.to_string()});
+    let json = serde_json::json!({"message": {"message": text, "extraInfo": extra}});
+    if let Err(error) = std::fs::write(path, json.to_string()) {
+        eprintln!("rrun-rank: cannot write {}: {error}", path.display());
+    }
+}

@@ -1,0 +1,232 @@
+//! The default environment: a table-top suite in MuJoCo, in process.
+//!
+//! A seven-joint arm with a parallel gripper stands on a table. The model is made of primitives, so that a picture
+//! without a GPU takes milliseconds. Copies are spread over threads (`worker`); an action moves the commanded pose
+//! of the hand (`arm`); the tasks are a table (`task`).
+//!
+//! ```text
+//! MujocoEnv ── Batch ──▶ worker 0: copies 0, 2, 4, …   scratch state, renderer (lazy)
+//!           ◀─ Answers ─ worker 1: copies 1, 3, 5, …
+//! ```
+//!
+//! Action `[7]`, each in -1..1: `dx dy dz` (0.05 m a step), `droll dpitch dyaw` (a rotation vector, 0.5 rad a step),
+//! both in the base frame, and `gripper`, which closes above 0. The frame is the arm's base: x over the table, z up.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::{ActionSpec, CameraSpec, EnvError, EnvIndex, EnvSpec, Observation, Render, Step, VectorEnv};
+use args::{CONTROL_HZ, Settings};
+use copy::DECIMATION;
+use model::{CAMERAS, Model};
+use worker::{Answers, Batch, Handle, Shared};
+
+mod args;
+pub(crate) mod arm;
+mod copy;
+mod ffi;
+mod model;
+mod render;
+mod rng;
+pub(crate) mod rotation;
+mod task;
+mod worker;
+
+#[cfg(test)]
+mod tests;
+
+pub use task::TASKS;
+
+/// What to build.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MujocoConfig {
+    /// One of [`TASKS`].
+    pub task: String,
+    /// Number of copies, at least 1.
+    pub num_envs: usize,
+    /// Rows of a picture; `arena_env_args.camera_height` wins.
+    pub camera_height: u32,
+    /// Columns of a picture; `arena_env_args.camera_width` wins.
+    pub camera_width: u32,
+    /// Index among all EGL devices of the machine; the first that works if absent.
+    pub egl_device: Option<u32>,
+    /// The task in other words than its own.
+    pub language: Option<String>,
+    /// Steps until truncation; wins over `arena_env_args`.
+    pub max_episode_steps: Option<u32>,
+    /// Simulation threads; see [`default_threads`] if absent.
+    pub threads: Option<usize>,
+}
+
+impl MujocoConfig {
+    /// One copy of a task with pictures of 224 x 224.
+    pub fn new(task: &str) -> Self {
+        Self {
+            task: task.to_owned(),
+            num_envs: 1,
+            camera_height: 224,
+            camera_width: 224,
+            egl_device: None,
+            language: None,
+            max_episode_steps: None,
+            threads: None,
+        }
+    }
+}
+
+/// Checks a job's `arena_env_args` for a task without building anything.
+///
+/// # Errors
+/// [`EnvError::Unknown`] for the task, [`EnvError::Argument`] for an argument.
+pub fn check_args(task: &str, args: &Map<String, Value>) -> Result<(), EnvError> {
+    Settings::new(&MujocoConfig::new(task), args).map(drop)
+}
+
+/// Builds the copies. Pictures need nothing before the first step with [`Render::Yes`].
+///
+/// `args` are a job's `arena_env_args`. Known are `camera_height`, `camera_width`, `max_episode_steps` or
+/// `episode_length_s`, `success_hold_steps`, `success_threshold` (m), `object`, `light_intensity` (500 is normal),
+/// `render_quality` (`fast` or `high`) and `task_description`; the rest is in [`MujocoEnv::ignored_args`].
+///
+/// # Errors
+/// As [`check_args`]; [`EnvError::Setup`] if a scene does not compile or a thread does not start.
+pub fn make(config: MujocoConfig, args: &Map<String, Value>) -> Result<MujocoEnv, EnvError> {
+    let settings = Settings::new(&config, args)?;
+    if config.num_envs == 0 {
+        let wanted = "at least 1 is needed".to_owned();
+        return Err(EnvError::Argument { field: "num_envs".to_owned(), found: "0".to_owned(), wanted });
+    }
+    ffi::install_log_handler();
+    let model = Model::new(&settings)?;
+    let (spec, ignored) = (spec(&settings, &model), settings.ignored.clone());
+    let language = Arc::from(settings.language.as_str());
+    let shared = Arc::new(Shared { model, settings, language, egl_device: config.egl_device });
+    let threads = config.threads.unwrap_or_else(|| default_threads(cores(), local_world_size()));
+    let threads = threads.clamp(1, config.num_envs);
+    let workers = (0..threads)
+        .map(|index| {
+            let envs = (index..config.num_envs).step_by(threads).map(EnvIndex).collect();
+            Handle::spawn(Arc::clone(&shared), index, envs)
+        })
+        .collect::<Result<_, _>>()?;
+    Ok(MujocoEnv { spec, ignored, num_envs: config.num_envs, workers })
+}
+
+/// Threads of one rank: its share of the cores, at least 1.
+pub fn default_threads(cores: usize, local_world_size: usize) -> usize {
+    (cores / local_world_size.max(1)).max(1)
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Ranks on this machine, which share its cores.
+fn local_world_size() -> usize {
+    std::env::var("LOCAL_WORLD_SIZE").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
+fn spec(settings: &Settings, model: &Model) -> EnvSpec {
+    let names = ["dx", "dy", "dz", "droll", "dpitch", "dyaw", "gripper"];
+    let camera =
+        |name: &str| CameraSpec { name: name.to_owned(), height: settings.camera_height, width: settings.camera_width };
+    EnvSpec {
+        name: settings.task.name.to_owned(),
+        state: copy::state_spec(settings),
+        cameras: CAMERAS.iter().map(|name| camera(name)).collect(),
+        action: ActionSpec {
+            names: names.map(str::to_owned).to_vec(),
+            low: vec![-1.0; names.len()],
+            high: vec![1.0; names.len()],
+        },
+        control_hz: CONTROL_HZ,
+        max_episode_steps: settings.max_episode_steps,
+        language: settings.language.clone(),
+        decimation: DECIMATION,
+        sim_dt: model.mj.opt().timestep,
+    }
+}
+
+/// Copies of one task.
+pub struct MujocoEnv {
+    spec: EnvSpec,
+    ignored: Vec<String>,
+    num_envs: usize,
+    workers: Vec<Handle>,
+}
+
+impl MujocoEnv {
+    /// Names of `arena_env_args` that mean nothing here, in the file's order.
+    pub fn ignored_args(&self) -> &[String] {
+        &self.ignored
+    }
+
+    /// Makes the next step of a copy diverge.
+    #[cfg(test)]
+    fn corrupt(&self, env: EnvIndex) {
+        let owner = &self.workers[env.0 % self.workers.len()];
+        owner.send(Batch::Corrupt(env));
+        owner.receive().unwrap();
+    }
+
+    /// Raises an error of MuJoCo in the thread of a copy.
+    #[cfg(test)]
+    fn fail(&self, env: EnvIndex) {
+        let owner = &self.workers[env.0 % self.workers.len()];
+        owner.send(Batch::FatalError(env));
+        owner.receive();
+    }
+
+    /// Deals entries to the threads that own their copies, and puts the answers back in order.
+    fn scatter<T, R>(
+        &self,
+        entries: impl Iterator<Item = (EnvIndex, T)>,
+        batch: impl Fn(Vec<(EnvIndex, T)>) -> Batch,
+        unpack: impl Fn(Answers) -> Vec<Result<R, EnvError>>,
+    ) -> Vec<Result<R, EnvError>> {
+        let mut shares: Vec<Vec<_>> = self.workers.iter().map(|_| Vec::new()).collect();
+        let mut owners = Vec::new();
+        for (env, item) in entries {
+            let owner = env.0 % self.workers.len();
+            owners.push((owner, env));
+            shares[owner].push((env, item));
+        }
+        let asked: Vec<bool> = shares.iter().map(|share| !share.is_empty()).collect();
+        for (worker, share) in self.workers.iter().zip(shares).filter(|(_, share)| !share.is_empty()) {
+            worker.send(batch(share));
+        }
+        let mut answers: Vec<_> = self
+            .workers
+            .iter()
+            .zip(asked)
+            .map(|(worker, asked)| if asked { worker.receive().map(&unpack) } else { None })
+            .map(|answers| answers.unwrap_or_default().into_iter())
+            .collect();
+        owners.into_iter().map(|(owner, env)| answers[owner].next().unwrap_or_else(|| Err(dead(env)))).collect()
+    }
+}
+
+fn dead(env: EnvIndex) -> EnvError {
+    EnvError::Setup(format!("the simulation thread of environment {} has ended", env.0))
+}
+
+impl VectorEnv for MujocoEnv {
+    fn spec(&self) -> &EnvSpec {
+        &self.spec
+    }
+
+    fn num_envs(&self) -> usize {
+        self.num_envs
+    }
+
+    fn reset(&mut self, resets: &[(EnvIndex, u64)], render: Render) -> Vec<Result<Observation, EnvError>> {
+        let unpack = |answers| if let Answers::Reset(results) = answers { results } else { Vec::new() };
+        self.scatter(resets.iter().copied(), |share| Batch::Reset(share, render), unpack)
+    }
+
+    fn step(&mut self, actions: &[(EnvIndex, Vec<f32>)], render: Render) -> Vec<Result<Step, EnvError>> {
+        let unpack = |answers| if let Answers::Step(results) = answers { results } else { Vec::new() };
+        self.scatter(actions.iter().cloned(), |share| Batch::Step(share, render), unpack)
+    }
+}

@@ -1,0 +1,114 @@
+//! The compiled model of a job, and where its parts lie in MuJoCo's arrays.
+
+use std::sync::Arc;
+
+use mujoco_rs::prelude::{MjModel, MjtObjBase};
+use mujoco_rs::wrappers::mj_auxiliary::MjVfs;
+
+use super::args::{Quality, Settings};
+use crate::env::EnvError;
+
+/// Joints of the arm; they come first in the model, fingers next, then the object.
+pub(super) const ARM_JOINTS: usize = 7;
+
+/// Joints of arm and gripper.
+pub(super) const ROBOT_JOINTS: usize = 9;
+
+/// Names of the cameras, from left to right in a video.
+pub(super) const CAMERAS: [&str; 2] = ["front", "wrist"];
+
+/// A model and the indices that are used every step.
+#[derive(Clone)]
+pub(super) struct Model {
+    pub(super) mj: Arc<MjModel>,
+    /// Site between the finger tips.
+    pub(super) grip: usize,
+    /// Ids of [`CAMERAS`].
+    pub(super) cameras: [usize; 2],
+    /// Limits of the arm's joints, in radians.
+    pub(super) limits: [[f64; 2]; ARM_JOINTS],
+}
+
+impl Model {
+    /// Compiles the scene of a task.
+    pub(super) fn new(settings: &Settings) -> Result<Self, EnvError> {
+        let mut mj = compile(settings).map_err(|reason| {
+            EnvError::Setup(format!("the scene of task `{}` does not compile: {reason}", settings.task.name))
+        })?;
+        look(&mut mj, settings);
+        Self::with_indices(mj).ok_or_else(|| {
+            EnvError::Setup(format!("the scene of task `{}` lacks a part of the arm or a camera", settings.task.name))
+        })
+    }
+
+    fn with_indices(mj: MjModel) -> Option<Self> {
+        let grip = mj.name_to_id(MjtObjBase::mjOBJ_SITE, "grip")?;
+        let front = mj.name_to_id(MjtObjBase::mjOBJ_CAMERA, CAMERAS[0])?;
+        let wrist = mj.name_to_id(MjtObjBase::mjOBJ_CAMERA, CAMERAS[1])?;
+        let first = mj.name_to_id(MjtObjBase::mjOBJ_JOINT, "joint1")?;
+        let finger = mj.name_to_id(MjtObjBase::mjOBJ_JOINT, "finger_left")?;
+        if (first, finger) != (0, ARM_JOINTS) {
+            return None;
+        }
+        let limits = mj.jnt_range().first_chunk().copied()?;
+        Some(Self { mj: Arc::new(mj), grip, cameras: [front, wrist], limits })
+    }
+}
+
+fn compile(settings: &Settings) -> Result<MjModel, String> {
+    let mut files = MjVfs::new();
+    let mut add = |name: &str, text: &str| {
+        files.add_from_buffer(name, text.as_bytes()).map_err(|error| format!("{name}: {error}"))
+    };
+    add("scene.xml", include_str!("assets/scene.xml"))?;
+    add("arm.xml", include_str!("assets/arm.xml"))?;
+    add("task.xml", settings.task.mjcf)?;
+    if let Some(object) = settings.object {
+        add("object.xml", object.mjcf)?;
+    }
+    MjModel::from_xml_vfs("task.xml", &files).map_err(|error| error.to_string())
+}
+
+/// Picture size, light and quality.
+fn look(mj: &mut MjModel, settings: &Settings) {
+    let visual = mj.vis_mut();
+    visual.global.offwidth = settings.camera_width as i32;
+    visual.global.offheight = settings.camera_height as i32;
+    let (shadow, samples) = match settings.quality {
+        Quality::Fast => (0, 0),
+        Quality::High => (1024, 4),
+    };
+    visual.quality.shadowsize = shadow;
+    visual.quality.offsamples = samples;
+    let scale = |light: &mut [f32; 3]| *light = light.map(|part| (part * settings.light_scale).min(1.0));
+    scale(&mut visual.headlight.ambient);
+    scale(&mut visual.headlight.diffuse);
+    mj.light_diffuse_mut().iter_mut().for_each(scale);
+    mj.light_specular_mut().iter_mut().for_each(scale);
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{Model, ROBOT_JOINTS};
+    use crate::env::mujoco::MujocoConfig;
+    use crate::env::mujoco::args::Settings;
+    use crate::env::mujoco::ffi::install_log_handler;
+    use crate::env::mujoco::task::TASKS;
+
+    #[test]
+    fn every_task_compiles_with_each_of_its_objects() {
+        install_log_handler();
+        for task in TASKS {
+            let none = json!({});
+            let settings = Settings::new(&MujocoConfig::new(task), none.as_object().unwrap()).unwrap();
+            assert!(Model::new(&settings).unwrap().mj.ffi().nq as usize >= ROBOT_JOINTS);
+            for object in settings.task.objects {
+                let args = json!({"object": object.name});
+                let settings = Settings::new(&MujocoConfig::new(task), args.as_object().unwrap()).unwrap();
+                assert_eq!(Model::new(&settings).unwrap().mj.ffi().nq as usize, ROBOT_JOINTS + 7);
+            }
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Pictures: one renderer a thread, made at the first picture.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use mujoco_rs::prelude::{MjData, MjModel, MjrRectangle, MjvCamera, MjvOption, MjvPerturb, MjvScene};
+
+use super::ffi::Gl;
+use super::model::{CAMERAS, Model};
+use crate::env::Frame;
+
+/// Geoms that a scene has room for; the largest task has 35.
+const MAX_GEOMS: usize = 200;
+
+/// Draws the copies of one thread.
+pub(super) struct Renderer {
+    gl: Gl,
+    scene: MjvScene,
+    option: MjvOption,
+    cameras: [MjvCamera; 2],
+    viewport: MjrRectangle,
+}
+
+impl Renderer {
+    /// Opens OpenGL.
+    ///
+    /// # Errors
+    /// What is missing, and what the user can do.
+    pub(super) fn new(model: &Model, device: Option<u32>) -> Result<Self, String> {
+        let gl = Gl::new(&model.mj, device).map_err(|reason| {
+            format!(
+                "cannot render without a display: {reason}; install the packages libegl1 libegl-mesa0 libgl1-mesa-dri \
+                 (or a GPU driver with EGL), or switch pictures off with --no-video"
+            )
+        })?;
+        let global = &model.mj.vis().global;
+        let viewport = MjrRectangle::new(0, 0, global.offwidth, global.offheight);
+        if (gl.context.off_width(), gl.context.off_height()) != (viewport.width, viewport.height) {
+            return Err(format!("pictures of {} x {} do not fit the OpenGL driver", viewport.height, viewport.width));
+        }
+        Ok(Self {
+            gl,
+            scene: MjvScene::new(&model.mj, MAX_GEOMS),
+            option: MjvOption::default(),
+            cameras: model.cameras.map(MjvCamera::new_fixed),
+            viewport,
+        })
+    }
+
+    /// One picture a camera.
+    pub(super) fn draw(&mut self, data: &mut MjData<Arc<MjModel>>) -> Result<BTreeMap<String, Frame>, String> {
+        let mut video = BTreeMap::new();
+        for (name, camera) in CAMERAS.iter().zip(&mut self.cameras) {
+            self.scene.update(data, &self.option, &MjvPerturb::default(), camera);
+            self.scene.render(&self.viewport, &self.gl.context);
+            video.insert((*name).to_owned(), read(&self.gl, self.viewport)?);
+        }
+        Ok(video)
+    }
+}
+
+/// OpenGL's first row is the lowest, a picture's the highest.
+fn read(gl: &Gl, viewport: MjrRectangle) -> Result<Frame, String> {
+    let (height, width) = (viewport.height as usize, viewport.width as usize);
+    let mut pixels = vec![0_u8; height * width * 3];
+    gl.context.read_pixels(Some(&mut pixels), None, &viewport).map_err(|error| error.to_string())?;
+    let rgb: Vec<u8> = pixels.chunks_exact(width * 3).rev().flatten().copied().collect();
+    Ok(Frame { height: height as u32, width: width as u32, rgb: Arc::from(rgb) })
+}

@@ -1,0 +1,154 @@
+//! The tasks: scene, words, limits, initial states and what counts as success. A new task is a row in [`TABLE`].
+
+use super::rng::Rng;
+use super::rotation::{minus, norm};
+
+/// Names of the tasks, the `environment` of a job.
+pub const TASKS: &[&str] = &["reach", "push", "pick_and_place"];
+
+/// What is manipulated: name, MJCF, and height of its centre above what it rests on, in metres.
+pub(super) struct Object {
+    pub(super) name: &'static str,
+    pub(super) mjcf: &'static str,
+    pub(super) rest_height: f64,
+}
+
+/// One row of the table.
+pub(super) struct Task {
+    pub(super) name: &'static str,
+    pub(super) language: &'static str,
+    pub(super) mjcf: &'static str,
+    /// The first is the default; none for a task without an object.
+    pub(super) objects: &'static [Object],
+    /// Steps until truncation, several times what the scripted expert takes.
+    pub(super) max_episode_steps: u32,
+    /// Largest distance that counts as success, in metres.
+    pub(super) success_threshold: f64,
+    /// Draws an initial state.
+    pub(super) sample: fn(&mut Rng) -> Layout,
+    /// How far the state is from success.
+    pub(super) distance: fn(&Scene) -> f64,
+}
+
+/// Where the goal and, if the task has one, the object start: metres, and radians about the vertical.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Layout {
+    pub(super) goal: [f64; 3],
+    pub(super) object: [f64; 2],
+    pub(super) object_yaw: f64,
+}
+
+/// What a success predicate looks at, in metres.
+pub(super) struct Scene {
+    pub(super) hand: [f64; 3],
+    pub(super) goal: [f64; 3],
+    pub(super) object: [f64; 3],
+    /// Height of the object's centre above its support, when it rests.
+    pub(super) rest_height: f64,
+}
+
+const CUBE: Object = Object { name: "cube", mjcf: include_str!("assets/cube.xml"), rest_height: 0.02 };
+const CYLINDER: Object = Object { name: "cylinder", mjcf: include_str!("assets/cylinder.xml"), rest_height: 0.025 };
+const PUCK: Object = Object { name: "puck", mjcf: include_str!("assets/puck.xml"), rest_height: 0.015 };
+
+/// Height of the plate in `pick_and_place.xml`: its centre lies half of it above the table.
+const PLATE_HEIGHT: f64 = 0.01;
+
+/// The hand is away from an object that far above its centre, in metres: a closed hand holds it nearer.
+const RELEASED: f64 = 0.06;
+
+static TABLE: [Task; 3] = [
+    Task {
+        name: "reach",
+        language: "move the gripper to the green ball",
+        mjcf: include_str!("assets/reach.xml"),
+        objects: &[],
+        max_episode_steps: 100,
+        success_threshold: 0.02,
+        sample: |rng| Layout {
+            goal: [rng.uniform(0.36, 0.56), rng.uniform(-0.24, 0.24), rng.uniform(0.06, 0.30)],
+            object: [0.0; 2],
+            object_yaw: 0.0,
+        },
+        distance: |scene| norm(minus(scene.hand, scene.goal)),
+    },
+    Task {
+        name: "push",
+        language: "push the yellow puck onto the green target",
+        mjcf: include_str!("assets/push.xml"),
+        objects: &[PUCK],
+        max_episode_steps: 200,
+        success_threshold: 0.025,
+        sample: |rng| {
+            let (object, goal) = apart(rng, 0.12, 0.24);
+            Layout { goal: [goal[0], goal[1], 0.001], object, object_yaw: 0.0 }
+        },
+        distance: |scene| flat_distance(scene.object, scene.goal),
+    },
+    Task {
+        name: "pick_and_place",
+        language: "pick up the block and place it on the green plate",
+        mjcf: include_str!("assets/pick_and_place.xml"),
+        objects: &[CUBE, CYLINDER],
+        max_episode_steps: 240,
+        success_threshold: 0.04,
+        sample: |rng| {
+            let (object, goal) = apart(rng, 0.14, 0.36);
+            let quarter = std::f64::consts::FRAC_PI_4;
+            Layout { goal: [goal[0], goal[1], PLATE_HEIGHT / 2.0], object, object_yaw: rng.uniform(-quarter, quarter) }
+        },
+        distance: |scene| {
+            let height = scene.object[2] - scene.goal[2] - PLATE_HEIGHT / 2.0 - scene.rest_height;
+            let placed = height.abs() < 0.01 && norm(minus(scene.hand, scene.object)) > RELEASED;
+            if placed { flat_distance(scene.object, scene.goal) } else { f64::INFINITY }
+        },
+    },
+];
+
+/// The row of a name.
+pub(super) fn find(name: &str) -> Option<&'static Task> {
+    TABLE.iter().find(|task| task.name == name)
+}
+
+/// Two places on the table, `near` to `far` metres apart.
+fn apart(rng: &mut Rng, near: f64, far: f64) -> ([f64; 2], [f64; 2]) {
+    loop {
+        let object = [rng.uniform(0.40, 0.54), rng.uniform(-0.18, 0.18)];
+        let goal = [rng.uniform(0.40, 0.56), rng.uniform(-0.20, 0.20)];
+        let distance = (object[0] - goal[0]).hypot(object[1] - goal[1]);
+        if (near..far).contains(&distance) {
+            return (object, goal);
+        }
+    }
+}
+
+fn flat_distance(a: [f64; 3], b: [f64; 3]) -> f64 {
+    (a[0] - b[0]).hypot(a[1] - b[1])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Rng, Scene, TABLE, TASKS, find};
+
+    #[test]
+    fn names_are_those_of_the_table() {
+        assert_eq!(TABLE.each_ref().map(|task| task.name), TASKS);
+    }
+
+    #[test]
+    fn a_layout_comes_from_its_seed_alone() {
+        let push = find("push").unwrap();
+        assert_eq!((push.sample)(&mut Rng::new(5)), (push.sample)(&mut Rng::new(5)));
+        assert_ne!((push.sample)(&mut Rng::new(5)), (push.sample)(&mut Rng::new(6)));
+    }
+
+    #[test]
+    fn a_block_still_in_the_hand_is_not_placed() {
+        let task = find("pick_and_place").unwrap();
+        let mut scene =
+            Scene { hand: [0.5, 0.0, 0.03], goal: [0.5, 0.0, 0.005], object: [0.5, 0.0, 0.03], rest_height: 0.02 };
+        assert_eq!((task.distance)(&scene), f64::INFINITY);
+        scene.hand[2] = 0.12;
+        assert_eq!((task.distance)(&scene), 0.0);
+    }
+}

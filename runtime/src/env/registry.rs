@@ -1,0 +1,52 @@
+//! Environments by name.
+
+use jobs::job::Job;
+
+use crate::env::mujoco::{self, MujocoConfig};
+use crate::env::{EnvError, VectorEnv};
+
+/// Rows and columns of a camera unless the job says otherwise.
+const CAMERA_SIDE: u32 = 224;
+
+/// An environment, and what of its job it has no use for.
+pub struct Made {
+    /// The environment.
+    pub env: Box<dyn VectorEnv>,
+    /// Fields of `arena_env_args` and `variations` without effect.
+    pub ignored: Vec<String>,
+}
+
+/// Makes the environments of a job; `egl_device` renders them.
+///
+/// # Errors
+/// [`EnvError`] for an unknown name, a wrong argument, or a simulator that does not start.
+pub fn make(job: &Job, egl_device: Option<u32>) -> Result<Made, EnvError> {
+    if !mujoco::TASKS.contains(&job.environment.as_str()) {
+        let known = jobs::known::ENVIRONMENTS.join(", ");
+        return Err(EnvError::Unknown { name: job.environment.clone(), known });
+    }
+    let config = MujocoConfig {
+        task: job.environment.clone(),
+        num_envs: job.num_envs,
+        camera_height: CAMERA_SIDE,
+        camera_width: CAMERA_SIDE,
+        egl_device,
+        language: job.language_instruction.clone(),
+        max_episode_steps: None,
+        threads: None,
+    };
+    let env = mujoco::make(config, &job.env_args)?;
+    let mut ignored = env.ignored_args().to_vec();
+    ignored.extend(job.variations.keys().map(|name| format!("variations.{name}")));
+    Ok(Made { env: Box::new(env), ignored })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_launcher_knows_the_environments_that_are_here() {
+        assert_eq!(jobs::known::ENVIRONMENTS, mujoco::TASKS);
+    }
+}

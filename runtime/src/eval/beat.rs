@@ -1,0 +1,106 @@
+//! Signs of life: which rank has moved, and which has been still for too long. Pure.
+
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+/// What a rank tells the others about itself, once a second.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Beat {
+    /// Grows with every step.
+    pub steps: u64,
+    /// Name of the job under way.
+    pub job: String,
+    /// Episodes of that job that are done.
+    pub done: u64,
+    /// Of how many; 0 if that is not known.
+    pub of: u64,
+    /// Of the done ones, solved.
+    pub solved: u64,
+    /// Waits for the others with nothing left to do.
+    pub arrived: bool,
+}
+
+/// Last change of each rank's beat.
+#[derive(Debug)]
+pub struct Watch {
+    last: Vec<(Beat, Instant)>,
+}
+
+impl Watch {
+    /// Everyone counts as alive at `now`.
+    pub fn new(world_size: usize, now: Instant) -> Self {
+        Self { last: vec![(Beat::default(), now); world_size] }
+    }
+
+    /// A beat was read.
+    pub fn on(&mut self, rank: usize, beat: Beat, now: Instant) {
+        if let Some(last) = self.last.get_mut(rank)
+            && last.0 != beat
+        {
+            *last = (beat, now);
+        }
+    }
+
+    /// Ranks that are neither there nor alive: still for `timeout`.
+    pub fn lost(&self, now: Instant, timeout: Duration) -> Vec<usize> {
+        self.ranks(|beat, since| !beat.arrived && now.saturating_duration_since(since) >= timeout)
+    }
+
+    /// Whether nobody has to be waited for.
+    pub fn settled(&self, now: Instant, timeout: Duration) -> bool {
+        self.ranks(|beat, _| beat.arrived).len() + self.lost(now, timeout).len() == self.last.len()
+    }
+
+    /// Last beat of each rank.
+    pub fn beats(&self) -> impl Iterator<Item = &Beat> {
+        self.last.iter().map(|(beat, _)| beat)
+    }
+
+    fn ranks(&self, wanted: impl Fn(&Beat, Instant) -> bool) -> Vec<usize> {
+        let picked = self.last.iter().enumerate().filter(|(_, (beat, since))| wanted(beat, *since));
+        picked.map(|(rank, _)| rank).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(10);
+
+    fn at(start: Instant, seconds: u64) -> Instant {
+        start + Duration::from_secs(seconds)
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "any instant will do as the origin")]
+    fn origin() -> Instant {
+        Instant::now()
+    }
+
+    #[test]
+    fn a_slow_rank_is_waited_for_as_long_as_it_moves() {
+        let start = origin();
+        let mut watch = Watch::new(2, start);
+        watch.on(0, Beat { arrived: true, ..Beat::default() }, start);
+        for seconds in 1..100 {
+            watch.on(1, Beat { steps: seconds, ..Beat::default() }, at(start, seconds));
+            assert!(!watch.settled(at(start, seconds), TIMEOUT));
+        }
+        watch.on(1, Beat { arrived: true, ..Beat::default() }, at(start, 100));
+        assert!(watch.settled(at(start, 100), TIMEOUT));
+        assert!(watch.lost(at(start, 1000), TIMEOUT).is_empty(), "who has arrived is not lost");
+    }
+
+    #[test]
+    fn a_rank_that_repeats_itself_is_lost_at_the_deadline() {
+        let start = origin();
+        let mut watch = Watch::new(2, start);
+        watch.on(0, Beat { arrived: true, ..Beat::default() }, start);
+        watch.on(1, Beat { steps: 5, ..Beat::default() }, at(start, 1));
+        watch.on(1, Beat { steps: 5, ..Beat::default() }, at(start, 10));
+        assert!(watch.lost(at(start, 10), TIMEOUT).is_empty());
+        assert_eq!(watch.lost(at(start, 11), TIMEOUT), [1]);
+        assert!(watch.settled(at(start, 11), TIMEOUT));
+    }
+}

@@ -1,0 +1,94 @@
+//! Devices of a rank: what the policy computes on, and what renders.
+
+use jobs::eval_args::EvalArgs;
+use jobs::job::Job;
+use jobs::rank_env::RankEnv;
+use tch::Device;
+
+use crate::device::{Decision, DeviceRequest, Visible, resolve};
+use crate::dist::cuda;
+
+/// Decides on the device of this rank and takes it, before anything else touches CUDA.
+///
+/// # Errors
+/// When a device was asked for that is not there.
+pub fn decide(args: &EvalArgs, env: &RankEnv, own: &[&Job]) -> Result<Decision, String> {
+    let loaded = cuda::load();
+    let visible = match &loaded {
+        Ok(cuda) => Visible::Cuda { count: cuda.device_count().map_err(|err| err.to_string())? },
+        Err(none) => Visible::None { reason: none.reason.clone() },
+    };
+    let request = DeviceRequest {
+        local_rank: env.local_rank,
+        local_world_size: env.local_world_size,
+        policy_device_id: args.policy_device_id,
+        policy_device: args.policy_device.clone(),
+        config_device: own.iter().find_map(|job| config_device(job)),
+    };
+    let decision = resolve(&request, &visible).map_err(|err| err.to_string())?;
+    if let (Ok(cuda), Device::Cuda(index)) = (loaded, decision.device) {
+        cuda.select(index).map_err(|err| err.to_string())?;
+    }
+    Ok(decision)
+}
+
+/// What the job's policy configuration asks for: `policy_device_id` before `policy_device`.
+fn config_device(job: &Job) -> Option<String> {
+    let id = job.policy_config.get("policy_device_id").and_then(serde_json::Value::as_u64);
+    let device = job.policy_config.get("policy_device").and_then(serde_json::Value::as_str);
+    id.map(|id| format!("cuda:{id}")).or(device.map(str::to_owned))
+}
+
+/// `cpu` or `cuda:1`.
+pub fn name(device: Device) -> String {
+    match device {
+        Device::Cuda(index) => format!("cuda:{index}"),
+        _ => "cpu".to_owned(),
+    }
+}
+
+/// The number in a video's name: that of the GPU, 0 without one.
+pub fn gpu(device: Device) -> usize {
+    if let Device::Cuda(index) = device { index } else { 0 }
+}
+
+/// EGL device that renders: `--egl-device`, `MUJOCO_EGL_DEVICE_ID`, else the rank's GPU.
+pub fn egl(args: &EvalArgs, device: Device) -> Option<u32> {
+    let variable = |name| std::env::var(name).ok();
+    let mujoco = || variable("MUJOCO_EGL_DEVICE_ID").and_then(|id| id.trim().parse().ok());
+    args.egl_device.or_else(mujoco).or_else(|| physical(device, variable("CUDA_VISIBLE_DEVICES").as_deref()))
+}
+
+/// EGL counts all GPUs of the machine, CUDA only those in `CUDA_VISIBLE_DEVICES`. Names by UUID cannot be counted.
+fn physical(device: Device, visible: Option<&str>) -> Option<u32> {
+    let Device::Cuda(index) = device else { return None };
+    match visible.filter(|list| !list.trim().is_empty()) {
+        None => u32::try_from(index).ok(),
+        Some(list) => list.split(',').nth(index)?.trim().parse().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_renderer_is_the_policys_gpu_whatever_cuda_calls_it() {
+        assert_eq!(physical(Device::Cuda(1), None), Some(1));
+        assert_eq!(physical(Device::Cuda(1), Some("4,6")), Some(6));
+        assert_eq!(physical(Device::Cuda(0), Some("GPU-8a6c")), None);
+        assert_eq!(physical(Device::Cpu, Some("0")), None);
+    }
+
+    #[test]
+    fn a_jobs_device_id_comes_before_its_device() {
+        let job = |config| {
+            let entry = json!({"name": "a", "arena_env_args": {"environment": "e"}, "policy_type": "p", "policy_config_dict": config});
+            config_device(&jobs::file::parse(&json!({"jobs": [entry]})).unwrap()[0])
+        };
+        assert_eq!(job(json!({"policy_device": "cuda:2", "policy_device_id": 1})).as_deref(), Some("cuda:1"));
+        assert_eq!(job(json!({"policy_device": "cuda:2"})).as_deref(), Some("cuda:2"));
+        assert_eq!(job(json!({})), None);
+    }
+}

@@ -1,0 +1,287 @@
+//! One job in one rank: from its environments to its last journal line.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use jobs::episode::{DemoRef, Episode, VideoRef};
+use jobs::eval_args::EvalArgs;
+use jobs::job::{Job, Length};
+use jobs::journal::{JobStart, Journal, Line};
+use jobs::layout::RunFolder;
+use jobs::rank_env::RankEnv;
+use jobs::time::rfc3339;
+
+use crate::env::{self, EnvError, EnvIndex};
+use crate::eval::beat::Beat;
+use crate::eval::rollout::{Rollout, Totals};
+use crate::eval::stop::Stop;
+use crate::policy::{self, PolicyError};
+use crate::record::{DatasetPlan, RecordError, RecordPlan, Recorded, Recorder, VideoPlan};
+
+/// What a job finds in its rank.
+pub struct Site<'a> {
+    /// Command line.
+    pub args: &'a EvalArgs,
+    /// Who the rank is.
+    pub env: &'a RankEnv,
+    /// Index of its GPU, 0 without one.
+    pub gpu: usize,
+    /// EGL device that renders.
+    pub egl_device: Option<u32>,
+    /// Base seed of the run.
+    pub seed: u64,
+    /// Where files go.
+    pub folder: &'a RunFolder,
+    /// Asked for by a signal.
+    pub stop: &'a Stop,
+}
+
+/// Who looks on while a job runs.
+pub trait Audience {
+    /// Something moved; `ended` is an episode that is now in the journal.
+    fn on(&mut self, beat: &Beat, ended: Option<&Episode>);
+
+    /// Something that the user should know, once.
+    fn say(&mut self, text: &str);
+}
+
+/// Why a job did not run to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum JobError {
+    /// The simulator.
+    #[error(transparent)]
+    Env(#[from] EnvError),
+    /// The policy.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// Dataset or video.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// The recorder lost an episode.
+    #[error("episode {episode} is not recorded: {reason}")]
+    Unrecorded {
+        /// Number within the job.
+        episode: u64,
+        /// Why.
+        reason: String,
+    },
+    /// The journal.
+    #[error("cannot write `{}`: {err}", path.display())]
+    Journal {
+        /// The file.
+        path: std::path::PathBuf,
+        /// Why.
+        #[source]
+        err: std::io::Error,
+    },
+    /// Neither the job nor the policy says when it ends.
+    #[error(
+        "neither num_episodes nor num_steps is given, and policy `{policy}` has no length of its own; --num-steps is one way"
+    )]
+    NoLength {
+        /// Policy type.
+        policy: String,
+    },
+    /// A signal asked for it.
+    #[error("stopped by a signal")]
+    Stopped,
+}
+
+/// Journal and audience: where finished episodes go.
+pub struct Desk<'a> {
+    /// The rank's journal.
+    pub journal: &'a mut Journal,
+    /// Who looks on.
+    pub audience: &'a mut dyn Audience,
+}
+
+impl Desk<'_> {
+    /// Appends a line, synced.
+    pub fn write(&mut self, line: &Line) -> Result<(), JobError> {
+        self.journal.append(line).map_err(|err| JobError::Journal { path: self.journal.path().to_owned(), err })
+    }
+}
+
+/// Runs what is left of a job. `done` are the numbers of episodes that an earlier attempt finished, ascending.
+pub fn run(site: &Site, job: &Job, done: &[u64], desk: &mut Desk, beat: &mut Beat) -> (Totals, Result<(), JobError>) {
+    let mut totals = Totals::default();
+    let mut counts = Counts { totals: &mut totals, beat };
+    let result = run_into(site, job, done, desk, &mut counts);
+    (totals, result)
+}
+
+/// What is counted while a job runs.
+struct Counts<'a> {
+    totals: &'a mut Totals,
+    beat: &'a mut Beat,
+}
+
+fn run_into(site: &Site, job: &Job, done: &[u64], desk: &mut Desk, counts: &mut Counts) -> Result<(), JobError> {
+    let mut made = env::make(job, site.egl_device)?;
+    if !made.ignored.is_empty() {
+        desk.audience.say(&format!(
+            "{}: environment `{}` makes no use of {}",
+            job.name,
+            job.environment,
+            made.ignored.join(", ")
+        ));
+    }
+    let mut policy = policy::make(&job.policy_type, &job.policy_config, made.env.spec())?;
+    let episodes = match (job.length, policy.policy.spec().num_episodes) {
+        (Length::Episodes(count), _) | (Length::Policy, Some(count)) => Some(count),
+        (Length::Steps(_), _) => None,
+        (Length::Policy, None) => return Err(JobError::NoLength { policy: job.policy_type.clone() }),
+    };
+    desk.write(&Line::JobStart(JobStart {
+        job_index: job.index,
+        rank: site.env.rank,
+        episodes,
+        started: rfc3339(SystemTime::now()),
+    }))?;
+    let mut recording = Recording::start(site, job, made.env.as_ref(), desk)?;
+    let ranges = match episodes {
+        Some(count) => job.rebuilds(count),
+        None => std::iter::once(0..u64::MAX).collect(),
+    };
+    counts.beat.of = episodes.unwrap_or(0);
+    let mut result = Ok(());
+    for (rebuild, range) in ranges.into_iter().enumerate() {
+        let left: Vec<u64> = match job.length {
+            Length::Steps(_) => Vec::new(),
+            _ => range.filter(|episode| done.binary_search(episode).is_err()).collect(),
+        };
+        if left.is_empty() && episodes.is_some() {
+            continue;
+        }
+        if rebuild > 0 {
+            made = env::make(job, site.egl_device)?;
+        }
+        let mut rollout = Rollout {
+            site,
+            job,
+            rebuild: rebuild as u64,
+            env: made.env.as_mut(),
+            policy: &mut policy,
+            recording: &mut recording,
+            totals: counts.totals,
+            beat: counts.beat,
+        };
+        result = rollout.run(left, desk);
+        if result.is_err() {
+            break;
+        }
+    }
+    let settled = recording.finish(desk, counts.beat);
+    result.and(settled)
+}
+
+/// The recorder of a job, and the episodes that wait for it.
+pub struct Recording<'a> {
+    recorder: Option<Recorder>,
+    waiting: BTreeMap<(EnvIndex, u64), Episode>,
+    folder: &'a RunFolder,
+    dataset: Option<String>,
+    /// Whether every step has to be rendered.
+    pub every_frame: bool,
+}
+
+impl<'a> Recording<'a> {
+    fn start(site: &'a Site, job: &Job, env: &dyn env::VectorEnv, desk: &mut Desk) -> Result<Self, JobError> {
+        let (folder, args) = (site.folder, site.args);
+        let cameras = job.enable_cameras != Some(false);
+        let path = folder.dataset(&job.name, site.env.rank, site.env.world_size);
+        let spec = env.spec().clone();
+        let dataset = (!args.no_dataset).then(|| DatasetPlan {
+            path: path.clone(),
+            env_args: serde_json::json!({
+                "env_name": job.environment,
+                "type": 2,
+                "sim_args": {"dt": spec.sim_dt, "decimation": spec.decimation, "render_interval": spec.decimation,
+                             "num_envs": job.num_envs},
+            }),
+            cameras: args.record_cameras && cameras,
+        });
+        let video = (!args.no_video && cameras && !spec.cameras.is_empty()).then(|| VideoPlan {
+            dir: folder.job(&job.name),
+            stem: folder.video_stem(&job.name, site.env.rank, site.gpu),
+            cameras: Vec::new(),
+            scale: args.video_size.map(|size| (size.height, size.width)),
+            fps: spec.control_hz,
+            bitrate: args.video_bitrate,
+        });
+        let every_frame = video.is_some() || (args.record_cameras && cameras);
+        let dataset_name = dataset.is_some().then(|| folder.relative(&path));
+        let recorder = if dataset.is_some() || video.is_some() {
+            let io = |err| JobError::Journal { path: folder.job(&job.name), err };
+            std::fs::create_dir_all(folder.job(&job.name)).map_err(io)?;
+            let recorder = Recorder::start(RecordPlan { dataset, video, num_envs: job.num_envs, env: spec })?;
+            recorder.warnings().iter().for_each(|warning| desk.audience.say(warning));
+            Some(recorder)
+        } else {
+            None
+        };
+        Ok(Self { recorder, waiting: BTreeMap::new(), folder, dataset: dataset_name, every_frame })
+    }
+
+    /// The recorder, if anything is recorded.
+    pub fn recorder(&mut self) -> Option<&mut Recorder> {
+        self.recorder.as_mut()
+    }
+
+    /// An episode has ended: its line is written when dataset and video have it.
+    pub fn ended(&mut self, env: EnvIndex, episode: Episode, desk: &mut Desk, beat: &mut Beat) -> Result<(), JobError> {
+        if self.recorder.is_some() {
+            self.waiting.insert((env, episode.episode), episode);
+            return Ok(());
+        }
+        journal(episode, desk, beat)
+    }
+
+    /// Writes the lines of the episodes that the recorder has finished.
+    pub fn settle(&mut self, desk: &mut Desk, beat: &mut Beat) -> Result<(), JobError> {
+        let recorded = self.recorder.as_mut().map(Recorder::poll).unwrap_or_default();
+        recorded.into_iter().try_for_each(|recorded| self.on_recorded(recorded, desk, beat))
+    }
+
+    fn finish(mut self, desk: &mut Desk, beat: &mut Beat) -> Result<(), JobError> {
+        let Some(mut recorder) = self.recorder.take() else { return Ok(()) };
+        // What was written before something failed is told first.
+        let recorded = recorder.drain();
+        let told = recorded.into_iter().try_for_each(|recorded| self.on_recorded(recorded, desk, beat));
+        recorder.finish()?;
+        told
+    }
+
+    fn on_recorded(&mut self, recorded: Recorded, desk: &mut Desk, beat: &mut Beat) -> Result<(), JobError> {
+        let Some(mut episode) = self.waiting.remove(&(recorded.env, recorded.episode)) else { return Ok(()) };
+        if let Some(reason) = recorded.error {
+            return Err(JobError::Unrecorded { episode: recorded.episode, reason });
+        }
+        episode.dataset = self.dataset.clone().zip(recorded.demo).map(|(file, demo)| DemoRef { file, demo });
+        episode.video = recorded.video.map(|span| VideoRef {
+            file: self.folder.relative(&span.path),
+            first_frame: span.first_frame,
+            frames: span.frames,
+        });
+        journal(episode, desk, beat)
+    }
+}
+
+fn journal(episode: Episode, desk: &mut Desk, beat: &mut Beat) -> Result<(), JobError> {
+    let line = Line::Episode(Box::new(episode));
+    desk.write(&line)?;
+    if let Line::Episode(episode) = &line {
+        beat.done += 1;
+        beat.solved += u64::from(episode.success == Some(true));
+        desk.audience.on(beat, Some(episode));
+    }
+    Ok(())
+}
+
+/// An episode that an error ended goes to the journal at once.
+pub fn journal_error(episode: Episode, desk: &mut Desk, beat: &mut Beat) -> Result<(), JobError> {
+    if let Some(reason) = &episode.error {
+        desk.audience.say(&format!("{} episode {}: {reason}", episode.job, episode.episode));
+    }
+    journal(episode, desk, beat)
+}

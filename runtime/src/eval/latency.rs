@@ -1,0 +1,64 @@
+//! Quantiles of a latency in constant memory.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jobs::journal::Quantiles;
+
+/// Width of a bucket: values within it differ by 2 %.
+const GROWTH: f64 = 1.02;
+
+/// Counts of durations in buckets of 2 %.
+#[derive(Clone, Debug, Default)]
+pub struct Latency {
+    buckets: BTreeMap<i32, u64>,
+    count: u64,
+}
+
+impl Latency {
+    /// Counts one.
+    pub fn add(&mut self, took: Duration) {
+        let micros = took.as_secs_f64() * 1e6;
+        let bucket = if micros < 1.0 { 0 } else { (micros.ln() / GROWTH.ln()).round() as i32 };
+        *self.buckets.entry(bucket).or_default() += 1;
+        self.count += 1;
+    }
+
+    /// Durations counted.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Median and 95 % in milliseconds, each within 1 %.
+    pub fn quantiles(&self) -> Quantiles {
+        Quantiles { p50: self.quantile(0.5), p95: self.quantile(0.95) }
+    }
+
+    fn quantile(&self, q: f64) -> Option<f64> {
+        let rank = (q * self.count as f64).ceil() as u64;
+        let mut seen = 0;
+        let (bucket, _) = self.buckets.iter().find(|(_, count)| {
+            seen += **count;
+            seen >= rank
+        })?;
+        Some(GROWTH.powi(*bucket) / 1e3)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_within_two_percent() {
+        let mut latency = Latency::default();
+        (1..=1000).for_each(|millis| latency.add(Duration::from_millis(millis)));
+        let Quantiles { p50: Some(p50), p95: Some(p95) } = latency.quantiles() else { panic!("there are values") };
+        assert!((490.0..510.0).contains(&p50) && (930.0..970.0).contains(&p95), "{p50} {p95}");
+    }
+
+    #[test]
+    fn nothing_has_no_quantile() {
+        assert_eq!(Latency::default().quantiles(), Quantiles { p50: None, p95: None });
+    }
+}

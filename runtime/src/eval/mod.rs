@@ -1,0 +1,32 @@
+//! The program `eval`: the jobs of this rank, one after the other, then the report.
+//!
+//! ```text
+//! args, RankEnv ─► plan.json ─► device ─► store ─► work = assignment − journals
+//!     each job:  policy, environments, recorder
+//!                loop { schedule.start → reset; schedule.hungry → policy.act; schedule.actions → step → record }
+//!                ended episode ─► recorder writes it ─► journal line, synced
+//! all ranks there ─► gather ─► rank 0 writes the report
+//! ```
+
+use std::time::Instant;
+
+mod beat;
+mod device;
+mod failure;
+mod job;
+mod latency;
+mod outcome;
+mod peers;
+mod progress;
+mod rank;
+mod rollout;
+mod schedule;
+mod stop;
+
+pub use rank::main;
+
+/// The clock of the loop; what is pure gets its instants from here.
+#[expect(clippy::disallowed_methods, reason = "the eval loop is where time enters")]
+fn now() -> Instant {
+    Instant::now()
+}

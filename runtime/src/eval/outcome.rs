@@ -1,0 +1,98 @@
+//! The end of a run: what all ranks wrote down comes together, and rank 0 says what came out.
+
+use std::time::{Duration, SystemTime};
+
+use jobs::journal::{self, Contents, Line};
+use jobs::layout::RunFolder;
+use jobs::plan::RunPlan;
+use jobs::rank_env::RankEnv;
+use jobs::report::{Context, Report};
+use jobs::table;
+use jobs::time::rfc3339;
+
+use crate::dist::{Route, Who, gather};
+use crate::eval::peers::Peers;
+
+/// Everyone has arrived, or is lost: what is left is moving bytes.
+const GATHER: Duration = Duration::from_secs(60);
+
+/// The lines of all ranks, and how they came together.
+pub struct Together {
+    /// Of all journals; a line may be there twice.
+    pub lines: Vec<Line>,
+    /// For the report.
+    pub context: Context,
+    /// What the user should know.
+    pub note: Option<String>,
+}
+
+/// Brings the journals of all ranks to rank 0; the other ranks deliver theirs and get nothing back.
+pub fn bring_together(
+    env: &RankEnv,
+    folder: &RunFolder,
+    peers: &Peers,
+    device: tch::Device,
+    lost: &[usize],
+) -> Together {
+    let mine = std::fs::read(folder.journal(env.rank)).unwrap_or_default();
+    let who = Who { rank: env.rank, world: env.world_size, restart: env.restart_count, run_id: env.run_id.clone() };
+    let own_gpu_each = matches!(device, tch::Device::Cuda(_));
+    // Who is lost does not come any more: the others need seconds.
+    let deadline = if lost.is_empty() { GATHER } else { GATHER / 6 };
+    let mut context = context(env);
+    match gather(peers.store(), who, device, own_gpu_each, &mine, deadline) {
+        Ok(gathered) => {
+            context.route = match gathered.route {
+                Route::Single => "single",
+                Route::Store => "store",
+                Route::Nccl => "nccl",
+            }
+            .to_owned();
+            let parts = gathered.parts.iter().enumerate();
+            context.missing_ranks = parts.filter(|(_, part)| part.is_none()).map(|(rank, _)| rank).collect();
+            let parts = gathered.parts.iter().flatten();
+            let lines = parts.flat_map(|part| journal::parse(part).lines).chain(on_disk(folder)).collect();
+            Together { lines, context, note: gathered.note }
+        }
+        Err(err) => {
+            context.missing_ranks = (0..env.world_size).filter(|rank| *rank != env.rank).collect();
+            Together { lines: on_disk(folder), context, note: Some(format!("results were not gathered: {err}")) }
+        }
+    }
+}
+
+/// What the journals in the run folder say, when there is no time to gather.
+pub fn from_disk(env: &RankEnv, folder: &RunFolder, stopped: String) -> Together {
+    let context = Context { stopped: Some(stopped), ..context(env) };
+    Together { lines: on_disk(folder), context, note: None }
+}
+
+fn context(env: &RankEnv) -> Context {
+    Context {
+        argv: std::env::args().collect(),
+        world_size: env.world_size,
+        route: "journals".to_owned(),
+        missing_ranks: Vec::new(),
+        stopped: None,
+        created: rfc3339(SystemTime::now()),
+    }
+}
+
+fn on_disk(folder: &RunFolder) -> Vec<Line> {
+    let journals = journal::read_all(&folder.journals()).unwrap_or_default();
+    journals.into_iter().flat_map(|(_, Contents { lines, .. })| lines).collect()
+}
+
+/// Writes the report and prints the tables.
+///
+/// # Errors
+/// Those of the file system, naming the folder.
+pub fn report(folder: &RunFolder, plan: &RunPlan, together: Together) -> Result<Report, String> {
+    let report = jobs::report::write(folder, plan, &together.lines, together.context)
+        .map_err(|err| format!("cannot write the report into `{}`: {err}", folder.root().display()))?;
+    let rows = plan.jobs.iter().zip(&report.per_job).map(|(job, report)| (job, report.status.as_str()));
+    println!("\n{}\n{}", table::jobs(rows), table::metrics_summary(&report));
+    println!("{}", table::conclusion(&report));
+    println!("report: {}", folder.report().display());
+    Ok(report)
+}

@@ -1,0 +1,279 @@
+//! One rank, from its command line to its exit code.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use jobs::episode::Episode;
+use jobs::eval_args::EvalArgs;
+use jobs::file::JobFile;
+use jobs::job::{Job, Length};
+use jobs::journal::{self, JobEnd, Journal, Line, RankEnd, RankStart};
+use jobs::layout::RunFolder;
+use jobs::plan::RunPlan;
+use jobs::rank_env::RankEnv;
+use jobs::time::rfc3339;
+use jobs::{assign, known, report, table};
+
+use crate::device::Decision;
+use crate::eval::beat::Beat;
+use crate::eval::job::{Audience, Desk, JobError, Site, run as run_job};
+use crate::eval::peers::Peers;
+use crate::eval::progress::Progress;
+use crate::eval::stop::Stop;
+use crate::eval::{device, failure, now, outcome};
+
+/// The program `eval`: parses what follows the word, and runs this rank's share.
+pub fn main(words: &[OsString]) -> ExitCode {
+    let args = match EvalArgs::parse_words(words) {
+        Ok(args) => args,
+        Err(err) => {
+            // A closed stderr changes nothing about the exit code.
+            let _ = err.print();
+            return ExitCode::from(u8::try_from(err.exit_code()).unwrap_or(2));
+        }
+    };
+    match run(&args) {
+        Ok(code) => code,
+        Err(reason) => {
+            eprintln!("rrun-rank: {reason}");
+            failure::write_error_file(&reason);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &EvalArgs) -> Result<ExitCode, String> {
+    let stop = Stop::on_signals().map_err(|err| err.to_string())?;
+    let env = RankEnv::read(|name| std::env::var(name).ok()).map_err(|err| err.to_string())?;
+    let file = JobFile::read(&args.jobs).map_err(|err| err.to_string())?;
+    known::check(&file.jobs).map_err(|err| format!("`{}`: {err}", args.jobs.display()))?;
+    let folder = RunFolder::new(&args.output());
+    let plan = RunPlan::new(args, file, env.world_size, rfc3339(SystemTime::now()));
+    plan.check(&folder).map_err(|err| err.to_string())?;
+    let mut own: Vec<&Job> = assign::modulo(&plan.jobs, env.rank, env.world_size).collect();
+    let device = device::decide(args, &env, &own)?;
+    let plan = plan.clone().settle(&folder).map_err(|err| err.to_string())?;
+    own = assign::modulo(&plan.jobs, env.rank, env.world_size).collect();
+    let progress = Progress::new(&env);
+    progress.say(&format!("device {}", device.reason));
+    device.warnings.iter().for_each(|warning| progress.say(&format!("warning: {warning}")));
+    let peers = Peers::meet(&env).map_err(|err| err.to_string())?;
+    let journal = Journal::open(&folder.journal(env.rank))
+        .map_err(|err| format!("cannot open `{}`: {err}", folder.journal(env.rank).display()))?;
+    let mut rank = Rank {
+        args,
+        env: &env,
+        plan: &plan,
+        folder: &folder,
+        device: &device,
+        stop: &stop,
+        journal,
+        company: Company { peers, progress, solo: env.world_size == 1 },
+        busy_s: 0.0,
+        failed: false,
+    };
+    rank.run(&own)
+}
+
+struct Rank<'a> {
+    args: &'a EvalArgs,
+    env: &'a RankEnv,
+    plan: &'a RunPlan,
+    folder: &'a RunFolder,
+    device: &'a Decision,
+    stop: &'a Stop,
+    journal: Journal,
+    company: Company,
+    busy_s: f64,
+    failed: bool,
+}
+
+/// The other ranks and the user: who hears of every step.
+struct Company {
+    peers: Peers,
+    progress: Progress,
+    solo: bool,
+}
+
+impl Audience for Company {
+    fn on(&mut self, beat: &Beat, _: Option<&Episode>) {
+        self.progress.moved(beat);
+        if self.peers.tell(beat) {
+            let beats: Vec<_> = if self.solo { vec![beat.clone()] } else { self.peers.look().cloned().collect() };
+            self.progress.all(&beats);
+        }
+    }
+
+    fn say(&mut self, text: &str) {
+        self.progress.say(text);
+    }
+}
+
+impl Rank<'_> {
+    fn run(&mut self, own: &[&Job]) -> Result<ExitCode, String> {
+        let started = now();
+        let before = self.earlier_lines()?;
+        self.announce(&before);
+        self.append(&Line::Rank(self.start_line()))?;
+        let mut last = Beat::default();
+        for job in own {
+            last = self.job(job, &before, last.steps)?;
+            if self.stop.asked() || (self.failed && !self.args.continue_on_error) {
+                break;
+            }
+        }
+        let end = RankEnd {
+            rank: self.env.rank,
+            wall_s: started.elapsed().as_secs_f64(),
+            busy_s: self.busy_s,
+            stopped: self.stop.asked(),
+            ended: rfc3339(SystemTime::now()),
+        };
+        self.append(&Line::RankEnd(end))?;
+        self.conclude(last)
+    }
+
+    /// What earlier attempts wrote down, in this rank or another.
+    fn earlier_lines(&mut self) -> Result<Vec<Line>, String> {
+        let folder = self.folder.journals();
+        let journals = journal::read_all(&folder)
+            .map_err(|err| format!("cannot read the journals in `{}`: {err}", folder.display()))?;
+        let mut lines = Vec::new();
+        for (path, contents) in journals {
+            if !contents.damaged.is_empty() && self.env.rank == 0 {
+                let text =
+                    format!("warning: `{}` lines {:?} mean nothing and are left out", path.display(), contents.damaged);
+                self.company.progress.say(&text);
+            }
+            lines.extend(contents.lines);
+        }
+        Ok(lines)
+    }
+
+    fn announce(&self, before: &[Line]) {
+        if self.env.rank != 0 {
+            return;
+        }
+        println!("{}", table::jobs(self.plan.jobs.iter().map(|job| (job, job.status.as_str()))));
+        let done: usize = report::done(before).values().map(Vec::len).sum();
+        if done > 0 {
+            self.company
+                .progress
+                .say(&format!("going on in `{}`: {done} episodes are done", self.folder.root().display()));
+        }
+    }
+
+    fn start_line(&self) -> RankStart {
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        RankStart {
+            rank: self.env.rank,
+            world_size: self.env.world_size,
+            restart: self.env.restart_count,
+            host: host.trim().to_owned(),
+            device: device::name(self.device.device),
+            device_reason: self.device.reason.clone(),
+            started: rfc3339(SystemTime::now()),
+        }
+    }
+
+    /// Runs what is left of a job; only an unwritable journal is an error of the rank.
+    fn job(&mut self, job: &Job, before: &[Line], steps: u64) -> Result<Beat, String> {
+        let done = report::done(before).remove(&job.index).unwrap_or_default();
+        let mut beat = Beat { job: job.name.clone(), steps, done: done.len() as u64, ..Beat::default() };
+        let finished = match job.length {
+            Length::Episodes(count) => done.len() as u64 >= count,
+            Length::Steps(_) | Length::Policy => report::ended(before, job.index),
+        };
+        if finished {
+            return Ok(beat);
+        }
+        // A job in steps that was interrupted begins again; its episodes are not those of another attempt.
+        let done = if matches!(job.length, Length::Steps(_)) { Vec::new() } else { done };
+        let started = now();
+        let site = Site {
+            args: self.args,
+            env: self.env,
+            gpu: device::gpu(self.device.device),
+            egl_device: device::egl(self.args, self.device.device),
+            seed: self.plan.seed,
+            folder: self.folder,
+            stop: self.stop,
+        };
+        let mut desk = Desk { journal: &mut self.journal, audience: &mut self.company };
+        let (totals, result) = run_job(&site, job, &done, &mut desk, &mut beat);
+        self.busy_s += started.elapsed().as_secs_f64();
+        let error = match result {
+            Err(JobError::Stopped) => return Ok(beat),
+            Err(JobError::Journal { path, err }) => return Err(format!("cannot write `{}`: {err}", path.display())),
+            Err(err) => Some(err.to_string()),
+            Ok(()) => None,
+        };
+        self.company.progress.job_ended(&beat, started.elapsed());
+        if let Some(error) = &error {
+            self.failed = true;
+            self.company.progress.say(&format!("{} failed: {error}", job.name));
+            failure::write_error_file(&format!("{}: {error}", job.name));
+        }
+        self.append(&Line::JobEnd(JobEnd {
+            job_index: job.index,
+            rank: self.env.rank,
+            error,
+            wall_s: started.elapsed().as_secs_f64(),
+            env_steps: totals.env_steps,
+            frames: totals.frames,
+            policy_calls: totals.infer.count(),
+            infer_ms: totals.infer.quantiles(),
+            sim_ms: totals.sim.quantiles(),
+            peak_rss_bytes: failure::peak_rss_bytes(),
+            ended: rfc3339(SystemTime::now()),
+        }))?;
+        Ok(beat)
+    }
+
+    fn append(&mut self, line: &Line) -> Result<(), String> {
+        self.journal.append(line).map_err(|err| format!("cannot write `{}`: {err}", self.journal.path().display()))
+    }
+
+    /// Waits for the others, and reports. A rank that was stopped, or whose job failed without `--continue-on-error`,
+    /// does not wait: its end stops the others, as torchrun's ranks do.
+    fn conclude(&mut self, last: Beat) -> Result<ExitCode, String> {
+        let early = if self.stop.asked() {
+            Some("stopped by a signal".to_owned())
+        } else if self.failed && !self.args.continue_on_error {
+            Some("a job failed, and --continue-on-error is not given".to_owned())
+        } else {
+            None
+        };
+        if let Some(reason) = early {
+            return self.conclude_early(reason);
+        }
+        let Company { peers, progress, .. } = &mut self.company;
+        let lost = peers.wait_for_all(last, self.args.gather_timeout(), self.stop, |beats| progress.all(beats));
+        if self.stop.asked() {
+            return self.conclude_early("stopped by a signal".to_owned());
+        }
+        let together = outcome::bring_together(self.env, self.folder, &self.company.peers, self.device.device, &lost);
+        self.company.progress.finish();
+        if let Some(note) = &together.note {
+            self.company.progress.say(&format!("warning: {note}"));
+        }
+        if self.env.rank != 0 {
+            if self.failed {
+                self.company.peers.wait_for_report(self.args.gather_timeout());
+            }
+            return Ok(if self.failed { ExitCode::FAILURE } else { ExitCode::SUCCESS });
+        }
+        let report = outcome::report(self.folder, self.plan, together)?;
+        self.company.peers.report_is_written();
+        Ok(if report.complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    fn conclude_early(&self, reason: String) -> Result<ExitCode, String> {
+        self.company.progress.finish();
+        if self.env.rank == 0 {
+            outcome::report(self.folder, self.plan, outcome::from_disk(self.env, self.folder, reason))?;
+        }
+        Ok(ExitCode::FAILURE)
+    }
+}

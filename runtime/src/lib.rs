@@ -1,0 +1,13 @@
+//! `rrun-rank`: one rank of an evaluation, with libtorch and the simulator in process.
+//!
+//! ```text
+//! main ─► eval ─► policy, env, record, dist, device
+//! record, dist ─► nothing of ours but jobs
+//! ```
+
+pub mod device;
+pub mod dist;
+pub mod env;
+pub mod eval;
+pub mod policy;
+pub mod record;

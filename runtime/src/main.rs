@@ -1,0 +1,19 @@
+//! `rrun-rank eval …`: what `rrun eval …` starts once a rank. Runs under any torchrun-compatible launcher, and alone.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    let log = tracing_subscriber::fmt().with_env_filter(EnvFilter::from_env("RRUN_LOG"));
+    log.with_writer(std::io::stderr).init();
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    match words.split_first() {
+        Some((program, rest)) if program == "eval" => runtime::eval::main(rest),
+        _ => {
+            eprintln!("rrun-rank: the first word names a program: eval; `rrun` starts it as `rrun eval …`");
+            ExitCode::from(2)
+        }
+    }
+}

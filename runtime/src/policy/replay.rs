@@ -1,0 +1,168 @@
+//! Replays the actions of a recorded dataset.
+//!
+//! Episode `n` replays the `n`th demonstration (by number, so `demo_10` comes after `demo_9`) from the initial state
+//! that it was recorded in, by its recorded seed.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use hdf5::{File, Group};
+
+use crate::env::{EnvIndex, EnvSpec, Observation};
+use crate::policy::{Chunk, EpisodeStart, Policy, PolicyError, PolicySpec};
+
+/// Replays recorded actions.
+#[derive(Debug)]
+pub struct ReplayAction {
+    demos: Vec<Demo>,
+    playing: BTreeMap<EnvIndex, Playing>,
+    longest: usize,
+    action_dim: usize,
+}
+
+#[derive(Debug)]
+struct Demo {
+    seed: Option<u64>,
+    /// `[num_samples, action_dim]`
+    actions: Vec<f32>,
+}
+
+/// What an environment has been given.
+#[derive(Debug)]
+enum Playing {
+    /// Nothing of this demonstration yet.
+    Fresh(usize),
+    /// All of it.
+    Over,
+}
+
+impl ReplayAction {
+    /// Reads all actions of a dataset in robomimic layout, or of one of its demonstrations.
+    ///
+    /// # Errors
+    /// [`PolicyError::Argument`] naming file and demonstration when it cannot be read, or when the actions are not
+    /// those of this environment.
+    pub fn open(path: &Path, only: Option<&str>, env: &EnvSpec) -> Result<Self, PolicyError> {
+        let refuse = |found: String, wanted: &str| PolicyError::Argument {
+            field: "replay_file_path".to_owned(),
+            found: format!("`{}`, {found}", path.display()),
+            wanted: wanted.to_owned(),
+        };
+        let unreadable =
+            |err: hdf5::Error| refuse(err.to_string(), "an HDF5 file with data/demo_<n>/actions is needed");
+        if !path.is_file() {
+            return Err(refuse("which is no file".to_owned(), "a recorded dataset is needed"));
+        }
+        let data = File::open(path).and_then(|file| file.group("data")).map_err(unreadable)?;
+        let mut names = data.member_names().map_err(unreadable)?;
+        names.retain(|name| only.is_none_or(|only| only == name));
+        names.sort_by_key(|name| (number(name), name.clone()));
+        let action_dim = env.action.names.len();
+        let mut demos = Vec::with_capacity(names.len());
+        for name in &names {
+            let demo = read(&data, name, action_dim).map_err(|found| {
+                refuse(format!("whose {name} {found}"), &format!("actions of shape (steps, {action_dim}) are needed"))
+            })?;
+            demos.push(demo);
+        }
+        if demos.is_empty() {
+            let wanted = only.map_or_else(|| "demo_<n>".to_owned(), str::to_owned);
+            return Err(refuse("which has no such demonstration".to_owned(), &format!("data/{wanted} is needed")));
+        }
+        let longest = demos.iter().map(|demo| demo.actions.len() / action_dim).max().unwrap_or(1);
+        Ok(Self { demos, playing: BTreeMap::new(), longest, action_dim })
+    }
+}
+
+fn number(name: &str) -> u64 {
+    name.rsplit('_').next().and_then(|digits| digits.parse().ok()).unwrap_or(u64::MAX)
+}
+
+fn read(data: &Group, name: &str, action_dim: usize) -> Result<Demo, String> {
+    let text = |err: hdf5::Error| format!("cannot be read: {err}");
+    let group = data.group(name).map_err(text)?;
+    let dataset = group.dataset("actions").map_err(text)?;
+    match dataset.shape()[..] {
+        [steps, dim] if steps > 0 && dim == action_dim => {}
+        ref shape => return Err(format!("has actions of shape {shape:?}")),
+    }
+    let seed =
+        group.attr("seed").and_then(|attr| attr.read_scalar::<i64>()).ok().and_then(|seed| u64::try_from(seed).ok());
+    Ok(Demo { seed, actions: dataset.read_raw::<f32>().map_err(text)? })
+}
+
+impl Policy for ReplayAction {
+    fn spec(&self) -> PolicySpec {
+        PolicySpec { action_horizon: self.longest, needs_video: false, num_episodes: Some(self.demos.len() as u64) }
+    }
+
+    fn episode_seed(&self, episode: u64) -> Option<u64> {
+        self.demos.get(episode as usize % self.demos.len())?.seed
+    }
+
+    fn reset(&mut self, starts: &[EpisodeStart]) {
+        let demo = |episode: u64| Playing::Fresh(episode as usize % self.demos.len());
+        self.playing.extend(starts.iter().map(|start| (start.env, demo(start.episode))));
+    }
+
+    /// All of the demonstration at first; one action of zeros at a time when the environment goes on after it.
+    fn act(&mut self, rows: &[(EnvIndex, &Observation)]) -> Result<Vec<Chunk>, PolicyError> {
+        let mut chunks = Vec::with_capacity(rows.len());
+        for (env, _) in rows {
+            let values = match self.playing.insert(*env, Playing::Over) {
+                Some(Playing::Fresh(demo)) => self.demos[demo].actions.clone(),
+                Some(Playing::Over) | None => vec![0.0; self.action_dim],
+            };
+            chunks.push(Chunk::new(self.action_dim, values));
+        }
+        Ok(chunks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::tests::{env_spec, observation};
+
+    fn dataset(dir: &tempfile::TempDir, shape: (usize, usize)) -> std::path::PathBuf {
+        let path = dir.path().join("dataset.hdf5");
+        let data = File::create(&path).unwrap().create_group("data").unwrap();
+        for number in [0, 2, 10] {
+            let demo = data.create_group(&format!("demo_{number}")).unwrap();
+            let actions = demo.new_dataset::<f32>().shape(shape).create("actions").unwrap();
+            actions.write_raw(&vec![number as f32; shape.0 * shape.1]).unwrap();
+            demo.new_attr::<i64>().create("seed").unwrap().write_scalar(&(100 + number as i64)).unwrap();
+        }
+        path
+    }
+
+    #[test]
+    fn demonstrations_are_replayed_in_the_order_of_their_numbers() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut policy = ReplayAction::open(&dataset(&dir, (4, 7)), None, &env_spec()).unwrap();
+        assert_eq!((policy.spec().num_episodes, policy.spec().action_horizon), (Some(3), 4));
+        assert_eq!(
+            (0..3).map(|episode| policy.episode_seed(episode)).collect::<Vec<_>>(),
+            [Some(100), Some(102), Some(110)]
+        );
+        policy.reset(&[EpisodeStart { env: EnvIndex(0), episode: 2, seed: 0 }]);
+        let chunk = policy.act(&[(EnvIndex(0), &observation())]).unwrap().remove(0);
+        assert_eq!((chunk.horizon(), chunk.action(3)), (4, Some(&[10.0; 7][..])));
+        let after = policy.act(&[(EnvIndex(0), &observation())]).unwrap().remove(0);
+        assert_eq!((after.horizon(), after.action(0)), (1, Some(&[0.0; 7][..])));
+    }
+
+    #[test]
+    fn what_cannot_be_replayed_is_refused_with_its_reason() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = |path: &Path, only| ReplayAction::open(path, only, &env_spec()).unwrap_err().to_string();
+        assert!(text(Path::new("/nowhere"), None).contains("`/nowhere`, which is no file"));
+        let path = dataset(&dir, (4, 3));
+        assert!(
+            text(&path, None).contains("demo_0 has actions of shape [4, 3], actions of shape (steps, 7) are needed")
+        );
+        assert!(text(&path, Some("demo_5")).contains("data/demo_5 is needed"));
+        std::fs::write(&path, b"not hdf5").unwrap();
+        assert!(text(&path, None).contains("an HDF5 file with"));
+    }
+}

@@ -1,0 +1,345 @@
+//! The expert of the table-top suite: a small state machine a task, on the privileged state.
+//!
+//! ```text
+//! reach            Reach
+//! push             Above ▶ Descend ▶ Push ─ missed ▶ Raise ▶ Above
+//! pick_and_place   Above ▶ Descend ▶ Grasp ▶ Lift ▶ Carry ▶ Lower ▶ Release ▶ Retreat ─ missed ▶ Above
+//! ```
+//!
+//! A chunk stays in one phase, the one that the observed view leads to: how much of a chunk is taken is not known here.
+//! Within it the view is predicted: the hand moves as commanded, and what it holds follows.
+
+use std::collections::BTreeMap;
+use std::f64::consts::PI;
+
+use super::{Chunk, EpisodeStart, Policy, PolicyError, PolicySpec, require_state};
+use crate::env::mujoco::arm::{METRES_PER_ACTION, RADIANS_PER_ACTION};
+use crate::env::mujoco::rotation::{difference, from_vector, minus, multiply, norm, shorten};
+use crate::env::{EnvIndex, EnvSpec, Observation};
+use view::{ACTION_DIM, HOLDING, View, nearest_to_zero};
+
+mod view;
+
+const NAME: &str = "scripted";
+/// Part of the remaining way that a step goes.
+const GAIN: f64 = 0.6;
+
+/// Fastest turn, in radians a step.
+const TURN: f64 = 0.25;
+
+/// Height above table or object at which the hand travels, in metres.
+const TRAVEL: f64 = 0.11;
+
+/// Height of the hand while it pushes, in metres: finger tips 8 mm above the table.
+const PUSH_HEIGHT: f64 = 0.02;
+
+/// From the hand to the centre of a puck that both open fingers touch, in metres.
+const CRADLE: f64 = 0.032;
+
+/// From the hand to the centre of a puck before the push, in metres: 20 mm of air.
+const RUN_UP: f64 = 0.076;
+
+/// Quaternion of a hand that points down with its fingers along y.
+const DOWN: [f64; 4] = [0.0, 0.0, 1.0, 0.0];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TaskName {
+    Reach,
+    Push,
+    PickAndPlace,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Reach,
+    Above,
+    Descend,
+    Push,
+    Raise,
+    Grasp,
+    Lift,
+    Carry,
+    Lower,
+    Release,
+    Retreat,
+}
+
+/// What is remembered of an episode.
+#[derive(Clone, Copy, Debug)]
+struct Memory {
+    task: TaskName,
+    phase: Phase,
+    /// Unit vector along which a puck is pushed, chosen above it.
+    heading: [f64; 2],
+    /// Height of the object's centre at the start, when it rests on the table.
+    rest: f64,
+}
+
+/// Where the hand should go now.
+#[derive(Clone, Copy, Debug)]
+struct Waypoint {
+    position: [f64; 3],
+    /// About the vertical, from fingers along y.
+    yaw: f64,
+    closed: bool,
+    /// Metres a step.
+    speed: f64,
+}
+
+/// Solves the tasks of [`crate::env::mujoco`] from the privileged state.
+pub struct Scripted {
+    task: TaskName,
+    horizon: usize,
+    episodes: BTreeMap<EnvIndex, Memory>,
+}
+
+impl Scripted {
+    /// An expert that plans `horizon` steps at a time.
+    ///
+    /// # Errors
+    /// [`PolicyError::Mismatch`] for an environment that is not a task of the suite or lacks state, and
+    /// [`PolicyError::Argument`] for a horizon of 0.
+    pub fn new(env: &EnvSpec, horizon: usize) -> Result<Self, PolicyError> {
+        let (task, keys): (_, &[&str]) = match env.name.as_str() {
+            "reach" => (TaskName::Reach, &[]),
+            "push" => (TaskName::Push, &["object_position", "object_quaternion"]),
+            "pick_and_place" => (TaskName::PickAndPlace, &["object_position", "object_quaternion"]),
+            _ => return Err(unknown_task(env)),
+        };
+        require_state(NAME, env, &["eef_position", "eef_quaternion", "gripper_position", "goal_position"])?;
+        require_state(NAME, env, keys)?;
+        if horizon == 0 {
+            let wanted = "at least 1 is needed".to_owned();
+            return Err(PolicyError::Argument { field: "action_horizon".to_owned(), found: "0".to_owned(), wanted });
+        }
+        Ok(Self { task, horizon, episodes: BTreeMap::new() })
+    }
+
+    fn chunk(&mut self, env: EnvIndex, observation: &Observation) -> Result<Chunk, PolicyError> {
+        let mut view = View::new(observation)?;
+        let task = self.task;
+        let memory = self.episodes.entry(env).or_insert_with(|| Memory::new(task, &view));
+        memory.advance(&view);
+        let mut values = Vec::with_capacity(self.horizon * ACTION_DIM);
+        for _ in 0..self.horizon {
+            let action = memory.waypoint(&view).action(&view);
+            values.extend(action.map(|value| value as f32));
+            view = view.after(&action);
+        }
+        Ok(Chunk::new(ACTION_DIM, values))
+    }
+}
+
+fn unknown_task(env: &EnvSpec) -> PolicyError {
+    PolicyError::Mismatch {
+        policy: NAME,
+        env: env.name.clone(),
+        wanted: "one of the tasks reach, push, pick_and_place".to_owned(),
+        found: format!("state {}", env.state.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")),
+    }
+}
+
+impl Policy for Scripted {
+    fn spec(&self) -> PolicySpec {
+        PolicySpec { action_horizon: self.horizon, needs_video: false, num_episodes: None }
+    }
+
+    fn reset(&mut self, starts: &[EpisodeStart]) {
+        for start in starts {
+            self.episodes.remove(&start.env);
+        }
+    }
+
+    fn act(&mut self, rows: &[(EnvIndex, &Observation)]) -> Result<Vec<Chunk>, PolicyError> {
+        rows.iter().map(|&(env, observation)| self.chunk(env, observation)).collect()
+    }
+}
+
+impl Memory {
+    fn new(task: TaskName, view: &View) -> Self {
+        let phase = if task == TaskName::Reach { Phase::Reach } else { Phase::Above };
+        Self { task, phase, heading: view.heading(), rest: view.object[2] }
+    }
+
+    /// Goes on to the phase that the view asks for.
+    fn advance(&mut self, view: &View) {
+        let next = self.next(view);
+        if next == Phase::Above && self.phase != Phase::Above {
+            self.heading = view.heading();
+        }
+        self.phase = next;
+    }
+
+    fn next(&self, view: &View) -> Phase {
+        let waypoint = self.waypoint(view);
+        let near = |distance: f64| norm(minus(waypoint.position, view.hand)) < distance;
+        let turned = norm(difference(view.quaternion, down(waypoint.yaw))) < 0.08;
+        let slipped = norm(minus(view.object, view.hand)) > 0.04;
+        match (self.task, self.phase) {
+            (_, Phase::Above) if near(0.015) && turned => Phase::Descend,
+            (TaskName::Push, Phase::Descend) if near(0.01) => Phase::Push,
+            (TaskName::Push, Phase::Push) if near(0.006) && view.distance_to_goal() > 0.018 => Phase::Raise,
+            (_, Phase::Raise) if view.hand[2] > TRAVEL - 0.03 => Phase::Above,
+            (TaskName::PickAndPlace, Phase::Descend) if near(0.006) => Phase::Grasp,
+            (_, Phase::Grasp) if view.finger < HOLDING && !slipped => Phase::Lift,
+            (_, Phase::Grasp) if view.finger < 0.01 => Phase::Above,
+            (_, Phase::Lift | Phase::Carry | Phase::Lower) if slipped => Phase::Above,
+            (_, Phase::Lift) if view.hand[2] > TRAVEL - 0.02 => Phase::Carry,
+            (_, Phase::Carry) if view.distance_to_goal() < 0.008 => Phase::Lower,
+            (_, Phase::Lower) if view.object[2] < self.placed_height(view) + 0.004 => Phase::Release,
+            (_, Phase::Release) if view.finger > 0.032 => Phase::Retreat,
+            (_, Phase::Retreat) if near(0.02) && view.distance_to_goal() > 0.03 => Phase::Above,
+            (_, phase) => phase,
+        }
+    }
+
+    /// Height of the object's centre on the plate, whose top is as far above its centre as that above the table.
+    fn placed_height(&self, view: &View) -> f64 {
+        2.0 * view.goal[2] + self.rest
+    }
+
+    fn waypoint(&self, view: &View) -> Waypoint {
+        let [object, goal, hand] = [view.object, view.goal, view.hand];
+        // Carrying, the object and not the hand goes over the goal.
+        let over_goal = |z: f64| [hand[0] + goal[0] - object[0], hand[1] + goal[1] - object[1], z];
+        let grasp = |z: f64| Waypoint::new([object[0], object[1], z], view.grasp_yaw());
+        let push = |z: f64, center: [f64; 3], distance: f64| {
+            let [x, y] = self.heading;
+            let position = [center[0] - distance * x, center[1] - distance * y, z];
+            Waypoint::new(position, nearest_to_zero(y.atan2(x), PI))
+        };
+        let pushes = self.task == TaskName::Push;
+        match self.phase {
+            Phase::Reach => Waypoint::new(goal, 0.0),
+            Phase::Above if pushes => push(TRAVEL, object, RUN_UP),
+            Phase::Descend if pushes => push(PUSH_HEIGHT, object, RUN_UP),
+            Phase::Push => push(PUSH_HEIGHT, goal, CRADLE).speed(0.012),
+            Phase::Raise => push(TRAVEL, goal, CRADLE).at([hand[0], hand[1], TRAVEL]),
+            Phase::Above => grasp(TRAVEL),
+            Phase::Descend => grasp(object[2]).speed(0.018),
+            Phase::Grasp => grasp(object[2]).at(hand).closed(),
+            Phase::Lift => grasp(TRAVEL).at([hand[0], hand[1], TRAVEL]).closed(),
+            Phase::Carry => grasp(TRAVEL).at(over_goal(TRAVEL)).closed(),
+            Phase::Lower => {
+                let z = hand[2] + self.placed_height(view) - object[2];
+                grasp(z).at(over_goal(z)).closed().speed(0.015)
+            }
+            Phase::Release => grasp(TRAVEL).at(hand),
+            Phase::Retreat => grasp(TRAVEL).at([hand[0], hand[1], TRAVEL + 0.03]),
+        }
+    }
+}
+
+impl Waypoint {
+    fn new(position: [f64; 3], yaw: f64) -> Self {
+        Self { position, yaw, closed: false, speed: 0.022 }
+    }
+
+    fn at(self, position: [f64; 3]) -> Self {
+        Self { position, ..self }
+    }
+
+    fn closed(self) -> Self {
+        Self { closed: true, ..self }
+    }
+
+    fn speed(self, speed: f64) -> Self {
+        Self { speed, ..self }
+    }
+
+    fn action(&self, view: &View) -> [f64; ACTION_DIM] {
+        let way = minus(self.position, view.hand).map(|x| x * GAIN);
+        let [x, y, z] = shorten(way, self.speed).map(|x| x / METRES_PER_ACTION);
+        let turn = difference(view.quaternion, down(self.yaw)).map(|x| x * GAIN);
+        let [a, b, c] = shorten(turn, TURN).map(|x| x / RADIANS_PER_ACTION);
+        [x, y, z, a, b, c, if self.closed { 1.0 } else { -1.0 }]
+    }
+}
+
+fn down(yaw: f64) -> [f64; 4] {
+    multiply(from_vector([0.0, 0.0, yaw]), DOWN)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Map;
+
+    use super::Scripted;
+    use crate::env::mujoco::{MujocoConfig, MujocoEnv, make};
+    use crate::env::{EnvIndex, Render, Step, VectorEnv};
+    use crate::policy::{EpisodeStart, Policy};
+
+    const COPY: EnvIndex = EnvIndex(0);
+
+    fn env(task: &str) -> MujocoEnv {
+        make(MujocoConfig::new(task), &Map::new()).unwrap()
+    }
+
+    /// The last step of an episode in which the first `taken` actions of each chunk are used.
+    fn run(env: &mut MujocoEnv, policy: &mut Scripted, seed: u64, taken: usize) -> Step {
+        let mut observation = env.reset(&[(COPY, seed)], Render::No).remove(0).unwrap();
+        policy.reset(&[EpisodeStart { env: COPY, episode: seed, seed }]);
+        loop {
+            let chunk = policy.act(&[(COPY, &observation)]).unwrap().remove(0);
+            for index in 0..taken {
+                let action = chunk.action(index).unwrap().to_vec();
+                let step = env.step(&[(COPY, action)], Render::No).remove(0).unwrap();
+                if step.terminated || step.truncated {
+                    return step;
+                }
+                observation = step.observation;
+            }
+        }
+    }
+
+    fn successes(task: &str, taken: usize) -> usize {
+        let mut env = env(task);
+        let mut policy = Scripted::new(env.spec(), 8).unwrap();
+        (0..20).filter(|&seed| run(&mut env, &mut policy, seed, taken).success).count()
+    }
+
+    #[test]
+    fn reaches() {
+        assert_eq!(successes("reach", 4), 20);
+    }
+
+    #[test]
+    fn pushes() {
+        assert_eq!(successes("push", 4), 20);
+    }
+
+    #[test]
+    fn picks_and_places() {
+        assert_eq!(successes("pick_and_place", 4), 20);
+    }
+
+    #[test]
+    fn whole_chunks_are_good_too() {
+        assert_eq!(successes("pick_and_place", 8), 20);
+    }
+
+    #[test]
+    fn an_episode_does_not_depend_on_the_one_before() {
+        let mut env = env("push");
+        let mut policy = Scripted::new(env.spec(), 8).unwrap();
+        let first = run(&mut env, &mut policy, 3, 4);
+        run(&mut env, &mut policy, 4, 4);
+        assert_eq!(run(&mut env, &mut policy, 3, 4), first);
+    }
+
+    #[test]
+    fn other_environments_are_refused_by_name() {
+        let mut spec = env("reach").spec().clone();
+        spec.name = "pusht".to_owned();
+        let refusal = Scripted::new(&spec, 8).err().unwrap().to_string();
+        assert!(refusal.starts_with("policy `scripted` needs one of the tasks"), "{refusal}");
+    }
+
+    #[test]
+    fn missing_state_is_refused_by_name() {
+        let mut spec = env("push").spec().clone();
+        spec.state.retain(|(name, _)| name != "object_position");
+        let refusal = Scripted::new(&spec, 8).err().unwrap().to_string();
+        assert!(refusal.contains("needs state object_position;"), "{refusal}");
+    }
+}

@@ -1,0 +1,104 @@
+//! What the scripted expert looks at, and what it expects of its own actions.
+
+use std::f64::consts::FRAC_PI_2;
+
+use crate::env::Observation;
+use crate::env::mujoco::arm::{METRES_PER_ACTION, RADIANS_PER_ACTION};
+use crate::env::mujoco::rotation::{from_vector, minus, multiply, norm, rotate};
+use crate::policy::PolicyError;
+
+/// Components of an action.
+pub(super) const ACTION_DIM: usize = 7;
+
+/// A finger that holds something has closed to less than this, in metres (of 0.04).
+pub(super) const HOLDING: f64 = 0.0215;
+
+/// What the machine looks at, observed or predicted; metres.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct View {
+    pub(super) hand: [f64; 3],
+    pub(super) quaternion: [f64; 4],
+    /// Mean opening of the two fingers.
+    pub(super) finger: f64,
+    pub(super) object: [f64; 3],
+    pub(super) object_quaternion: [f64; 4],
+    pub(super) goal: [f64; 3],
+}
+
+impl View {
+    pub(super) fn new(observation: &Observation) -> Result<Self, PolicyError> {
+        let finger: [f64; 2] = read(observation, "gripper_position")?;
+        let has_object = observation.state.contains_key("object_position");
+        Ok(Self {
+            hand: read(observation, "eef_position")?,
+            quaternion: read(observation, "eef_quaternion")?,
+            finger: (finger[0] + finger[1]) / 2.0,
+            object: if has_object { read(observation, "object_position")? } else { [0.0; 3] },
+            object_quaternion: if has_object { read(observation, "object_quaternion")? } else { [1.0, 0.0, 0.0, 0.0] },
+            goal: read(observation, "goal_position")?,
+        })
+    }
+
+    /// Level distance of object and goal.
+    pub(super) fn distance_to_goal(&self) -> f64 {
+        (self.object[0] - self.goal[0]).hypot(self.object[1] - self.goal[1])
+    }
+
+    /// Level direction from object to goal.
+    pub(super) fn heading(&self) -> [f64; 2] {
+        let distance = self.distance_to_goal().max(1e-9);
+        [(self.goal[0] - self.object[0]) / distance, (self.goal[1] - self.object[1]) / distance]
+    }
+
+    /// The yaw at which the fingers meet two faces of a block, within an eighth of a turn.
+    pub(super) fn grasp_yaw(&self) -> f64 {
+        let [x, y, _] = rotate(self.object_quaternion, [1.0, 0.0, 0.0]);
+        nearest_to_zero(y.atan2(x), FRAC_PI_2)
+    }
+
+    /// What an action should lead to.
+    pub(super) fn after(&self, action: &[f64; ACTION_DIM]) -> Self {
+        let moved = [0, 1, 2].map(|axis| action[axis] * METRES_PER_ACTION);
+        let turned = from_vector([3, 4, 5].map(|axis| action[axis] * RADIANS_PER_ACTION));
+        let close = norm(minus(self.object, self.hand)) < 0.03;
+        let held = close && self.finger < HOLDING;
+        let finger = match (action[6] > 0.0, close) {
+            (true, true) => (self.finger - 0.01).max(0.02),
+            (true, false) => (self.finger - 0.01).max(0.0),
+            (false, _) => (self.finger + 0.01).min(0.04),
+        };
+        let add = |point: [f64; 3]| [0, 1, 2].map(|axis| point[axis] + moved[axis]);
+        Self {
+            hand: add(self.hand),
+            quaternion: multiply(turned, self.quaternion),
+            finger,
+            object: if held { add(self.object) } else { self.object },
+            ..*self
+        }
+    }
+}
+
+/// Of the angle and all that differ by whole periods from it, the one nearest to 0.
+pub(super) fn nearest_to_zero(angle: f64, period: f64) -> f64 {
+    angle - period * (angle / period).round()
+}
+
+fn read<const N: usize>(observation: &Observation, key: &str) -> Result<[f64; N], PolicyError> {
+    let values = observation.state.get(key).and_then(|values| <&[f32; N]>::try_from(values.as_slice()).ok());
+    let found = observation.state.get(key).map_or(0, Vec::len);
+    let values = values.ok_or_else(|| {
+        PolicyError::Inference(format!("policy `scripted`: state `{key}` has {found} values, {N} are needed"))
+    })?;
+    Ok(values.map(f64::from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearest_to_zero;
+
+    #[test]
+    fn angle_is_taken_to_the_period_around_zero() {
+        assert!((nearest_to_zero(2.0, 1.5) - 0.5).abs() < 1e-12);
+        assert!((nearest_to_zero(-1.0, 1.5) - 0.5).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,105 @@
+//! One episode as a group of a robomimic dataset, named and shaped as Isaac Lab's recorder does
+//! (isaaclab/utils/datasets/hdf5_dataset_file_handler.py):
+//!
+//! ```text
+//! demo_<n>  attrs num_samples seed success │ of ours: episode env language terminated truncated
+//! ├ actions, processed_actions    [T, A]  f32
+//! ├ obs/<name>                    [T, D]  f32   before the action
+//! ├ obs/<camera>                  [T, H, W, 3]  u8
+//! ├ states/<path>                 [T, D]  f32   after the action
+//! ├ initial_state/<path>          [1, D]  f32   after the reset
+//! ├ rewards, dones                [T]     f32, u8
+//! └ success                       [1]     bool  what Isaac Lab-Arena's `success_rate` reads
+//! ```
+
+use std::str::FromStr as _;
+
+use hdf5::types::VarLenUnicode;
+use hdf5::{Dataset, Error, Group, H5Type, Location, Result};
+
+use super::EpisodeEnd;
+use super::episode::{Column, Episode, Pictures};
+
+/// gzip level, a low one: the recorder thread shares the cores with the simulators.
+const GZIP: u8 = 2;
+/// Values in one chunk of numbers at most: 4 MiB, the whole episode nearly always.
+const CHUNK_VALUES: usize = 1 << 20;
+
+/// Writes all of an episode below `demo`.
+pub(super) fn write(demo: &Group, episode: &Episode, end: EpisodeEnd) -> Result<()> {
+    for (name, column) in &episode.columns {
+        write_column(demo, name, episode.rows(), column)?;
+    }
+    for (name, values) in &episode.initial {
+        let row = Column { width: values.len(), values: values.clone() };
+        write_column(demo, &format!("initial_state/{name}"), 1, &row)?;
+    }
+    for (name, pictures) in &episode.pictures {
+        write_pictures(demo, &format!("obs/{name}"), pictures)?;
+    }
+    write_line(demo, "rewards", &episode.rewards)?;
+    write_line(demo, "dones", &episode.dones)?;
+    write_line(demo, "success", &[end.success])?;
+    write_attributes(demo, episode, end)
+}
+
+/// Sets a text attribute the way h5py does: one UTF-8 string of variable length.
+pub(super) fn set_text(at: &Location, name: &str, text: &str) -> Result<()> {
+    // HDF5 ends a string at its first NUL.
+    let text = text.replace('\0', "");
+    let text = VarLenUnicode::from_str(&text).map_err(|err| Error::Internal(format!("attribute `{name}`: {err}")))?;
+    at.new_attr::<VarLenUnicode>().create(name)?.write_scalar(&text)
+}
+
+/// Sets a number or truth value.
+pub(super) fn set<T: H5Type>(at: &Location, name: &str, value: T) -> Result<()> {
+    at.new_attr::<T>().create(name)?.write_scalar(&value)
+}
+
+fn write_attributes(demo: &Group, episode: &Episode, end: EpisodeEnd) -> Result<()> {
+    set(demo, "num_samples", episode.rows() as i64)?;
+    // Python's integers arrive as i64; only a seed beyond it is written unsigned.
+    match i64::try_from(episode.meta.seed) {
+        Ok(seed) => set(demo, "seed", seed)?,
+        Err(_) => set(demo, "seed", episode.meta.seed)?,
+    }
+    set(demo, "success", end.success)?;
+    set(demo, "terminated", end.terminated)?;
+    set(demo, "truncated", end.truncated)?;
+    set(demo, "episode", episode.meta.episode)?;
+    set(demo, "env", episode.env.0 as u64)?;
+    set_text(demo, "language", &episode.meta.language)
+}
+
+fn write_column(demo: &Group, name: &str, rows: usize, column: &Column) -> Result<()> {
+    if rows == 0 || column.width == 0 {
+        return Ok(());
+    }
+    let chunk = rows.min((CHUNK_VALUES / column.width).max(1));
+    let dataset = demo.new_dataset::<f32>().chunk((chunk, column.width)).shuffle().deflate(GZIP);
+    fill(&dataset.shape((rows, column.width)).create(name)?, &column.values)
+}
+
+fn write_pictures(demo: &Group, name: &str, pictures: &Pictures) -> Result<()> {
+    let Some(first) = pictures.frames.first() else { return Ok(()) };
+    let (height, width) = (first.height as usize, first.width as usize);
+    let dataset = demo.new_dataset::<u8>().chunk((1, height, width, 3)).deflate(GZIP);
+    let dataset = dataset.shape((pictures.frames.len(), height, width, 3)).create(name)?;
+    let bytes: Vec<u8> = pictures.frames.iter().flat_map(|frame| frame.rgb.iter().copied()).collect();
+    fill(&dataset, &bytes)
+}
+
+fn write_line<T: H5Type>(demo: &Group, name: &str, values: &[T]) -> Result<()> {
+    if values.is_empty() {
+        return Ok(());
+    }
+    let dataset = demo.new_dataset::<T>().chunk(values.len().min(CHUNK_VALUES)).deflate(GZIP);
+    fill(&dataset.shape(values.len()).create(name)?, values)
+}
+
+/// Writes all values to the file. Without the flush they would go there when the dataset is closed, where the library
+/// keeps an error to itself.
+fn fill<T: H5Type>(dataset: &Dataset, values: &[T]) -> Result<()> {
+    dataset.write_raw(values)?;
+    dataset.flush()
+}

@@ -1,0 +1,211 @@
+//! One episode in memory: columns that grow by a row a step.
+//!
+//! Row `t` holds the observation before action `t`, the action, and what came after it: reward, done, simulator state.
+
+use std::collections::BTreeMap;
+
+use super::EpisodeMeta;
+use super::snapshot::Snapshot;
+use crate::env::{EnvIndex, Frame};
+
+/// Values of one name: `[rows, width]`, row-major.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Column {
+    /// Values in a row.
+    pub(super) width: usize,
+    /// All rows, one after the other.
+    pub(super) values: Vec<f32>,
+}
+
+/// Pictures of one camera, one a row.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Pictures {
+    /// In order; all of the first one's size.
+    pub(super) frames: Vec<Frame>,
+}
+
+/// What one step adds to the episode.
+#[derive(Clone, Debug)]
+pub(super) struct StepRow {
+    /// The action that was taken, as the policy gave it.
+    pub(super) action: Vec<f32>,
+    /// The action after clamping and scaling, where the environment tells.
+    pub(super) processed: Option<Vec<f32>>,
+    /// After the step.
+    pub(super) after: Snapshot,
+    /// Of this step.
+    pub(super) reward: f32,
+    /// The step ended the episode.
+    pub(super) done: bool,
+}
+
+/// An episode that has begun.
+#[derive(Clone, Debug)]
+pub(super) struct Episode {
+    /// Who it is.
+    pub(super) meta: EpisodeMeta,
+    /// Where it runs.
+    pub(super) env: EnvIndex,
+    /// `initial_state/…`: one row each.
+    pub(super) initial: BTreeMap<String, Vec<f32>>,
+    /// `obs/…`, `states/…`, `actions`, `processed_actions`.
+    pub(super) columns: BTreeMap<String, Column>,
+    /// `obs/<camera>`.
+    pub(super) pictures: BTreeMap<String, Pictures>,
+    /// `[rows]`.
+    pub(super) rewards: Vec<f32>,
+    /// `[rows]`, 0 or 1.
+    pub(super) dones: Vec<u8>,
+    before: Snapshot,
+    cameras: bool,
+}
+
+impl Episode {
+    /// Begins with the observation of the reset; `cameras` keeps pictures as well.
+    pub(super) fn begin(env: EnvIndex, meta: EpisodeMeta, first: Snapshot, cameras: bool) -> Self {
+        Self {
+            meta,
+            env,
+            initial: first.sim_state.clone(),
+            columns: BTreeMap::new(),
+            pictures: BTreeMap::new(),
+            rewards: Vec::new(),
+            dones: Vec::new(),
+            before: first,
+            cameras,
+        }
+    }
+
+    /// Number of steps taken.
+    pub(super) fn rows(&self) -> usize {
+        self.rewards.len()
+    }
+
+    /// Adds a step. On `Err` (a clause that names the value) the episode cannot become a demo.
+    pub(super) fn push(&mut self, row: StepRow) -> Result<(), String> {
+        let before = std::mem::replace(&mut self.before, row.after);
+        for (name, values) in &before.state {
+            add(&mut self.columns, format!("obs/{name}"), values)?;
+        }
+        for (name, values) in &self.before.sim_state {
+            add(&mut self.columns, format!("states/{name}"), values)?;
+        }
+        add(&mut self.columns, "actions".to_owned(), &row.action)?;
+        if let Some(processed) = &row.processed {
+            add(&mut self.columns, "processed_actions".to_owned(), processed)?;
+        }
+        if self.cameras {
+            self.push_pictures(before.video)?;
+        }
+        self.rewards.push(row.reward);
+        self.dones.push(u8::from(row.done));
+        Ok(())
+    }
+
+    /// Checks that every name has a value in every row.
+    pub(super) fn complete(&self) -> Result<(), String> {
+        let rows = self.rows();
+        let short = self.columns.iter().find(|(_, column)| column.values.len() != rows * column.width);
+        if let Some((name, column)) = short {
+            let found = column.values.len() / column.width.max(1);
+            return Err(format!("`{name}` has {found} rows, the episode has {rows}"));
+        }
+        match self.pictures.iter().find(|(_, pictures)| pictures.frames.len() != rows) {
+            Some((name, pictures)) => {
+                Err(format!("camera `{name}` has {} pictures, the episode has {rows} rows", pictures.frames.len()))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Bytes of all values before compression.
+    pub(super) fn bytes(&self) -> u64 {
+        let columns: usize = self.columns.values().map(|column| column.values.len() * size_of::<f32>()).sum();
+        let pictures: usize = self.pictures.values().flat_map(|p| &p.frames).map(|frame| frame.rgb.len()).sum();
+        (columns + pictures + self.rows() * 5) as u64
+    }
+
+    fn push_pictures(&mut self, video: BTreeMap<String, Frame>) -> Result<(), String> {
+        for (name, frame) in video {
+            if frame.rgb.len() != frame.height as usize * frame.width as usize * 3 {
+                return Err(format!(
+                    "camera `{name}` gave {} bytes for {}×{}",
+                    frame.rgb.len(),
+                    frame.height,
+                    frame.width
+                ));
+            }
+            let frames = &mut self.pictures.entry(name.clone()).or_default().frames;
+            if let Some(first) = frames.first()
+                && (first.height, first.width) != (frame.height, frame.width)
+            {
+                return Err(format!(
+                    "camera `{name}` changed from {}×{} to {}×{}",
+                    first.height, first.width, frame.height, frame.width
+                ));
+            }
+            frames.push(frame);
+        }
+        Ok(())
+    }
+}
+
+fn add(columns: &mut BTreeMap<String, Column>, name: String, values: &[f32]) -> Result<(), String> {
+    let column = columns.entry(name.clone()).or_insert_with(|| Column { width: values.len(), values: Vec::new() });
+    if column.width != values.len() {
+        return Err(format!("`{name}` changed from {} to {} values", column.width, values.len()));
+    }
+    column.values.extend_from_slice(values);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn snapshot(state: &[f32], sim: f32) -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        snapshot.state.insert("q".to_owned(), state.to_vec());
+        snapshot.sim_state.insert("articulation/robot/joint_position".to_owned(), vec![sim]);
+        snapshot
+    }
+
+    fn begin() -> Episode {
+        let meta = EpisodeMeta { episode: 3, seed: 9, language: Arc::from("lift") };
+        Episode::begin(EnvIndex(0), meta, snapshot(&[1.0, 2.0], 10.0), false)
+    }
+
+    fn step(after: Snapshot) -> StepRow {
+        StepRow { action: vec![0.5], processed: None, after, reward: 1.0, done: false }
+    }
+
+    #[test]
+    fn a_row_holds_the_observation_before_and_the_state_after() {
+        let mut episode = begin();
+        episode.push(step(snapshot(&[3.0, 4.0], 11.0))).unwrap();
+        assert_eq!(episode.columns["obs/q"].values, [1.0, 2.0]);
+        assert_eq!(episode.columns["states/articulation/robot/joint_position"].values, [11.0]);
+        assert_eq!(episode.initial["articulation/robot/joint_position"], [10.0]);
+        episode.complete().unwrap();
+    }
+
+    #[test]
+    fn a_changed_width_is_refused_by_name() {
+        let mut episode = begin();
+        episode.push(step(snapshot(&[3.0], 11.0))).unwrap();
+        let reason = episode.push(step(snapshot(&[3.0, 4.0], 11.0))).unwrap_err();
+        assert_eq!(reason, "`obs/q` changed from 2 to 1 values");
+    }
+
+    #[test]
+    fn a_name_that_comes_late_is_refused_at_the_end() {
+        let mut episode = begin();
+        let mut late = step(snapshot(&[3.0, 4.0], 11.0));
+        episode.push(late.clone()).unwrap();
+        late.processed = Some(vec![1.0, 1.0]);
+        episode.push(late).unwrap();
+        assert_eq!(episode.complete().unwrap_err(), "`processed_actions` has 1 rows, the episode has 2");
+    }
+}

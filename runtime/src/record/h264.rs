@@ -1,0 +1,170 @@
+//! Pictures to H.264 samples for an mp4 file, with Cisco's OpenH264.
+
+use openh264::encoder::{
+    BitRate, Complexity, Encoder, EncoderConfig, FrameRate, FrameType, IntraFramePeriod, RateControlMode, UsageType,
+    VuiConfig,
+};
+use openh264::formats::YUVSlices;
+use openh264::{OpenH264API, Timestamp};
+
+use super::yuv::Planes;
+
+/// A player can jump to a picture every two seconds.
+const KEYFRAME_SECONDS: u32 = 2;
+
+/// Skips of one picture before the encoder counts as stuck. A picture of `n` times its share of the bit rate causes
+/// about `n` skips, so this is never reached above [`LEAST_BITRATE`].
+const MOST_SKIPS: u32 = 10_000;
+
+/// Bits a second below which no picture can be recognised.
+pub(super) const LEAST_BITRATE: u32 = 10_000;
+
+/// How fast and how fine.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rate {
+    /// Pictures a second, at least 1.
+    pub(super) fps: u32,
+    /// Bits a second, on the mean.
+    pub(super) bitrate: u32,
+}
+
+/// One coded picture.
+#[derive(Debug, Default)]
+pub(super) struct Sample {
+    /// NAL units without parameter sets, each behind its length: `u32`, big endian.
+    pub(super) bytes: Vec<u8>,
+    /// It needs no picture before it.
+    pub(super) keyframe: bool,
+    /// Sequence parameter set, with a keyframe.
+    pub(super) sps: Vec<u8>,
+    /// Picture parameter set, with a keyframe.
+    pub(super) pps: Vec<u8>,
+}
+
+/// An encoder for pictures of one size, which it takes from the first.
+pub(super) struct H264 {
+    encoder: Encoder,
+    rate: Rate,
+    coded: u64,
+    wants_keyframe: bool,
+}
+
+impl H264 {
+    /// One thread and the fastest search: recording must not take cores from simulators. Without `skip_frames` OpenH264
+    /// prints a warning on stderr and holds no bit rate; see [`H264::encode`] for why no picture is lost with it.
+    pub(super) fn new(rate: Rate) -> Result<Self, String> {
+        let config = EncoderConfig::new()
+            .usage_type(UsageType::CameraVideoRealTime)
+            .complexity(Complexity::Low)
+            .num_threads(1)
+            .skip_frames(true)
+            .rate_control_mode(RateControlMode::Bitrate)
+            .bitrate(BitRate::from_bps(rate.bitrate))
+            .max_frame_rate(FrameRate::from_hz(rate.fps as f32))
+            .intra_frame_period(IntraFramePeriod::from_num_frames(rate.fps.saturating_mul(KEYFRAME_SECONDS)))
+            .scene_change_detect(false)
+            .adaptive_quantization(false)
+            .background_detection(false)
+            .vui(VuiConfig::bt709());
+        let encoder = Encoder::with_api_config(OpenH264API::from_source(), config).map_err(|err| err.to_string())?;
+        Ok(Self { encoder, rate, coded: 0, wants_keyframe: false })
+    }
+
+    /// Makes the next picture a keyframe.
+    pub(super) fn want_keyframe(&mut self) {
+        self.wants_keyframe = true;
+    }
+
+    /// Codes the next picture. OpenH264 skips one when its virtual buffer is too full for the bit rate, and drains the
+    /// buffer by one picture's share; the same picture is offered until it is taken.
+    pub(super) fn encode(&mut self, planes: &Planes) -> Result<Sample, String> {
+        let keyframe = std::mem::take(&mut self.wants_keyframe);
+        for _ in 0..=MOST_SKIPS {
+            if let Some(sample) = self.offer(planes, keyframe)? {
+                self.coded += 1;
+                return Ok(sample);
+            }
+        }
+        Err(format!("OpenH264 skipped picture {} {MOST_SKIPS} times", self.coded))
+    }
+
+    fn offer(&mut self, planes: &Planes, keyframe: bool) -> Result<Option<Sample>, String> {
+        // Before its first picture the encoder is not initialized; that one is a keyframe anyway.
+        if keyframe && self.coded > 0 {
+            self.encoder.force_intra_frame();
+        }
+        let (width, height) = (planes.width, planes.height);
+        let source = YUVSlices::new((&planes.y, &planes.u, &planes.v), (width, height), (width, width / 2, width / 2));
+        let time = Timestamp::from_millis(self.coded * 1000 / u64::from(self.rate.fps));
+        let stream = self.encoder.encode_at(&source, time).map_err(|err| err.to_string())?;
+        let keyframe = match stream.frame_type() {
+            FrameType::IDR => true,
+            FrameType::I | FrameType::P => false,
+            FrameType::Skip => return Ok(None),
+            other => return Err(format!("OpenH264 answered picture {} with {other:?}", self.coded)),
+        };
+        let mut sample = Sample { keyframe, ..Sample::default() };
+        for layer in (0..stream.num_layers()).filter_map(|l| stream.layer(l)) {
+            for unit in (0..layer.nal_count()).filter_map(|n| layer.nal_unit(n)) {
+                sample.add(unit);
+            }
+        }
+        Ok(Some(sample))
+    }
+}
+
+impl Sample {
+    /// Takes a NAL unit with its start code (ITU-T H.264 §7.3.1 and Annex B).
+    fn add(&mut self, unit: &[u8]) {
+        const SPS: u8 = 7;
+        const PPS: u8 = 8;
+        let zeros = unit.iter().take_while(|byte| **byte == 0).count();
+        let Some((1, unit)) = unit[zeros..].split_first() else { return };
+        match unit.first().map(|header| header & 0x1f) {
+            None => {}
+            Some(SPS) => self.sps = unit.to_vec(),
+            Some(PPS) => self.pps = unit.to_vec(),
+            Some(_) => {
+                self.bytes.extend((unit.len() as u32).to_be_bytes());
+                self.bytes.extend(unit);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn noise(seed: u32) -> Planes {
+        let mut planes = Planes::new(64, 96);
+        let mut state = seed.wrapping_mul(2_654_435_761).max(1);
+        for byte in &mut planes.y {
+            state ^= state << 13;
+            state ^= state >> 17;
+            state ^= state << 5;
+            *byte = state as u8;
+        }
+        planes
+    }
+
+    #[test]
+    fn no_picture_is_dropped_although_noise_exceeds_the_bit_rate() {
+        let mut h264 = H264::new(Rate { fps: 20, bitrate: 10_000 }).unwrap();
+        let sizes: Vec<usize> = (0..60).map(|i| h264.encode(&noise(i)).unwrap().bytes.len()).collect();
+        assert!(sizes.iter().all(|size| *size > 4), "{sizes:?}");
+        assert_eq!(h264.coded, 60);
+    }
+
+    #[test]
+    fn a_keyframe_comes_when_it_is_wanted_and_brings_parameter_sets() {
+        let mut h264 = H264::new(Rate { fps: 30, bitrate: 500_000 }).unwrap();
+        h264.want_keyframe();
+        let first = h264.encode(&noise(1)).unwrap();
+        let second = h264.encode(&noise(2)).unwrap();
+        h264.want_keyframe();
+        let third = h264.encode(&noise(3)).unwrap();
+        assert_eq!((first.keyframe, second.keyframe, third.keyframe), (true, false, true));
+        assert!(!first.sps.is_empty() && first.sps == third.sps && first.pps == third.pps);
+    }
+}

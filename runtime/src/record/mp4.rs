@@ -1,0 +1,123 @@
+//! An mp4 file that can be played however it ends: header first, then fragments that are each complete.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+
+use muxide::fragmented::{FragmentConfig, FragmentedMuxer};
+
+use super::h264::Sample;
+
+/// Ticks of one picture; the file's time scale is this times the frame rate, so that every time is a whole number.
+const TICKS: u64 = 1000;
+/// muxide guesses the duration of a lone sample as 1/30 s, so a fragment has two at least.
+const LEAST: u64 = 2;
+
+/// A file being written.
+pub(super) struct Mp4 {
+    file: File,
+    path: PathBuf,
+    muxer: FragmentedMuxer,
+    fps: u32,
+    written: u64,
+    pending: u64,
+}
+
+impl Mp4 {
+    /// Creates `<dir>/<stem>.mp4`, or `<stem>_part2.mp4`, … when that exists, and writes the header that the first
+    /// sample gives.
+    pub(super) fn create(dir: &Path, stem: &str, picture: Picture, first: &Sample) -> io::Result<Self> {
+        if first.sps.len() < 4 || first.pps.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the first picture came without parameter sets"));
+        }
+        let (file, path) = create_new(dir, stem)?;
+        let mut config = FragmentConfig::new(picture.width, picture.height, picture.fps * TICKS as u32);
+        config.sps.clone_from(&first.sps);
+        config.pps.clone_from(&first.pps);
+        let mut muxer = FragmentedMuxer::new(config).map_err(io::Error::other)?;
+        let header = muxer.init_segment();
+        let mut mp4 = Self { file, path, muxer, fps: picture.fps, written: 0, pending: 0 };
+        match mp4.write(&header) {
+            Ok(()) => Ok(mp4),
+            Err(err) => {
+                // Nothing to play yet.
+                fs::remove_file(&mp4.path)?;
+                Err(err)
+            }
+        }
+    }
+
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Pictures so far.
+    pub(super) fn frames(&self) -> u64 {
+        self.written + self.pending
+    }
+
+    /// Adds a picture; a fragment goes to the file once a second.
+    pub(super) fn push(&mut self, sample: &Sample) -> io::Result<()> {
+        let time = self.frames() * TICKS;
+        self.muxer.write_video(time, time, &sample.bytes, sample.keyframe).map_err(io::Error::other)?;
+        self.pending += 1;
+        if self.pending >= u64::from(self.fps).max(LEAST) { self.flush(LEAST) } else { Ok(()) }
+    }
+
+    /// At the end of an episode: what can be a fragment goes to the file. A lone picture waits for the next one.
+    pub(super) fn end_of_episode(&mut self) -> io::Result<()> {
+        self.flush(LEAST)
+    }
+
+    /// Writes what is left. A lone last picture lasts 1/30 s.
+    pub(super) fn finish(&mut self) -> io::Result<()> {
+        self.flush(1)?;
+        self.file.sync_data()
+    }
+
+    fn flush(&mut self, least: u64) -> io::Result<()> {
+        if self.pending < least {
+            return Ok(());
+        }
+        let Some(fragment) = self.muxer.flush_segment() else { return Ok(()) };
+        self.write(&fragment)?;
+        self.written += self.pending;
+        self.pending = 0;
+        Ok(())
+    }
+
+    /// Writes all or, as far as the system allows, nothing.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let start = self.file.seek(SeekFrom::End(0))?;
+        let written = self.file.write_all(bytes);
+        if written.is_err() {
+            self.file.set_len(start)?;
+        }
+        written
+    }
+}
+
+/// Size and rate of the pictures.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Picture {
+    /// Columns.
+    pub(super) width: u32,
+    /// Rows.
+    pub(super) height: u32,
+    /// Pictures a second, at least 1.
+    pub(super) fps: u32,
+}
+
+fn create_new(dir: &Path, stem: &str) -> io::Result<(File, PathBuf)> {
+    let mut part = 1;
+    loop {
+        let name = if part == 1 { format!("{stem}.mp4") } else { format!("{stem}_part{part}.mp4") };
+        let path = dir.join(name);
+        match OpenOptions::new().write(true).create_new(true).open(&path) {
+            Ok(file) => return Ok((file, path)),
+            Err(err) if err.kind() == io::ErrorKind::AlreadyExists => part += 1,
+            Err(err) => return Err(err),
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! A dataset file made anew: empty, or with the complete demos of the file that is there.
+//!
+//! It grows beside the old one as `<name>.tmp` and takes its place by a rename. What cannot be read is never written
+//! over: the old file stays as `<name>.damaged`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use hdf5::{Group, OpenMode};
+
+use super::dataset::{BUILDING, DATA, open, reserve, sync};
+use super::demo::{set, set_text};
+use super::error::hdf5_reason;
+use super::{RecordError, root_table};
+
+/// A file that is ready for more episodes.
+#[derive(Debug, Default)]
+pub(super) struct Fresh {
+    /// Number of the next demo: one after the highest.
+    pub(super) next: u64,
+    /// Rows of all demos.
+    pub(super) total: u64,
+    /// What was lost or kept aside, one line each.
+    pub(super) warnings: Vec<String>,
+}
+
+/// Makes `path` a file that can be appended to.
+pub(super) fn start(path: &Path, env_args: &str) -> Result<Fresh, RecordError> {
+    let temporary = beside(path, "tmp");
+    let exists = path.try_exists().map_err(|err| RecordError::file(path, err))?;
+    let (fresh, damaged) =
+        if exists { resume(path, &temporary, env_args)? } else { (empty(&temporary, env_args)?, false) };
+    check(&temporary)?;
+    if damaged {
+        set_aside(path)?;
+    }
+    fs::rename(&temporary, path).map_err(|err| RecordError::file(path, err))?;
+    Ok(fresh)
+}
+
+/// Copies what can be read; `true` when something could not.
+fn resume(path: &Path, temporary: &Path, env_args: &str) -> Result<(Fresh, bool), RecordError> {
+    let found = open(path, OpenMode::Read).and_then(|file| Ok((file.group(DATA)?, file)));
+    let (old, file) = match found {
+        Ok(found) => found,
+        Err(err) => {
+            let mut fresh = empty(temporary, env_args)?;
+            let aside = free_name(path, "damaged");
+            let reason = hdf5_reason(&err);
+            let line = format!("`{}` cannot be read and is kept as `{}`: {reason}", path.display(), aside.display());
+            fresh.warnings.push(line);
+            return Ok((fresh, true));
+        }
+    };
+    // The copy may be smaller, never larger but for a few headers; a full disk shows here.
+    let size = fs::metadata(path).map_err(|err| RecordError::file(path, err))?.len();
+    fs::File::create(temporary)
+        .and_then(|_| reserve(temporary, size))
+        .map_err(|err| RecordError::file(temporary, err))?;
+    let copied =
+        write(temporary, env_args, Some(&old)).map_err(|err| RecordError::file(temporary, hdf5_reason(&err)))?;
+    drop((old, file));
+    let damaged = !copied.warnings.is_empty();
+    let mut fresh = copied;
+    if damaged {
+        let aside = free_name(path, "damaged");
+        fresh.warnings.push(format!("`{}` is kept as `{}`", path.display(), aside.display()));
+    }
+    Ok((fresh, damaged))
+}
+
+fn empty(temporary: &Path, env_args: &str) -> Result<Fresh, RecordError> {
+    write(temporary, env_args, None).map_err(|err| RecordError::file(temporary, hdf5_reason(&err)))
+}
+
+/// Makes the file with both groups and, in both, the complete demos of `old`.
+fn write(temporary: &Path, env_args: &str, old: Option<&Group>) -> hdf5::Result<Fresh> {
+    let file = open(temporary, OpenMode::Create)?;
+    let groups = [file.create_group(BUILDING)?, file.create_group(DATA)?];
+    let mut fresh = Fresh::default();
+    for number in old.map(numbers).transpose()?.unwrap_or_default() {
+        fresh.next = number + 1;
+        let name = format!("demo_{number}");
+        match copy(old, &groups[1], &name) {
+            Ok(rows) => {
+                file.link_hard(&format!("/{DATA}/{name}"), &format!("/{BUILDING}/{name}"))?;
+                fresh.total += rows;
+            }
+            Err(Skipped::Incomplete) => {}
+            Err(Skipped::Unreadable(err)) => {
+                fresh.warnings.push(format!("`{name}` cannot be read and is left out: {}", hdf5_reason(&err)));
+                if groups[1].link_exists(&name) {
+                    groups[1].unlink(&name)?;
+                }
+            }
+        }
+    }
+    for group in &groups {
+        set_text(group, "env_args", env_args)?;
+        set(group, "total", fresh.total as i64)?;
+    }
+    drop(groups);
+    file.flush()?;
+    file.close()?;
+    Ok(fresh)
+}
+
+/// Why a demo is not in the copy.
+enum Skipped {
+    /// It has no `num_samples`: it was being written when the process died.
+    Incomplete,
+    /// The library refuses.
+    Unreadable(hdf5::Error),
+}
+
+/// Copies one demo and answers with its rows.
+fn copy(old: Option<&Group>, new: &Group, name: &str) -> Result<u64, Skipped> {
+    let old = old.ok_or(Skipped::Incomplete)?;
+    let demo = old.group(name).map_err(Skipped::Unreadable)?;
+    let names = demo.attr_names().map_err(Skipped::Unreadable)?;
+    if !names.iter().any(|name| name == "num_samples") {
+        return Err(Skipped::Incomplete);
+    }
+    let rows = demo.attr("num_samples").and_then(|attr| attr.read_scalar::<i64>()).map_err(Skipped::Unreadable)?;
+    demo.copy_to(new, name).map_err(Skipped::Unreadable)?;
+    Ok(rows.max(0) as u64)
+}
+
+/// Numbers of the `demo_<n>` members, ascending.
+fn numbers(group: &Group) -> hdf5::Result<Vec<u64>> {
+    let names = group.member_names()?;
+    let mut numbers: Vec<u64> = names.iter().filter_map(|name| name.strip_prefix("demo_")?.parse().ok()).collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// The layout that [`root_table`] needs, tried once and back before the file is used.
+fn check(temporary: &Path) -> Result<(), RecordError> {
+    let tried = fs::OpenOptions::new().read(true).write(true).open(temporary).and_then(|file| {
+        root_table::swap(&file)?;
+        root_table::swap(&file)
+    });
+    tried.and_then(|()| sync(temporary)).map_err(|err| RecordError::file(temporary, err))
+}
+
+fn set_aside(path: &Path) -> Result<(), RecordError> {
+    fs::rename(path, free_name(path, "damaged")).map_err(|err| RecordError::file(path, err))
+}
+
+/// `<path>.<ending>`, with a number when that is taken.
+fn free_name(path: &Path, ending: &str) -> PathBuf {
+    let mut candidate = beside(path, ending);
+    let mut number = 2;
+    while candidate.exists() {
+        candidate = beside(path, &format!("{ending}{number}"));
+        number += 1;
+    }
+    candidate
+}
+
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".");
+    name.push(ending);
+    PathBuf::from(name)
+}

@@ -1,0 +1,40 @@
+//! What of an observation goes to the recorder thread.
+
+use std::collections::BTreeMap;
+
+use crate::env::{Frame, Observation};
+
+/// Which parts of an observation the plan needs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    /// State vectors and simulator state, for the dataset.
+    pub(super) state: bool,
+    /// Pictures, for the dataset or a video.
+    pub(super) pictures: bool,
+}
+
+/// The wanted parts of one observation. Pictures are shared, not copied.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Snapshot {
+    /// State vectors by name.
+    pub(super) state: BTreeMap<String, Vec<f32>>,
+    /// Simulator state by recorder path.
+    pub(super) sim_state: BTreeMap<String, Vec<f32>>,
+    /// Pictures by camera.
+    pub(super) video: BTreeMap<String, Frame>,
+}
+
+impl Snapshot {
+    /// Takes what is wanted.
+    pub(super) fn of(observation: &Observation, wanted: Wanted) -> Self {
+        let mut snapshot = Self::default();
+        if wanted.state {
+            snapshot.state.clone_from(&observation.state);
+            snapshot.sim_state.clone_from(&observation.sim_state);
+        }
+        if wanted.pictures {
+            snapshot.video.clone_from(&observation.video);
+        }
+        snapshot
+    }
+}

@@ -1,0 +1,60 @@
+//! A process that is killed while it records.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::dataset::check_with_h5py;
+use super::video::frames_of;
+use super::{demos, episode, plan};
+use crate::record::Recorder;
+
+const DIR: &str = "RRUN_TEST_RECORD_UNTIL_KILLED";
+
+/// Not a test by itself: the child of the one below.
+#[test]
+#[ignore = "runs until it is killed, as a child of another test"]
+fn records_until_killed() {
+    let Some(dir) = std::env::var_os(DIR) else { return };
+    let mut recorder = Recorder::start(plan(Path::new(&dir), true, true)).unwrap();
+    for number in 0.. {
+        episode(&mut recorder, (number % 2) as usize, number, 15);
+        for recorded in recorder.poll() {
+            println!("recorded {} {}", recorded.demo.unwrap(), recorded.video.unwrap().frames);
+        }
+    }
+}
+
+#[test]
+fn after_a_kill_every_finished_episode_is_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--nocapture", "records_until_killed"])
+        .env(DIR, dir.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let finished: Vec<String> = lines.filter(|line| line.contains("recorded demo_")).take(9).collect();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(finished.len(), 9);
+
+    let path = dir.path().join("dataset.hdf5");
+    let file = hdf5::File::open(&path).unwrap();
+    let names = file.group("data").unwrap().member_names().unwrap();
+    drop(file);
+    assert!((0..9).all(|number| names.contains(&format!("demo_{number}"))), "{names:?}");
+    check_with_h5py(&path, names.len());
+    // 9 episodes of 16 frames over two environments: 5 in the first, of which a last lone frame may wait.
+    assert!(frames_of(&dir.path().join("videos/lift_video_rank0_gpu0_env0.mp4")) >= 5 * 16 - 1);
+
+    let mut recorder = Recorder::start(plan(dir.path(), true, true)).unwrap();
+    assert_eq!(recorder.warnings(), [""; 0]);
+    episode(&mut recorder, 0, 99, 3);
+    let recorded = recorder.finish().unwrap();
+    assert_eq!(demos(&recorded), [format!("demo_{}", names.len())]);
+    let video = &recorded[0].video.as_ref().unwrap().path;
+    assert!(video.ends_with("lift_video_rank0_gpu0_env0_part2.mp4"), "{video:?}");
+    check_with_h5py(&path, names.len() + 1);
+}

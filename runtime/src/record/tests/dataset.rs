@@ -1,0 +1,229 @@
+//! The layout, resumed files, damaged files, full disks.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use hdf5::types::VarLenUnicode;
+
+use super::{SUCCESS, begin, demos, episode, observation, plan, steps};
+use crate::env::EnvIndex;
+use crate::record::{RecordError, Recorder};
+
+#[test]
+fn a_demo_has_the_names_shapes_and_attributes_of_isaac_lab() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut recorder = Recorder::start(plan(dir.path(), true, false)).unwrap();
+    episode(&mut recorder, 1, 7, 4);
+    assert_eq!(demos(&recorder.finish().unwrap()), ["demo_0"]);
+
+    let file = hdf5::File::open(dir.path().join("dataset.hdf5")).unwrap();
+    assert_eq!(file.member_names().unwrap(), ["data"]);
+    let data = file.group("data").unwrap();
+    assert_eq!(data.attr("total").unwrap().read_scalar::<i64>().unwrap(), 4);
+    let env_args = data.attr("env_args").unwrap().read_scalar::<VarLenUnicode>().unwrap();
+    assert_eq!(env_args.as_str(), r#"{"env_name":"Lift","type":2}"#);
+    let demo = data.group("demo_0").unwrap();
+    let number = |name: &str| demo.attr(name).unwrap().read_scalar::<i64>().unwrap();
+    assert_eq!([number("num_samples"), number("seed"), number("episode"), number("env")], [4, 107, 7, 1]);
+    assert!(demo.attr("success").unwrap().read_scalar::<bool>().unwrap());
+    let values = |name: &str| {
+        let dataset = demo.dataset(name).unwrap();
+        (dataset.shape(), dataset.read_raw::<f32>().unwrap())
+    };
+    assert_eq!(values("actions"), (vec![4, 2], vec![1.0, -1.0, 2.0, -1.0, 3.0, -1.0, 4.0, -1.0]));
+    assert_eq!(values("processed_actions"), (vec![4, 1], vec![0.25; 4]));
+    assert_eq!(values("obs/joint_position"), (vec![4, 3], [[0.0; 3], [1.0; 3], [2.0; 3], [3.0; 3]].concat()));
+    let states = [[1.5; 4], [2.5; 4], [3.5; 4], [4.5; 4]].concat();
+    assert_eq!(values("states/articulation/robot/joint_position"), (vec![4, 4], states));
+    assert_eq!(values("initial_state/articulation/robot/joint_position"), (vec![1, 4], vec![0.5; 4]));
+    assert_eq!(values("rewards"), (vec![4], vec![1.0, 2.0, 3.0, 4.0]));
+    assert_eq!(demo.dataset("dones").unwrap().read_raw::<u8>().unwrap(), [0, 0, 0, 1]);
+    assert_eq!(demo.dataset("success").unwrap().read_raw::<bool>().unwrap(), [true]);
+}
+
+#[test]
+fn pictures_are_kept_before_the_action_when_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut plan = plan(dir.path(), true, false);
+    plan.dataset.as_mut().unwrap().cameras = true;
+    let mut recorder = Recorder::start(plan).unwrap();
+    episode(&mut recorder, 0, 0, 3);
+    recorder.finish().unwrap();
+
+    let file = hdf5::File::open(dir.path().join("dataset.hdf5")).unwrap();
+    let wrist = file.dataset("data/demo_0/obs/wrist").unwrap();
+    assert_eq!(wrist.shape(), [3, 32, 31, 3]);
+    let first_bytes: Vec<u8> = wrist.read_raw::<u8>().unwrap().into_iter().step_by(32 * 31 * 3).collect();
+    assert_eq!(first_bytes, [200, 201, 202]);
+}
+
+#[test]
+fn a_resumed_run_goes_on_after_the_highest_demo() {
+    let dir = tempfile::tempdir().unwrap();
+    for first in [0, 12] {
+        let mut recorder = Recorder::start(plan(dir.path(), true, false)).unwrap();
+        assert_eq!(recorder.warnings(), [""; 0]);
+        (first..first + 12).for_each(|number| episode(&mut recorder, (number % 2) as usize, number, 2));
+        let names: Vec<String> = (first..first + 12).map(|number| format!("demo_{number}")).collect();
+        assert_eq!(demos(&recorder.finish().unwrap()), names);
+    }
+    let file = hdf5::File::open(dir.path().join("dataset.hdf5")).unwrap();
+    assert_eq!(file.group("data").unwrap().len(), 24);
+    assert_eq!(file.group("data").unwrap().attr("total").unwrap().read_scalar::<i64>().unwrap(), 48);
+    drop(file);
+    check_with_h5py(&dir.path().join("dataset.hdf5"), 24);
+}
+
+#[test]
+fn an_incomplete_demo_is_left_out_of_a_resumed_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("dataset.hdf5");
+    let file = hdf5::File::create(&path).unwrap();
+    file.create_group("data/demo_4").unwrap();
+    file.close().unwrap();
+    let mut recorder = Recorder::start(plan(dir.path(), true, false)).unwrap();
+    assert_eq!(recorder.warnings(), [""; 0]);
+    episode(&mut recorder, 0, 0, 2);
+    assert_eq!(demos(&recorder.finish().unwrap()), ["demo_5"]);
+    assert_eq!(hdf5::File::open(&path).unwrap().group("data").unwrap().member_names().unwrap(), ["demo_5"]);
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_kept_aside() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("dataset.hdf5");
+    fs::write(&path, "not HDF5").unwrap();
+    let mut recorder = Recorder::start(plan(dir.path(), true, false)).unwrap();
+    assert!(recorder.warnings()[0].contains("dataset.hdf5.damaged"), "{:?}", recorder.warnings());
+    episode(&mut recorder, 0, 0, 2);
+    assert_eq!(demos(&recorder.finish().unwrap()), ["demo_0"]);
+    assert_eq!(fs::read_to_string(dir.path().join("dataset.hdf5.damaged")).unwrap(), "not HDF5");
+}
+
+#[test]
+fn a_discarded_episode_is_no_demo_and_has_no_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut recorder = Recorder::start(plan(dir.path(), true, false)).unwrap();
+    begin(&mut recorder, 0, 0, false);
+    steps(&mut recorder, 0, 3, false);
+    recorder.discard(EnvIndex(0)).unwrap();
+    episode(&mut recorder, 0, 1, 2);
+    let recorded = recorder.finish().unwrap();
+    assert_eq!((recorded.len(), recorded[0].episode, demos(&recorded)), (1, 1, vec!["demo_0"]));
+}
+
+#[test]
+fn an_episode_without_a_step_is_a_demo_without_samples() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut recorder = Recorder::start(plan(dir.path(), true, false)).unwrap();
+    begin(&mut recorder, 0, 0, false);
+    recorder.end(EnvIndex(0), SUCCESS).unwrap();
+    assert_eq!(demos(&recorder.finish().unwrap()), ["demo_0"]);
+    check_with_h5py(&dir.path().join("dataset.hdf5"), 1);
+}
+
+#[test]
+fn a_changed_state_costs_its_episode_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut recorder = Recorder::start(plan(dir.path(), true, false)).unwrap();
+    begin(&mut recorder, 0, 0, false);
+    let mut step = crate::env::Step {
+        observation: observation(1, false),
+        reward: 0.0,
+        success: false,
+        terminated: false,
+        truncated: false,
+    };
+    step.observation.state.clear();
+    recorder.step(EnvIndex(0), &[0.0, 0.0], None, &step).unwrap();
+    recorder.step(EnvIndex(0), &[0.0, 0.0], None, &step).unwrap();
+    recorder.end(EnvIndex(0), SUCCESS).unwrap();
+    episode(&mut recorder, 0, 1, 2);
+    let recorded = recorder.finish().unwrap();
+    let reason = recorded[0].error.as_deref().unwrap();
+    assert!(reason.ends_with("`obs/joint_position` has 1 rows, the episode has 2"), "{reason}");
+    assert_eq!(recorded[1].demo.as_deref(), Some("demo_0"));
+}
+
+#[test]
+fn misuse_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut recorder = Recorder::start(plan(dir.path(), true, false)).unwrap();
+    let (env, outside) = (EnvIndex(0), EnvIndex(2));
+    assert_eq!(recorder.end(env, SUCCESS), Err(RecordError::NotBegun { env }));
+    assert_eq!(recorder.discard(outside), Err(RecordError::Environment { env: outside, num_envs: 2 }));
+    begin(&mut recorder, 0, 5, false);
+    let step = crate::env::Step {
+        observation: observation(1, false),
+        reward: 0.0,
+        success: false,
+        terminated: false,
+        truncated: false,
+    };
+    assert_eq!(recorder.step(env, &[0.0], None, &step), Err(RecordError::Action { env, found: 1, wanted: 2 }));
+}
+
+/// A file system of 2 MiB, gone with the guard.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    fn mount() -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=2m", "none"]).arg(dir.path()).output();
+        match mounted {
+            Ok(output) if output.status.success() => Some(Self(dir)),
+            other => {
+                eprintln!("skipped, a small file system cannot be mounted: {other:?}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        Command::new("umount").arg("-l").arg(self.0.path()).status().unwrap();
+    }
+}
+
+#[test]
+fn a_full_disk_costs_the_episode_and_nothing_before_it() {
+    let Some(disk) = SmallDisk::mount() else { return };
+    let mut recorder = Recorder::start(plan(disk.0.path(), true, false)).unwrap();
+    episode(&mut recorder, 0, 0, 2);
+    let ballast = disk.0.path().join("ballast");
+    wait_for(&mut recorder, 1);
+    fs::write(&ballast, vec![1; 1 << 21]).unwrap_err();
+    episode(&mut recorder, 0, 1, 2);
+    let reason = wait_for(&mut recorder, 1)[0].error.clone().unwrap();
+    assert!(reason.contains("dataset.hdf5") && reason.contains("No space left on device"), "{reason}");
+    fs::remove_file(&ballast).unwrap();
+    episode(&mut recorder, 0, 2, 2);
+    assert_eq!(demos(&recorder.finish().unwrap()), ["demo_1"]);
+    check_with_h5py(&disk.0.path().join("dataset.hdf5"), 2);
+}
+
+fn wait_for(recorder: &mut Recorder, count: usize) -> Vec<crate::record::Recorded> {
+    let timeout = std::time::Duration::from_secs(60);
+    (0..count).map(|_| recorder.answers.recv_timeout(timeout).unwrap()).collect()
+}
+
+/// Has h5py, which the users' tools are built on, read all of the file.
+pub(super) fn check_with_h5py(path: &Path, demos: usize) {
+    let found = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().find_map(|root| {
+        let python = root.join(".venv/bin/python");
+        let script = root.join("tests/fixtures/check_dataset.py");
+        (python.exists() && script.exists()).then_some((python, script))
+    });
+    let Some((python, script)) = found.filter(|(python, _)| has_h5py(python)) else {
+        eprintln!("h5py did not read the file: no .venv/bin/python with h5py beside the workspace");
+        return;
+    };
+    let output = Command::new(python).arg(script).arg(path).arg(demos.to_string()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn has_h5py(python: &PathBuf) -> bool {
+    Command::new(python).args(["-c", "import h5py"]).output().is_ok_and(|output| output.status.success())
+}

@@ -1,0 +1,94 @@
+//! Whole recordings, read back.
+
+mod crash;
+mod dataset;
+mod video;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::{DatasetPlan, EpisodeEnd, EpisodeMeta, RecordPlan, Recorded, Recorder, VideoPlan};
+use crate::env::{ActionSpec, CameraSpec, EnvIndex, EnvSpec, Frame, Observation, Step};
+
+const SUCCESS: EpisodeEnd = EpisodeEnd { success: true, terminated: true, truncated: false };
+
+/// Two cameras of 32×32 and 32×31, two action dimensions, 10 steps a second.
+fn env() -> EnvSpec {
+    let camera = |name: &str, width| CameraSpec { name: name.to_owned(), height: 32, width };
+    EnvSpec {
+        name: "Lift".to_owned(),
+        state: vec![("joint_position".to_owned(), 3)],
+        cameras: vec![camera("front", 32), camera("wrist", 31)],
+        action: ActionSpec { names: vec!["x".to_owned(), "grip".to_owned()], low: vec![-1.0; 2], high: vec![1.0; 2] },
+        control_hz: 10,
+        max_episode_steps: 100,
+        language: "lift the cube".to_owned(),
+        decimation: 5,
+        sim_dt: 0.02,
+    }
+}
+
+fn plan(dir: &Path, dataset: bool, video: bool) -> RecordPlan {
+    let env_args = serde_json::json!({"env_name": "Lift", "type": 2});
+    RecordPlan {
+        dataset: dataset.then(|| DatasetPlan { path: dir.join("dataset.hdf5"), env_args, cameras: false }),
+        video: video.then(|| VideoPlan {
+            dir: dir.join("videos"),
+            stem: "lift_video_rank0_gpu0".to_owned(),
+            cameras: Vec::new(),
+            scale: None,
+            fps: 0,
+            bitrate: 500_000,
+        }),
+        num_envs: 2,
+        env: env(),
+    }
+}
+
+/// What the environment shows at time `t`, with pictures or without.
+fn observation(t: u32, pictures: bool) -> Observation {
+    let picture = |width: u32, colour: u8| Frame {
+        height: 32,
+        width,
+        rgb: Arc::from(vec![colour.wrapping_add(t as u8); (32 * width * 3) as usize]),
+    };
+    let video = [("front".to_owned(), picture(32, 40)), ("wrist".to_owned(), picture(31, 200))];
+    Observation {
+        state: BTreeMap::from([("joint_position".to_owned(), vec![t as f32; 3])]),
+        video: if pictures { BTreeMap::from(video) } else { BTreeMap::new() },
+        language: Arc::from("lift the cube"),
+        sim_state: BTreeMap::from([("articulation/robot/joint_position".to_owned(), vec![t as f32 + 0.5; 4])]),
+    }
+}
+
+fn begin(recorder: &mut Recorder, env: usize, episode: u64, pictures: bool) {
+    let meta = EpisodeMeta { episode, seed: 100 + episode, language: Arc::from("lift the cube") };
+    recorder.begin(EnvIndex(env), meta, &observation(0, pictures)).unwrap();
+}
+
+fn steps(recorder: &mut Recorder, env: usize, count: u32, pictures: bool) {
+    for t in 1..=count {
+        let done = t == count;
+        let step = Step {
+            observation: observation(t, pictures),
+            reward: t as f32,
+            success: done,
+            terminated: done,
+            truncated: false,
+        };
+        recorder.step(EnvIndex(env), &[t as f32, -1.0], Some(&[0.25]), &step).unwrap();
+    }
+}
+
+/// A whole successful episode.
+fn episode(recorder: &mut Recorder, env: usize, episode: u64, count: u32) {
+    let pictures = recorder.wanted.pictures;
+    begin(recorder, env, episode, pictures);
+    steps(recorder, env, count, pictures);
+    recorder.end(EnvIndex(env), SUCCESS).unwrap();
+}
+
+fn demos(recorded: &[Recorded]) -> Vec<&str> {
+    recorded.iter().filter_map(|recorded| recorded.demo.as_deref()).collect()
+}

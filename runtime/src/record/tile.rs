@@ -1,0 +1,136 @@
+//! The pictures of several cameras beside each other.
+
+use std::collections::BTreeMap;
+
+use super::scale::Scale;
+use crate::env::Frame;
+
+/// Where each camera's picture stands, fixed by the first pictures.
+#[derive(Clone, Debug)]
+pub(super) struct Tiling {
+    /// Rows of the canvas, even.
+    pub(super) height: usize,
+    /// Columns of the canvas, even.
+    pub(super) width: usize,
+    tiles: Vec<Tile>,
+}
+
+#[derive(Clone, Debug)]
+struct Tile {
+    camera: String,
+    /// Rows and columns as they come from the camera.
+    from: (u32, u32),
+    /// Columns on the canvas before this tile.
+    left: usize,
+    /// Columns on the canvas of this tile.
+    width: usize,
+    scale: Option<Scale>,
+}
+
+impl Tiling {
+    /// Places `cameras` from left to right, each scaled to `(height, width)` if one is given. H.264 with half-size
+    /// colour planes needs even sizes: an odd canvas gets a black row or column.
+    pub(super) fn of(
+        cameras: &[String],
+        pictures: &BTreeMap<String, Frame>,
+        scale: Option<(u32, u32)>,
+    ) -> Result<Self, String> {
+        let (mut tiles, mut height, mut width) = (Vec::new(), 0, 0);
+        for camera in cameras {
+            let frame = picture(pictures, camera)?;
+            let from = (frame.height, frame.width);
+            let to = scale.unwrap_or(from);
+            if from.0 == 0 || from.1 == 0 || to.0 == 0 || to.1 == 0 {
+                return Err(format!(
+                    "camera `{camera}` has pictures of {}×{} shown as {}×{}",
+                    from.0, from.1, to.0, to.1
+                ));
+            }
+            let scale = (from != to).then(|| Scale::new(size(from), size(to)));
+            tiles.push(Tile { camera: camera.clone(), from, left: width, width: to.1 as usize, scale });
+            height = height.max(to.0 as usize);
+            width += to.1 as usize;
+        }
+        Ok(Self { height: height.next_multiple_of(2), width: width.next_multiple_of(2), tiles })
+    }
+
+    /// Draws the pictures on `canvas`: `[height, width, 3]`, black where no tile is.
+    pub(super) fn draw(&self, pictures: &BTreeMap<String, Frame>, canvas: &mut Vec<u8>) -> Result<(), String> {
+        let stride = self.width * 3;
+        canvas.resize(self.height * stride, 0);
+        for tile in &self.tiles {
+            let frame = picture(pictures, &tile.camera)?;
+            if (frame.height, frame.width) != tile.from {
+                let (height, width) = tile.from;
+                return Err(format!(
+                    "camera `{}` changed from {height}×{width} to {}×{}",
+                    tile.camera, frame.height, frame.width
+                ));
+            }
+            let target = &mut canvas[tile.left * 3..];
+            match &tile.scale {
+                Some(scale) => scale.apply(&frame.rgb, target, stride),
+                None => copy(&frame.rgb, tile.width * 3, target, stride),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn copy(rgb: &[u8], line: usize, target: &mut [u8], stride: usize) {
+    for (row, line) in rgb.chunks_exact(line).enumerate() {
+        target[row * stride..][..line.len()].copy_from_slice(line);
+    }
+}
+
+fn size((height, width): (u32, u32)) -> (usize, usize) {
+    (height as usize, width as usize)
+}
+
+fn picture<'a>(pictures: &'a BTreeMap<String, Frame>, camera: &str) -> Result<&'a Frame, String> {
+    let frame = pictures.get(camera).ok_or_else(|| format!("camera `{camera}` gave no picture"))?;
+    if frame.rgb.len() != frame.height as usize * frame.width as usize * 3 {
+        return Err(format!("camera `{camera}` gave {} bytes for {}×{}", frame.rgb.len(), frame.height, frame.width));
+    }
+    Ok(frame)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn frame(height: u32, width: u32, byte: u8) -> Frame {
+        Frame { height, width, rgb: Arc::from(vec![byte; (height * width * 3) as usize]) }
+    }
+
+    fn pictures(sizes: [(u32, u32); 2]) -> BTreeMap<String, Frame> {
+        let [left, right] = sizes;
+        BTreeMap::from([("a".to_owned(), frame(left.0, left.1, 1)), ("b".to_owned(), frame(right.0, right.1, 2))])
+    }
+
+    #[test]
+    fn cameras_stand_in_the_order_of_the_plan_and_odd_sizes_are_padded() {
+        let pictures = pictures([(1, 2), (3, 1)]);
+        let tiling = Tiling::of(&["b".to_owned(), "a".to_owned()], &pictures, None).unwrap();
+        assert_eq!((tiling.height, tiling.width), (4, 4));
+        let mut canvas = Vec::new();
+        tiling.draw(&pictures, &mut canvas).unwrap();
+        let first_column: Vec<u8> = canvas.iter().copied().step_by(3).collect();
+        assert_eq!(first_column, [2, 1, 1, 0, 2, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_size_that_changes_is_refused() {
+        let tiling = Tiling::of(&["a".to_owned()], &pictures([(2, 2), (2, 2)]), None).unwrap();
+        let reason = tiling.draw(&pictures([(4, 2), (2, 2)]), &mut Vec::new()).unwrap_err();
+        assert_eq!(reason, "camera `a` changed from 2×2 to 4×2");
+    }
+
+    #[test]
+    fn a_missing_camera_is_named() {
+        let reason = Tiling::of(&["c".to_owned()], &pictures([(2, 2), (2, 2)]), None).unwrap_err();
+        assert_eq!(reason, "camera `c` gave no picture");
+    }
+}

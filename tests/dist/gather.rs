@@ -1,0 +1,145 @@
+//! The gather at the end of an evaluation, over the store.
+
+use crate::child;
+use crate::ranks::{PATIENCE, join, ranks, serve};
+use runtime::dist::{DistError, Gathered, Route, Store, Who, gather};
+use std::time::Duration;
+use tch::Device;
+
+fn who(rank: usize, world: usize) -> Who {
+    Who { rank, world, restart: 0, run_id: "run".to_owned() }
+}
+
+fn on_cpu(store: &Store, who: Who, mine: &[u8], deadline: Duration) -> Result<Gathered, DistError> {
+    gather(Some(store), who, Device::Cpu, false, mine, deadline)
+}
+
+/// Rank 0 has nothing, the others 1.5, 3.0 … times what the store takes at once.
+fn part(rank: usize) -> Vec<u8> {
+    (0..rank * 6_000_000).map(|i| (i * 31 + rank) as u8).collect()
+}
+
+fn rank_0_has_all(world: usize) {
+    let mut found =
+        ranks(world, |rank, store| on_cpu(&store, who(rank, world), &part(rank), PATIENCE).unwrap()).into_iter();
+    let first = found.next().unwrap();
+    assert_eq!((first.route, first.note), (if world == 1 { Route::Single } else { Route::Store }, None));
+    assert!(first.parts == (0..world).map(|rank| Some(part(rank))).collect::<Vec<_>>());
+    for (other, rank) in found.zip(1..) {
+        assert_eq!((other.route, other.note), (Route::Store, None));
+        assert!(other.parts.iter().enumerate().all(|(i, part)| part.is_some() == (i == rank)));
+    }
+}
+
+#[test]
+fn one_rank_has_its_own_part() {
+    rank_0_has_all(1);
+}
+
+#[test]
+fn parts_of_two_ranks_reach_rank_0() {
+    rank_0_has_all(2);
+}
+
+#[test]
+fn parts_of_three_ranks_reach_rank_0() {
+    rank_0_has_all(3);
+}
+
+#[test]
+fn parts_of_four_ranks_reach_rank_0() {
+    rank_0_has_all(4);
+}
+
+#[test]
+fn empty_parts_are_there_not_missing() {
+    let found = ranks(3, |rank, store| on_cpu(&store, who(rank, 3), b"", PATIENCE).unwrap());
+    assert_eq!(found[0].parts, vec![Some(vec![]); 3]);
+}
+
+#[test]
+fn a_rank_missing_at_the_deadline_is_named_and_the_rest_is_kept() {
+    let server = serve();
+    for rank in [1, 3] {
+        on_cpu(&join(server.port()), who(rank, 4), &[rank as u8], PATIENCE).unwrap();
+    }
+    let first = on_cpu(&server, who(0, 4), &[0], Duration::from_millis(100)).unwrap();
+    assert_eq!(first.parts, [Some(vec![0]), Some(vec![1]), None, Some(vec![3])]);
+    assert_eq!(first.note.unwrap(), "rank 2 did not deliver by the deadline");
+}
+
+#[test]
+fn a_rank_that_comes_too_late_is_told_so() {
+    let server = serve();
+    let first = on_cpu(&server, who(0, 2), b"0", Duration::from_millis(100)).unwrap();
+    assert_eq!(first.parts, [Some(b"0".to_vec()), None]);
+    let late = on_cpu(&join(server.port()), who(1, 2), b"1", PATIENCE).unwrap();
+    assert_eq!(late.note.unwrap(), "rank 0 had closed the report before rank 1 came");
+}
+
+#[test]
+fn a_rank_that_dies_while_delivering_is_missing() {
+    let server = serve();
+    let mut peer = child::start("dies_while_delivering", server.port());
+    server.wait("rrun/gather/run/0/died", PATIENCE).unwrap();
+    let first = on_cpu(&server, who(0, 2), b"0", Duration::from_millis(200)).unwrap();
+    assert_eq!(first.parts, [Some(b"0".to_vec()), None]);
+    assert_eq!(first.note.unwrap(), "rank 1 did not deliver by the deadline");
+    assert!(!peer.wait().unwrap().success());
+}
+
+#[test]
+fn parts_of_an_earlier_attempt_are_not_taken() {
+    let server = serve();
+    on_cpu(&join(server.port()), who(1, 2), b"old", PATIENCE).unwrap();
+    let second = |rank| Who { restart: 1, ..who(rank, 2) };
+    on_cpu(&join(server.port()), second(1), b"new", PATIENCE).unwrap();
+    let first = on_cpu(&server, second(0), b"0", PATIENCE).unwrap();
+    assert_eq!(first.parts[1], Some(b"new".to_vec()));
+}
+
+#[test]
+fn a_changed_piece_is_damage_and_named() {
+    let server = serve();
+    on_cpu(&join(server.port()), who(1, 2), b"part", PATIENCE).unwrap();
+    server.set("rrun/gather/run/0/part/1/0", b"pear").unwrap();
+    let first = on_cpu(&server, who(0, 2), b"0", PATIENCE).unwrap();
+    assert_eq!(first.parts[1], None);
+    assert_eq!(first.note.unwrap(), "rank 1 delivered a damaged part");
+}
+
+#[test]
+fn pieces_leave_the_store_with_the_report() {
+    let server = serve();
+    on_cpu(&join(server.port()), who(1, 2), b"part", PATIENCE).unwrap();
+    assert!(server.check("rrun/gather/run/0/part/1/0").unwrap());
+    on_cpu(&server, who(0, 2), b"0", PATIENCE).unwrap();
+    assert!(!server.check("rrun/gather/run/0/part/1/0").unwrap());
+}
+
+#[test]
+fn a_store_that_dies_while_rank_0_waits_is_an_error_long_before_the_deadline() {
+    let mut host = child::start("hosts_the_store", 0);
+    let store = join(child::port_of(&mut host));
+    let waiting = std::thread::spawn({
+        let store = store.clone();
+        move || on_cpu(&store, who(0, 2), b"0", Duration::from_secs(3600))
+    });
+    host.kill().unwrap();
+    host.wait().unwrap();
+    let err = waiting.join().unwrap().unwrap_err();
+    assert!(matches!(err, DistError::Lost { .. }), "{err:?}");
+    let err = on_cpu(&store, who(1, 2), b"1", Duration::from_secs(3600)).unwrap_err();
+    assert!(matches!(err, DistError::Lost { .. }), "{err:?}");
+}
+
+/// Rank 0 leaves as soon as it has all, and the store with it: the other must not take that for a failure.
+#[test]
+fn a_store_that_rank_0_hosts_outlives_the_gather() {
+    let server = serve();
+    let client = join(server.port());
+    let other = std::thread::spawn(move || on_cpu(&client, who(1, 2), b"1", PATIENCE));
+    on_cpu(&server, who(0, 2), b"0", PATIENCE).unwrap();
+    drop(server);
+    assert_eq!(other.join().unwrap().unwrap().note, None);
+}

@@ -1,0 +1,10 @@
+//! Ranks together: collectives and the gather at world sizes 1 to 4, with ranks that are late, die or speak Python.
+
+#![expect(clippy::unwrap_used, reason = "a test ends where it fails")]
+
+mod child;
+mod collectives;
+mod gather;
+mod gpu_selftest;
+mod python_peer;
+mod ranks;

@@ -1,0 +1,40 @@
+//! Ranks as threads of this process around one store.
+
+use runtime::dist::{Group, Store, StoreAddr};
+use std::thread;
+use std::time::Duration;
+
+/// Long enough for a loaded machine; no test that passes waits for it.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+pub fn serve() -> Store {
+    Store::connect(&local(0), 1, true, PATIENCE).unwrap()
+}
+
+pub fn join(port: u16) -> Store {
+    Store::connect(&local(port), 1, false, PATIENCE).unwrap()
+}
+
+fn local(port: u16) -> StoreAddr {
+    StoreAddr { host: "127.0.0.1".to_owned(), port }
+}
+
+/// What `body` returns on each of `world` ranks, each with a connection of its own.
+pub fn ranks<T: Send>(world: usize, body: impl Fn(usize, Store) -> T + Sync) -> Vec<T> {
+    let server = serve();
+    thread::scope(|scope| {
+        let rank = |rank| {
+            scope.spawn({
+                let (body, port) = (&body, server.port());
+                move || body(rank, join(port))
+            })
+        };
+        let running: Vec<_> = (0..world).map(rank).collect();
+        running.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+/// The same with a Gloo group.
+pub fn gloo<T: Send>(world: usize, body: impl Fn(usize, Group) -> T + Sync) -> Vec<T> {
+    ranks(world, |rank, store| body(rank, Group::gloo(&store, rank, world, PATIENCE).unwrap()))
+}

@@ -1,0 +1,258 @@
+//! Given a jobs file, when `rrun eval` runs on it, then …
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use jobs::episode::Episode;
+use jobs::journal::{self, Line};
+use jobs::layout::RunFolder;
+use jobs::report::Report;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// Longer than anything here takes on a busy machine with two cores.
+const DEADLINE: Duration = Duration::from_secs(180);
+
+/// One evaluation in a folder of its own.
+pub struct Eval {
+    dir: TempDir,
+    output: PathBuf,
+    words: Vec<String>,
+    launcher: Vec<String>,
+    env: Vec<(String, String)>,
+}
+
+/// A job with the scripted expert.
+pub fn job(name: &str, episodes: u64, num_envs: u64) -> Value {
+    json!({
+        "name": name,
+        "arena_env_args": {"environment": name, "num_envs": num_envs},
+        "policy_type": "scripted",
+        "num_episodes": episodes,
+    })
+}
+
+/// The folder of the built binaries.
+pub fn binaries() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_rrun-rank")).parent().expect("a binary is in a folder")
+}
+
+impl Eval {
+    /// An evaluation of these jobs by `rrun`, without videos.
+    pub fn new(jobs: &[Value]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("jobs.json"), json!({"jobs": jobs}).to_string()).unwrap();
+        let launcher = vec![binaries().join("rrun").to_string_lossy().into_owned()];
+        let output = dir.path().join("out");
+        Self { dir, output, words: vec!["--no-video".to_owned()], launcher, env: Vec::new() }
+    }
+
+    pub fn nproc(mut self, ranks: usize) -> Self {
+        self.launcher.extend(["--nproc-per-node".to_owned(), ranks.to_string()]);
+        self
+    }
+
+    /// More options of the launcher.
+    pub fn launcher_words(mut self, words: &[&str]) -> Self {
+        self.launcher.extend(words.iter().map(|word| (*word).to_owned()));
+        self
+    }
+
+    /// Another launcher altogether, up to the word `eval`.
+    pub fn launched_by(mut self, words: &[String]) -> Self {
+        self.launcher = words.to_vec();
+        self
+    }
+
+    pub fn words(mut self, words: &[&str]) -> Self {
+        self.words.extend(words.iter().map(|word| (*word).to_owned()));
+        self
+    }
+
+    pub fn with_video(mut self) -> Self {
+        self.words.retain(|word| word != "--no-video");
+        self
+    }
+
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.env.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Another text for the jobs file.
+    pub fn jobs_text(self, text: &str) -> Self {
+        std::fs::write(self.jobs_file(), text).unwrap();
+        self
+    }
+
+    /// Another run folder.
+    pub fn output(mut self, output: &Path) -> Self {
+        output.clone_into(&mut self.output);
+        self
+    }
+
+    pub fn jobs_file(&self) -> PathBuf {
+        self.dir.path().join("jobs.json")
+    }
+
+    pub fn folder(&self) -> RunFolder {
+        RunFolder::new(&self.output)
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.launcher[0]);
+        command.args(&self.launcher[1..]).arg("eval").arg("--jobs").arg(self.jobs_file());
+        command.arg("--output").arg(&self.output).args(&self.words);
+        command.env_remove("OMP_NUM_THREADS").env("TMPDIR", self.dir.path()).envs(self.env.iter().cloned());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Starts it and comes back at once.
+    pub fn start(&self) -> Running {
+        let mut child = self.command().spawn().expect("the binaries are built before the tests run");
+        let drain = |mut pipe: Box<dyn Read + Send>| {
+            std::thread::spawn(move || {
+                let mut text = Vec::new();
+                // A pipe that breaks has given all that it had.
+                let _ = pipe.read_to_end(&mut text);
+                String::from_utf8_lossy(&text).into_owned()
+            })
+        };
+        let stdout = drain(Box::new(child.stdout.take().unwrap()));
+        let stderr = drain(Box::new(child.stderr.take().unwrap()));
+        Running { child, stdout, stderr }
+    }
+
+    /// Runs it to its end.
+    pub fn run(&self) -> Ended {
+        self.start().wait()
+    }
+
+    /// Lines of all journals.
+    pub fn journal(&self) -> Vec<Line> {
+        let journals = journal::read_all(&self.folder().journals()).unwrap_or_default();
+        journals.into_iter().flat_map(|(_, contents)| contents.lines).collect()
+    }
+
+    /// Finished episodes in all journals.
+    pub fn journaled(&self) -> usize {
+        self.journal().iter().filter(|line| matches!(line, Line::Episode(_))).count()
+    }
+
+    pub fn report(&self) -> Report {
+        let text = std::fs::read(self.folder().report()).expect("there is a report");
+        serde_json::from_slice(&text).expect("the report has its schema")
+    }
+
+    /// Lines of `episodes.jsonl`.
+    pub fn episodes(&self) -> Vec<Episode> {
+        let text = std::fs::read_to_string(self.folder().episodes()).expect("there are episodes");
+        text.lines().map(|line| serde_json::from_str(line).expect("a line is an episode")).collect()
+    }
+
+    /// Waits until so many episodes are in the journals.
+    pub fn wait_for_episodes(&self, count: usize) {
+        wait_until(&format!("{count} episodes"), || self.journaled() >= count);
+    }
+}
+
+/// Polls until `condition` holds; a test that waits longer than the deadline fails.
+pub fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    #[expect(clippy::disallowed_methods, reason = "a deadline of real processes")]
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < DEADLINE, "{what}: not within {DEADLINE:?}");
+        #[expect(clippy::disallowed_methods, reason = "between two looks at real processes")]
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// An evaluation under way.
+pub struct Running {
+    child: Child,
+    stdout: std::thread::JoinHandle<String>,
+    stderr: std::thread::JoinHandle<String>,
+}
+
+impl Running {
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Pids of the ranks: children of the launcher, by what they run.
+    pub fn ranks(&self) -> Vec<u32> {
+        let parent = self.pid().to_string();
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        let pids = processes.filter_map(|entry| entry.file_name().to_string_lossy().parse::<u32>().ok());
+        pids.filter(|pid| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let after_name = stat.rsplit(')').next().unwrap_or_default();
+            stat.contains("(rrun-rank)") && after_name.split_whitespace().nth(1) == Some(&parent)
+        })
+        .collect()
+    }
+
+    /// Sends a signal by its name.
+    pub fn signal(&self, name: &str) {
+        signal(self.pid(), name);
+    }
+
+    pub fn wait(mut self) -> Ended {
+        let mut status = None;
+        // The loop's condition needs the child mutably.
+        let status_cell = std::cell::RefCell::new(&mut status);
+        let child = std::cell::RefCell::new(&mut self.child);
+        wait_until("the end of the evaluation", || {
+            **status_cell.borrow_mut() = child.borrow_mut().try_wait().expect("it is our child");
+            status_cell.borrow().is_some()
+        });
+        let status = status.expect("the loop ends with a status");
+        Ended { status, stdout: self.stdout.join().unwrap(), stderr: self.stderr.join().unwrap() }
+    }
+}
+
+pub fn signal(pid: u32, name: &str) {
+    let status = Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).status().unwrap();
+    assert!(status.success(), "kill -{name} {pid}");
+}
+
+/// Whether a process is there and not a zombie.
+pub fn alive(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+/// How an evaluation ended.
+pub struct Ended {
+    pub status: ExitStatus,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Ended {
+    #[track_caller]
+    pub fn succeeds(self) -> Self {
+        assert!(self.status.success(), "{:?}\n{}\n{}", self.status, self.stdout, self.stderr);
+        self
+    }
+
+    #[track_caller]
+    pub fn fails_with(self, code: i32) -> Self {
+        assert_eq!(self.status.code(), Some(code), "{:?}\n{}\n{}", self.status, self.stdout, self.stderr);
+        self
+    }
+
+    #[track_caller]
+    pub fn stdout_has(self, text: &str) -> Self {
+        assert!(self.stdout.contains(text), "stdout lacks {text:?}:\n{}\nstderr:\n{}", self.stdout, self.stderr);
+        self
+    }
+
+    #[track_caller]
+    pub fn stderr_has(self, text: &str) -> Self {
+        assert!(self.stderr.contains(text), "stderr lacks {text:?}:\n{}", self.stderr);
+        self
+    }
+}

@@ -1,0 +1,165 @@
+//! What a crash costs: the episodes under way, and nothing that was finished.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use jobs::episode::Outcome;
+use jobs::job::Status;
+use serde_json::json;
+
+use crate::command::{Eval, alive, job, signal, wait_until};
+
+/// Long enough to be hit in the middle.
+fn long(ranks: usize) -> Eval {
+    Eval::new(&[job("reach", 40, 2), job("push", 40, 2)]).nproc(ranks)
+}
+
+fn results(eval: &Eval) -> Vec<Outcome> {
+    eval.episodes().iter().map(|episode| episode.outcome()).collect()
+}
+
+fn undisturbed() -> Vec<Outcome> {
+    let eval = long(2).words(&["--no-dataset"]);
+    eval.run().succeeds();
+    results(&eval)
+}
+
+/// Every demonstration that the journal names is in its file, whole.
+fn datasets_have_what_the_journal_says(eval: &Eval) {
+    let script = "import sys, h5py\n\
+                  data = h5py.File(sys.argv[1])['data']\n\
+                  print(*(name for name in data if data[name]['actions'].shape[0] == data[name].attrs['num_samples']))";
+    let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.venv/bin/python");
+    for line in eval.journal() {
+        let jobs::journal::Line::Episode(episode) = line else { continue };
+        let demo = episode.dataset.expect("datasets are written");
+        let file = eval.folder().root().join(demo.file);
+        let output = Command::new(&python).args(["-c", script]).arg(file).output().unwrap();
+        let demos = String::from_utf8_lossy(&output.stdout).into_owned();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(demos.split_whitespace().any(|name| name == demo.demo), "{} {demos} {error}", demo.demo);
+    }
+}
+
+#[test]
+fn a_killed_rank_costs_its_episodes_under_way_and_the_same_command_goes_on() {
+    let eval = long(2);
+    let running = eval.start();
+    eval.wait_for_episodes(6);
+    signal(running.ranks()[0], "KILL");
+    running.wait().fails_with(1).stderr_has("Signal 9 (SIGKILL)").stderr_has("report of what was finished");
+    let report = eval.report();
+    assert!(report.partial && report.overall.episodes >= 6 && !report.missing.is_empty());
+    datasets_have_what_the_journal_says(&eval);
+    let before = eval.journaled();
+    eval.run().succeeds().stderr_has(&format!("{before} episodes are done"));
+    assert!(eval.report().complete() && eval.report().duplicates.is_empty());
+    assert_eq!(results(&eval), undisturbed());
+}
+
+#[test]
+fn a_killed_rank_is_started_again_when_restarts_are_left() {
+    let eval = long(2).launcher_words(&["--max-restarts", "1"]);
+    let running = eval.start();
+    eval.wait_for_episodes(6);
+    signal(running.ranks()[1], "KILL");
+    running.wait().succeeds();
+    assert!(eval.report().complete());
+    assert_eq!(results(&eval), undisturbed());
+}
+
+#[test]
+fn a_killed_launcher_takes_its_ranks_along_and_the_same_command_goes_on() {
+    let eval = long(2);
+    let running = eval.start();
+    eval.wait_for_episodes(6);
+    let ranks = running.ranks();
+    assert_eq!(ranks.len(), 2);
+    running.signal("KILL");
+    wait_until("the end of the ranks", || ranks.iter().all(|pid| !alive(*pid)));
+    drop(running);
+    datasets_have_what_the_journal_says(&eval);
+    eval.run().succeeds();
+    assert!(eval.report().complete());
+    assert_eq!(results(&eval), undisturbed());
+}
+
+#[test]
+fn an_interrupt_closes_every_file_and_reports_what_there_is() {
+    let eval = long(2).with_video();
+    let running = eval.start();
+    eval.wait_for_episodes(3);
+    let ranks = running.ranks();
+    running.signal("INT");
+    running.wait().fails_with(1);
+    assert!(ranks.iter().all(|pid| !alive(*pid)));
+    let report = eval.report();
+    assert!(report.partial && report.overall.episodes >= 3 && report.run.stopped.is_some());
+    assert_eq!(report.overall.episodes as usize, eval.journaled());
+    datasets_have_what_the_journal_says(&eval);
+    let video = std::fs::read(eval.folder().job("reach").join("reach_video_rank0_gpu0_env0.mp4")).unwrap();
+    assert_eq!(&video[4..8], b"ftyp");
+}
+
+#[test]
+fn a_full_disk_is_said_and_what_was_finished_stays() {
+    let Some(disk) = SmallDisk::mount("3m") else {
+        eprintln!("skipped: mounting a small tmpfs needs root");
+        return;
+    };
+    let eval = Eval::new(&[job("reach", 400, 4)]).nproc(1).with_video().words(&["--record-cameras"]);
+    let eval = eval.output(&disk.path.join("out"));
+    eval.run().fails_with(1).stderr_has("No space left on device");
+    let finished = eval.journaled();
+    assert!(finished > 0 && finished < 400, "{finished}");
+    datasets_have_what_the_journal_says(&eval);
+}
+
+#[test]
+fn a_job_that_fails_stops_the_run_unless_it_may_go_on() {
+    let broken = json!({"name": "broken", "arena_env_args": {"environment": "reach"}, "policy_type": "replay_action",
+                        "policy_config_dict": {"replay_file_path": "/nowhere.hdf5"}});
+    let jobs = [broken, job("reach", 2, 1)];
+    let stopping = Eval::new(&jobs).nproc(1);
+    stopping.run().fails_with(1).stderr_has("broken failed: `policy_config_dict.replay_file_path` is `/nowhere.hdf5`");
+    assert_eq!(stopping.report().overall.episodes, 0);
+    let going_on = Eval::new(&jobs).nproc(1).words(&["--continue-on-error"]);
+    going_on.run().fails_with(1);
+    let report = going_on.report();
+    assert_eq!(report.per_job.iter().map(|job| job.status).collect::<Vec<_>>(), [Status::Failed, Status::Completed]);
+    assert_eq!(report.overall.episodes, 2);
+}
+
+#[test]
+fn ranks_that_failed_wait_for_the_report_of_the_others() {
+    let broken = json!({"name": "broken", "arena_env_args": {"environment": "reach"}, "policy_type": "replay_action",
+                        "policy_config_dict": {"replay_file_path": "/nowhere.hdf5"}});
+    let eval = Eval::new(&[job("push", 8, 1), broken]).nproc(2).words(&["--continue-on-error"]);
+    eval.run().fails_with(1);
+    let report = eval.report();
+    assert_eq!((report.overall.episodes, report.per_job[0].status), (8, Status::Completed));
+    assert_eq!(report.run.gathered_by, "store");
+}
+
+/// A small file system of its own, for as long as it lives.
+struct SmallDisk {
+    path: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl SmallDisk {
+    fn mount(size: &str) -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().to_owned();
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(&path).output();
+        mounted.is_ok_and(|output| output.status.success()).then_some(Self { path, _dir: dir })
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // A mount that stays busy is the machine's; the folder below it is kept then.
+        let _ = Command::new("umount").arg("-l").arg(&self.path).status();
+    }
+}

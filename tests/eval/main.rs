@@ -1,0 +1,10 @@
+//! `rrun eval` from the outside: what a user types, and what is there afterwards.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod command;
+mod crash;
+mod files;
+mod refusals;
+mod results;
+mod under_others;
