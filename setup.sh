@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# Installs what building and running needs, and nothing that is there already:
+#   setup.sh run    libtorch and MuJoCo from their wheels, the Debian packages that have no other way
+#   setup.sh test   also the full Python torch, numpy, h5py and pytest, which the tests compare with
+# Everything but the Debian packages goes into .venv and .deps beside this file.
+set -euo pipefail
+cd "$(dirname "$0")"
+
+want=${1:-run}
+case $want in run | test) ;; *) echo "setup.sh: \`$want\` is no set-up, run or test is needed" >&2; exit 2 ;; esac
+
+say() { echo "setup: $*" >&2; }
+die() { say "$*"; exit 1; }
+
+# --- Rust and Python: to be there -----------------------------------------------------------------------------------
+command -v cargo >/dev/null || die "cargo is missing: install Rust 1.95 or newer from https://rustup.rs"
+python=${PYTHON:-python3}
+command -v "$python" >/dev/null || die "python3 is missing: apt install python3 python3-venv"
+
+# --- Debian packages that have no other way -------------------------------------------------------------------------
+# a C++ compiler (shims), libhdf5-dev (datasets), nasm (fast H.264), pkg-config, and Mesa's EGL (pictures without a display)
+packages=(g++ pkg-config libhdf5-dev nasm libegl1 libegl-mesa0 libgl1-mesa-dri)
+"$python" -c 'import ensurepip, venv' 2>/dev/null || packages+=(python3-venv)
+missing=()
+for package in "${packages[@]}"; do
+    dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+done
+if ((${#missing[@]})); then
+    sudo=
+    if ((EUID)); then
+        command -v sudo >/dev/null || die "ask an administrator for: apt install ${missing[*]}"
+        sudo=sudo
+    fi
+    say "installing Debian packages: ${missing[*]}"
+    export DEBIAN_FRONTEND=noninteractive
+    $sudo apt-get update -qq
+    $sudo apt-get install -qq -y --no-install-recommends "${missing[@]}" >/dev/null
+fi
+
+# --- wheels, pinned, in a venv of this project ----------------------------------------------------------------------
+# torch's own wheel brings libtorch; without an NVIDIA driver the CUDA libraries behind it (3.5 GB) are left out.
+minimal=(torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85 nvidia-cuda-crt==13.0.88
+    nvidia-cuda-cccl==13.0.85 mujoco==3.17.0)
+full=(torch==2.11.0 nvidia-cuda-crt==13.0.88 nvidia-cuda-cccl==13.0.85 numpy==2.4.6)
+tests=(h5py==3.16.0 pytest==9.2.0)
+
+kind=minimal
+if [[ -e /proc/driver/nvidia/version || -e /dev/nvidiactl ]]; then kind=full; fi
+if [[ $want == test ]]; then kind=test; fi
+stamp=.venv/rrun-wheels
+have=$(cat "$stamp" 2>/dev/null || true)
+
+install() { .venv/bin/python -m pip install --quiet --disable-pip-version-check "$@"; }
+wheels() {
+    [[ -x .venv/bin/python ]] || "$python" -m venv .venv
+    say "installing $kind wheels into .venv: $1"
+    case $kind in
+    minimal) install --no-deps "${minimal[@]}" ;;
+    full) install "${full[@]}" && install --no-deps mujoco==3.17.0 ;;
+    test) install "${full[@]}" "${tests[@]}" && install --no-deps mujoco==3.17.0 ;;
+    esac
+    wanted >"$stamp"
+}
+wanted() { echo "$kind ${minimal[*]} ${full[*]} ${tests[*]}"; }
+case "$have" in
+"$(wanted)") ;;
+"test ${minimal[*]} ${full[*]} ${tests[*]}") ;; # has all that the others have
+*) wheels "0.6 GB to fetch, 3 GB more with CUDA or for the tests" ;;
+esac
+
+# --- links that .cargo/config.toml names, so that no Python runs at build time ---------------------------------------
+site=$(echo "$PWD"/.venv/lib/python3.*/site-packages)
+mkdir -p .deps/mujoco
+link() { [[ $(readlink "$2" || true) == "$1" ]] || ln -sfn "$1" "$2"; }
+link "$site/torch" .deps/libtorch
+for name in libmujoco.so libmujoco.so.3.17.0; do link "$site/mujoco/libmujoco.so.3.17.0" ".deps/mujoco/$name"; done
+[[ -e .deps/libtorch/lib/libtorch_cpu.so ]] || die ".venv has no libtorch: remove .venv and run this again"
+[[ -e .deps/mujoco/libmujoco.so ]] || die ".venv has no libmujoco: remove .venv and run this again"
