@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::store::error::StoreError;
+use crate::store::error::{StoreError, authority};
 use crate::store::reply::READY;
 use crate::store::wire::Request;
 
@@ -21,6 +21,9 @@ const FIRST_RETRY: Duration = Duration::from_millis(20);
 
 /// Between later tries to connect.
 const LAST_RETRY: Duration = Duration::from_secs(1);
+
+/// What a time beyond all clocks is taken as.
+const FOREVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Room taken at once for a reply; more grows with what arrives. Bytes.
 const READ: u64 = 64 * 1024;
@@ -38,9 +41,9 @@ pub struct Client {
 impl Client {
     /// Connects, trying again until there is a store or the time is over. Every later request has the same time.
     pub async fn connect(host: &str, port: u16, timeout: Duration) -> Result<Client, StoreError> {
-        let addr: Arc<str> =
-            if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }.into();
-        let deadline = Instant::now() + timeout;
+        let addr: Arc<str> = authority(host, port).into();
+        let now = Instant::now();
+        let deadline = now.checked_add(timeout).unwrap_or(now + FOREVER);
         let mut pause = FIRST_RETRY;
         loop {
             let err = match timeout_at(deadline, TcpStream::connect((host, port))).await {

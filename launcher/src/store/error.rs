@@ -10,24 +10,20 @@ use crate::store::port_owner::PortOwner;
 pub enum StoreError {
     /// Another process listens there.
     #[error(
-        "cannot host the store at {host}:{port}: the port is in use{}; choose another with `--master-port`, or let \
+        "cannot host the store at {addr}: the port is in use{}; choose another with `--master-port`, or let \
          `--standalone` find a free one", .owner.as_ref().map(|owner| format!(" by {owner}")).unwrap_or_default()
     )]
     PortInUse {
-        /// As the user or the default has it.
-        host: String,
-        /// As the user or the default has it.
-        port: u16,
+        /// `host:port`; port 0 if any would have done.
+        addr: String,
         /// Who has it, if that can be seen.
         owner: Option<PortOwner>,
     },
     /// Anything else that keeps it from listening.
-    #[error("cannot host the store at {host}:{port}")]
+    #[error("cannot host the store at {addr}")]
     Listen {
-        /// As the user or the default has it.
-        host: String,
-        /// 0 if any would have done.
-        port: u16,
+        /// `host:port`; port 0 if any would have done.
+        addr: String,
         /// What the system says.
         #[source]
         err: io::Error,
@@ -86,4 +82,9 @@ pub enum StoreError {
         /// `host:port`.
         addr: String,
     },
+}
+
+/// `host:port`, with brackets where the host is an IPv6 address.
+pub fn authority(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }

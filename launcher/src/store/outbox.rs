@@ -1,12 +1,17 @@
-//! Bytes on their way to one client. Small pieces are gathered; large values are shared with the table, not copied.
+//! Bytes on their way to one client. A few are gathered; more are shared with the table, so that a client which asks for
+//! much and reads nothing costs little.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
+use std::sync::Arc;
 
 use crate::store::reply::Value;
 
-/// From here on a value is shared: copying less is cheaper than a piece of its own. Bytes.
-const SHARE: usize = 4096;
+/// From here on a text is shared: copying less is cheaper than a piece of its own. Bytes.
+const SHARE: usize = 1024;
+
+/// With this much queued every text is shared. Bytes.
+const SHARE_ALL: usize = 64 * 1024;
 
 /// Pieces handed to one `writev`.
 const AT_ONCE: usize = 32;
@@ -24,15 +29,23 @@ pub struct Outbox {
 #[derive(Debug)]
 enum Piece {
     Own(Vec<u8>),
-    Shared(Value),
+    /// A length as it travels, and the text.
+    Value([u8; 8], Value),
+    /// A length as it travels, and the text.
+    Key([u8; 8], Arc<[u8]>),
 }
 
 impl Piece {
-    fn bytes(&self) -> &[u8] {
+    fn parts(&self) -> [&[u8]; 2] {
         match self {
-            Piece::Own(bytes) => bytes,
-            Piece::Shared(value) => value,
+            Piece::Own(bytes) => [bytes, &[]],
+            Piece::Value(length, value) => [length, value],
+            Piece::Key(length, key) => [length, key],
         }
+    }
+
+    fn len(&self) -> usize {
+        self.parts().iter().map(|part| part.len()).sum()
     }
 }
 
@@ -48,18 +61,23 @@ impl Outbox {
     }
 
     /// Adds a length and the value.
-    pub fn text(&mut self, value: &Value) {
-        self.length(value.len());
-        if value.len() < SHARE {
-            return self.raw(value);
-        }
-        self.length += value.len();
-        self.pieces.push_back(Piece::Shared(Value::clone(value)));
+    pub fn value(&mut self, value: &Value) {
+        self.text(value, |length| Piece::Value(length, Arc::clone(value)));
     }
 
-    /// Adds a length or a count.
-    pub fn length(&mut self, length: usize) {
-        self.raw(&(length as u64).to_le_bytes());
+    /// Adds a length and the key.
+    pub fn key(&mut self, key: &Arc<[u8]>) {
+        self.text(key, |length| Piece::Key(length, Arc::clone(key)));
+    }
+
+    fn text(&mut self, text: &[u8], share: impl FnOnce([u8; 8]) -> Piece) {
+        let length = (text.len() as u64).to_le_bytes();
+        if text.len() < SHARE && self.length < SHARE_ALL {
+            self.raw(&length);
+            return self.raw(text);
+        }
+        self.length += length.len() + text.len();
+        self.pieces.push_back(share(length));
     }
 
     /// Adds bytes.
@@ -86,10 +104,11 @@ impl Outbox {
     /// Offers what there is to `write`, which says how much of it it took, until all is gone or `write` refuses.
     pub fn drain(&mut self, mut write: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>) -> io::Result<()> {
         while !self.is_empty() {
-            let skip = std::iter::once(self.sent).chain(std::iter::repeat(0));
-            let slices: Vec<_> =
-                self.pieces.iter().zip(skip).take(AT_ONCE).map(|(p, skip)| IoSlice::new(&p.bytes()[skip..])).collect();
-            match write(&slices)? {
+            let parts = self.pieces.iter().take(AT_ONCE).flat_map(Piece::parts);
+            let mut slices: Vec<_> = parts.map(IoSlice::new).collect();
+            let mut unsent = slices.as_mut_slice();
+            IoSlice::advance_slices(&mut unsent, self.sent);
+            match write(unsent)? {
                 0 => return Err(io::ErrorKind::WriteZero.into()),
                 taken => self.advance(taken),
             }
@@ -100,10 +119,10 @@ impl Outbox {
     fn advance(&mut self, taken: usize) {
         self.length -= taken;
         self.sent += taken;
-        while let Some(piece) = self.pieces.front()
-            && self.sent >= piece.bytes().len()
+        while let Some(length) = self.pieces.front().map(Piece::len)
+            && self.sent >= length
         {
-            self.sent -= piece.bytes().len();
+            self.sent -= length;
             self.pieces.pop_front();
         }
     }
@@ -111,7 +130,7 @@ impl Outbox {
     /// All bytes not sent yet.
     #[cfg(test)]
     pub fn to_bytes(&self) -> Vec<u8> {
-        self.pieces.iter().flat_map(|piece| piece.bytes().iter().copied()).skip(self.sent).collect()
+        self.pieces.iter().flat_map(Piece::parts).flatten().copied().skip(self.sent).collect()
     }
 }
 
@@ -126,10 +145,19 @@ mod tests {
     fn a_large_value_is_shared_with_the_table() {
         let value = Value::new(vec![7; SHARE]);
         let mut out = Outbox::default();
-        out.text(&value);
+        out.value(&value);
         assert_eq!(Value::strong_count(&value), 2);
         out.drain(|slices| Ok(slices.iter().map(|slice| slice.len()).sum())).unwrap();
         assert_eq!((Value::strong_count(&value), out.len()), (1, 0));
+    }
+
+    #[test]
+    fn a_long_reply_of_small_values_is_shared_too() {
+        let value = Value::new(vec![7; 100]);
+        let mut out = Outbox::default();
+        (0..10_000).for_each(|_| out.value(&value));
+        assert!(Value::strong_count(&value) > 9_000);
+        assert_eq!(out.len(), 108 * 10_000);
     }
 
     #[test]
@@ -144,15 +172,18 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
         #[test]
         fn short_writes_lose_and_double_nothing(
-            sizes in vec(prop_oneof![0..40_usize, SHARE..SHARE + 9], 0..90),
-            takes in vec(1..5000_usize, 1..20),
+            sizes in vec(prop_oneof![0..40_usize, SHARE..SHARE + 9], 0..2 * AT_ONCE),
+            takes in vec(prop_oneof![1..20_usize, 1000..50_000_usize, 5000..50_000_usize], 1..20),
         ) {
             let mut out = Outbox::default();
             for (i, size) in sizes.iter().enumerate() {
                 let mut other = Outbox::default();
-                other.text(&Value::new(vec![i as u8; *size]));
+                other.value(&Value::new(vec![i as u8; *size]));
+                other.key(&Arc::from(vec![!(i as u8); *size]));
                 out.append(&mut other);
             }
             let wanted = out.to_bytes();

@@ -18,7 +18,7 @@ pub struct PortOwner {
 
 impl fmt::Display for PortOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` (pid {})", self.name, self.pid)
+        write!(f, "`{}` (pid {})", self.name.escape_debug(), self.pid)
     }
 }
 

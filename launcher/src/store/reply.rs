@@ -30,7 +30,7 @@ pub enum Reply {
     /// To `QUEUE_POP`: the front, and how many there were with it.
     Popped(Option<(i64, Value)>),
     /// To `LIST_KEYS`.
-    Keys(Vec<Box<[u8]>>),
+    Keys(Vec<Arc<[u8]>>),
     /// To `PING`.
     Nonce(u32),
 }
@@ -42,20 +42,17 @@ impl Reply {
             Reply::Exist(all) => out.raw(&[if *all { READY } else { NOT_READY }]),
             Reply::StopWaiting => out.raw(&[READY]),
             Reply::WaitCanceled => out.raw(&[NOT_READY]),
-            Reply::Value(value) => out.text(value),
-            Reply::Values(values) => values.iter().for_each(|value| out.text(value)),
+            Reply::Value(value) => out.value(value),
+            Reply::Values(values) => values.iter().for_each(|value| out.value(value)),
             Reply::Number(number) => out.raw(&number.to_le_bytes()),
             Reply::Popped(None) => out.raw(&0_i64.to_le_bytes()),
             Reply::Popped(Some((length, value))) => {
                 out.raw(&length.to_le_bytes());
-                out.text(value);
+                out.value(value);
             }
             Reply::Keys(keys) => {
-                out.length(keys.len());
-                for key in keys {
-                    out.length(key.len());
-                    out.raw(key);
-                }
+                out.raw(&(keys.len() as u64).to_le_bytes());
+                keys.iter().for_each(|key| out.key(key));
             }
             Reply::Nonce(nonce) => out.raw(&nonce.to_le_bytes()),
         }
@@ -94,7 +91,7 @@ mod tests {
 
     #[test]
     fn keys_are_counted_and_each_has_its_length() {
-        let keys = vec![Box::from(&b"/a"[..]), Box::from(&b""[..])];
+        let keys = vec![Arc::from(&b"/a"[..]), Arc::from(&b""[..])];
         assert_eq!(bytes(Reply::Keys(keys)), b"\x02\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0/a\0\0\0\0\0\0\0\0");
     }
 }

@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::store::connection::Connection;
-use crate::store::error::StoreError;
+use crate::store::error::{StoreError, authority};
 use crate::store::hub::Hub;
 use crate::store::port_owner::PortOwner;
 use crate::store::table::Refusal;
@@ -47,12 +47,12 @@ impl Server {
     /// [`Server::spawn`].
     pub fn bind(host: &str, port: Option<u16>) -> Result<Server, StoreError> {
         let port = port.unwrap_or(0);
-        let (host, refused) = (host.to_owned(), |err: io::Error, host| match err.kind() {
-            ErrorKind::AddrInUse => StoreError::PortInUse { host, port, owner: PortOwner::of(port) },
-            _ => StoreError::Listen { host, port, err },
-        });
-        let listened = listen(port).and_then(|listener| Ok((listener.local_addr()?.port(), listener)));
-        let (port, listener) = listened.map_err(|err| refused(err, host))?;
+        let addr = || authority(host, port);
+        let listener = listen(port).map_err(|err| match err.kind() {
+            ErrorKind::AddrInUse => StoreError::PortInUse { addr: addr(), owner: PortOwner::of(port) },
+            _ => StoreError::Listen { addr: addr(), err },
+        })?;
+        let port = listener.local_addr().map_err(|err| StoreError::Listen { addr: addr(), err })?.port();
         Ok(Server { listener, port })
     }
 
@@ -144,7 +144,14 @@ async fn serve(listener: Arc<StdListener>, hub: Hub) {
     let listener = register(&listener).await;
     let most = max_clients();
     let mut connections = JoinSet::new();
+    let mut is_told = false;
     loop {
+        if connections.len() == most && !is_told {
+            eprintln!(
+                "rrun: the store has {most} clients, no more than that fit the limit of open files (`ulimit -n`)"
+            );
+            is_told = true;
+        }
         tokio::select! {
             accepted = listener.accept(), if connections.len() < most => match accepted {
                 Ok((stream, peer)) => drop(connections.spawn(attend(stream, peer, hub.clone()))),

@@ -58,7 +58,7 @@ pub enum Refusal {
 /// The store.
 #[derive(Debug)]
 pub struct Table {
-    values: HashMap<Box<[u8]>, Value>,
+    values: HashMap<Arc<[u8]>, Value>,
     /// None of them is empty.
     queues: HashMap<Box<[u8]>, VecDeque<Value>>,
     waits: Waits,
@@ -165,7 +165,7 @@ impl Table {
         let value = Arc::new(value.to_vec());
         match self.values.get_mut(key) {
             Some(old) => *old = value,
-            None => drop(self.values.insert(Box::from(key), value)),
+            None => drop(self.values.insert(Arc::from(key), value)),
         }
         self.wake(key, actions);
         Ok(())

@@ -1,5 +1,8 @@
 //! Against the real server, and against listeners that are none.
 
+use std::net::SocketAddr;
+
+use socket2::{Domain, Socket, Type};
 use tokio::net::TcpListener;
 
 use super::*;
@@ -14,6 +17,18 @@ fn host() -> ServerHandle {
 
 async fn join(store: &ServerHandle) -> Client {
     Client::connect("127.0.0.1", store.port(), LONG).await.unwrap()
+}
+
+/// A port on which nobody listens and which no other test gets.
+fn hold_port() -> Socket {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_reuse_address(true).unwrap();
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    socket
+}
+
+fn port_of(socket: &Socket) -> u16 {
+    socket.local_addr().unwrap().as_socket().unwrap().port()
 }
 
 #[tokio::test]
@@ -51,9 +66,8 @@ async fn a_request_given_up_half_way_spoils_the_connection() {
 
 #[tokio::test]
 async fn a_client_that_comes_first_waits_for_the_store() {
-    let free = host();
-    let port = free.port();
-    drop(free);
+    let held = hold_port();
+    let port = port_of(&held);
     let early = tokio::spawn(async move { Client::connect("127.0.0.1", port, LONG).await });
     tokio::task::yield_now().await;
     let _store = Server::bind("127.0.0.1", Some(port)).unwrap().spawn();
@@ -62,9 +76,8 @@ async fn a_client_that_comes_first_waits_for_the_store() {
 
 #[tokio::test]
 async fn a_store_that_never_comes_is_an_error_in_time() {
-    let free = host();
-    let port = free.port();
-    drop(free);
+    let held = hold_port();
+    let port = port_of(&held);
     let err = Client::connect("127.0.0.1", port, SHORT).await.unwrap_err();
     assert!(matches!(err, StoreError::Unreachable { .. }), "{err}");
 }
