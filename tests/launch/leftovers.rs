@@ -1,0 +1,55 @@
+//! Processes that ranks leave behind end with the launch.
+
+use crate::command::Rrun;
+use crate::ended::Ended;
+use crate::running::alive;
+
+#[track_caller]
+fn child_is_gone(ended: &Ended) {
+    assert!(!ended.pids(&["child"]).into_iter().any(alive));
+}
+
+#[test]
+fn a_background_process_of_a_rank_that_succeeded_is_ended() {
+    child_is_gone(&Rrun::new().sh("sleep 10000 & echo $! > child").succeeds());
+}
+
+#[test]
+fn a_background_process_of_a_rank_that_failed_is_ended() {
+    child_is_gone(&Rrun::new().sh("sleep 10000 & echo $! > child; exit 1").fails_with(1));
+}
+
+#[test]
+fn a_background_process_in_a_session_of_its_own_is_ended() {
+    child_is_gone(&Rrun::new().sh("setsid sleep 10000 & echo $! > child; await child").succeeds());
+}
+
+#[test]
+fn a_daemon_is_ended() {
+    let script = "( setsid sh -c 'echo $$ > child; exec sleep 10000' & ) ; await child";
+    child_is_gone(&Rrun::new().sh(script).succeeds());
+}
+
+#[test]
+fn a_background_process_that_ignores_sigterm_is_killed() {
+    let script = "sh -c 'trap \"\" TERM; echo $$ > child; exec sleep 10000' & await child";
+    let ended = Rrun::new().shutdown_timeout(1).sh(script).succeeds();
+    child_is_gone(&ended);
+    ended.stderr_has("processes that ranks had left behind, killed: 1");
+}
+
+#[test]
+fn a_background_process_may_finish_its_work_when_told_to_end() {
+    let script = "sh -c 'trap \"touch finished; exit 0\" TERM; echo > up; sleep 10000 & wait' & await up";
+    assert!(Rrun::new().sh(script).succeeds().has_file("finished"));
+}
+
+#[test]
+fn a_process_of_the_users_shell_is_left_alone() {
+    let rrun = Rrun::new().sh("true");
+    let running = rrun.start_below("sleep 10000 & echo $! > child; exec \"$@\"");
+    let ended = running.wait().succeeds();
+    let child = ended.pids(&["child"]);
+    assert!(child.iter().copied().all(alive));
+    std::process::Command::new("kill").arg(child[0].to_string()).status().unwrap();
+}

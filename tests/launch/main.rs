@@ -1,0 +1,17 @@
+//! `rrun` from the outside: what a user types, what the ranks see, and what is there afterwards.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod argv;
+mod command;
+mod dry_run;
+mod ended;
+mod environment;
+mod failures;
+mod leftovers;
+mod logs;
+mod restarts;
+mod running;
+mod signals;
+mod torch;
+mod usage;

@@ -1,0 +1,128 @@
+//! A launch under way.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::ended::{Ended, read};
+
+/// Longer than anything here takes on a busy machine with two cores.
+const DEADLINE: Duration = Duration::from_secs(120);
+
+/// A launch under way; killed, if a test gives it up.
+pub struct Running {
+    child: Child,
+    dir: Rc<TempDir>,
+}
+
+impl Running {
+    pub fn new(child: Child, dir: Rc<TempDir>) -> Self {
+        Self { child, dir }
+    }
+
+    pub fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).unwrap()
+    }
+
+    /// Sends a signal by its name to the launcher.
+    #[track_caller]
+    pub fn signal(&self, name: &str) {
+        let status = Command::new("kill").arg(format!("-{name}")).arg(self.pid().to_string()).status().unwrap();
+        assert!(status.success(), "kill -{name} {}", self.pid());
+    }
+
+    /// Waits until ranks have written something into these files.
+    #[track_caller]
+    pub fn wait_for_files(&self, names: &[&str]) {
+        let has_text = |name: &&str| fs::metadata(self.path(name)).is_ok_and(|file| file.len() > 0);
+        self.wait_for(&names.join(", "), || names.iter().all(has_text));
+    }
+
+    /// Waits until the launcher's stderr has `text`.
+    #[track_caller]
+    pub fn wait_for_stderr(&self, text: &str) {
+        self.wait_for(text, || self.stderr().contains(text));
+    }
+
+    /// Waits until the launcher's stdout has `text`.
+    #[track_caller]
+    pub fn wait_for_stdout(&self, text: &str) {
+        self.wait_for(text, || self.stdout().contains(text));
+    }
+
+    #[track_caller]
+    fn wait_for(&self, what: &str, condition: impl FnMut() -> bool) {
+        assert!(comes_true(condition), "{what}: not within {DEADLINE:?}\n{}", self.stderr());
+    }
+
+    /// Writes into a file that ranks await.
+    pub fn write(&self, name: &str) {
+        fs::write(self.path(name), "\n").unwrap();
+    }
+
+    /// The pids that ranks have written into these files.
+    pub fn pids(&self, names: &[&str]) -> Vec<i32> {
+        let pid = |name: &&str| read(&self.path(name)).trim().parse().expect("a pid");
+        names.iter().map(pid).collect()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn stdout(&self) -> String {
+        read(&self.path("rrun.stdout"))
+    }
+
+    fn stderr(&self) -> String {
+        read(&self.path("rrun.stderr"))
+    }
+
+    #[track_caller]
+    pub fn wait(mut self) -> Ended {
+        let mut status = None;
+        let has_ended = comes_true(|| {
+            status = self.child.try_wait().expect("it is our child");
+            status.is_some()
+        });
+        assert!(has_ended, "the end of the launch: not within {DEADLINE:?}\n{}", self.stderr());
+        let status = status.expect("the wait ends with a status");
+        Ended { status, stdout: self.stdout(), stderr: self.stderr(), dir: Rc::clone(&self.dir) }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both only fail where it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Whether a process is there and not a zombie.
+pub fn alive(pid: i32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+/// Polls until `condition` holds; a test that waits longer than the deadline fails.
+#[track_caller]
+pub fn wait_until(what: &str, condition: impl FnMut() -> bool) {
+    assert!(comes_true(condition), "{what}: not within {DEADLINE:?}");
+}
+
+fn comes_true(mut condition: impl FnMut() -> bool) -> bool {
+    #[expect(clippy::disallowed_methods, reason = "a deadline of real processes")]
+    let start = Instant::now();
+    while !condition() {
+        if start.elapsed() > DEADLINE {
+            return false;
+        }
+        #[expect(clippy::disallowed_methods, reason = "between two looks at real processes")]
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    true
+}
