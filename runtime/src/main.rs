@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
+    runtime::env::mujoco::draw_without_threads();
     let log = tracing_subscriber::fmt().with_env_filter(EnvFilter::from_env("RRUN_LOG"));
     log.with_writer(std::io::stderr).init();
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();

@@ -33,12 +33,9 @@ impl Plan {
         limits::check_monitor_interval(cli)?;
         let shutdown_timeout = limits::shutdown_timeout(cli, env)?;
         let (signals, signal_notes) = SignalPlan::new(&cli.signals_to_handle);
-        let (mut variables, mut thread_note) = variables::shared(env, nproc);
-        if eval.is_some() {
-            // The rule is right for our own program, so there is nothing to tune.
-            thread_note = None;
-            variables.extend(variables::software_rendering(env, nproc));
-        }
+        let (variables, thread_note) = variables::shared(env, nproc);
+        // The rule is right for our own program, so there is nothing to tune.
+        let thread_note = thread_note.filter(|_| eval.is_none());
         let notes = caveats::notes(cli, env).into_iter().chain(signal_notes).chain(thread_note).collect();
         Ok(Plan {
             nnodes,

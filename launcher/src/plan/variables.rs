@@ -23,11 +23,6 @@ pub fn shared(env: &Environment, nproc: usize) -> (BTreeMap<String, String>, Opt
     (variables, note)
 }
 
-/// What ranks that render on the CPU need besides: Mesa's llvmpipe would start a thread a core in each of them.
-pub fn software_rendering(env: &Environment, nproc: usize) -> Option<(String, String)> {
-    (nproc > 1 && !env.has("LP_NUM_THREADS")).then(|| ("LP_NUM_THREADS".to_owned(), "1".to_owned()))
-}
-
 /// The variables of one rank. With `is_virtual` each sees its own GPU alone, as device 0.
 ///
 /// # Errors
@@ -68,13 +63,6 @@ mod tests {
     fn variables_that_are_set_are_left_alone_even_if_empty() {
         let env = Environment::from([("OMP_NUM_THREADS", ""), ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "3")]);
         assert_eq!(names(&env, 2), (String::new(), false));
-    }
-
-    #[test]
-    fn several_ranks_that_render_get_one_thread_each() {
-        assert!(software_rendering(&Environment::default(), 2).is_some());
-        assert!(software_rendering(&Environment::default(), 1).is_none());
-        assert!(software_rendering(&Environment::from([("LP_NUM_THREADS", "4")]), 2).is_none());
     }
 
     fn devices(env: &Environment, is_virtual: bool) -> Vec<Option<String>> {

@@ -12,33 +12,61 @@ use glutin::api::egl::display::Display;
 use glutin::api::egl::surface::Surface;
 use glutin::config::{ConfigSurfaceTypes, ConfigTemplateBuilder};
 use glutin::context::{ContextApi, ContextAttributesBuilder, GlProfile, Version};
-use glutin::prelude::{GlDisplay, NotCurrentGlContext};
+use glutin::prelude::{GlDisplay, NotCurrentGlContext, PossiblyCurrentGlContext};
 use glutin::surface::{PbufferSurface, SurfaceAttributesBuilder};
 use mujoco_rs::logging::set_log_handler;
 use mujoco_rs::prelude::{MjLogMessage, MjModel, MjrContext, MjtLogLevel};
+
+/// Lets Mesa draw in the thread that asks for a picture, instead of in threads of its own.
+///
+/// Copies of an environment are spread over threads already, so this costs nothing; and with Mesa 22.3's drawing threads
+/// the heap broke in two of some fifty runs on a busy machine. To be called first in `main`: it does nothing
+/// once there is a second thread. A user's own `LP_NUM_THREADS` is left alone.
+pub fn draw_without_threads() {
+    const THREADS: &str = "LP_NUM_THREADS";
+    let alone = std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1);
+    if alone && std::env::var_os(THREADS).is_none() {
+        // SAFETY: this is the only thread, so nobody reads the environment meanwhile.
+        #[expect(clippy::disallowed_methods, reason = "Mesa has no other way to be told")]
+        unsafe {
+            std::env::set_var(THREADS, "0");
+        }
+    }
+}
 
 /// MuJoCo's renderer with the OpenGL context that it draws in, current on the thread that made it.
 pub(super) struct Gl {
     // Dropped in this order: MuJoCo frees its textures while the context is still there.
     pub(super) context: MjrContext,
-    _gl: PossiblyCurrentContext,
+    _current: Current,
+}
+
+/// A context, current on this thread until it is dropped, and what it draws on.
+struct Current {
+    gl: PossiblyCurrentContext,
     _surface: Surface<PbufferSurface>,
+}
+
+impl Drop for Current {
+    fn drop(&mut self) {
+        // A context that is destroyed while it is current lives on with its thread, and Mesa keeps 20 MB of it even
+        // then. It can only fail where there is no context any more.
+        self.gl.make_not_current_in_place().ok();
+    }
 }
 
 impl Gl {
     /// Opens an off-screen context on the EGL device of this index, or on the first that has one.
     pub(super) fn new(model: &MjModel, device: Option<u32>) -> Result<Self, String> {
-        let (gl, surface) = open(device)?;
+        let current = open(device)?;
         // SAFETY: `open` has just made a context current on this thread. It stays so until drop: this file makes no
         // other one current on a thread that has one (a worker has one renderer), and `Gl` is not `Send`, because
         // neither of the two contexts is.
         let mut context = unsafe { MjrContext::new(model) };
         context.offscreen();
-        Ok(Self { context, _gl: gl, _surface: surface })
+        Ok(Self { context, _current: current })
     }
 }
-
-type Current = (PossiblyCurrentContext, Surface<PbufferSurface>);
 
 fn open(wanted: Option<u32>) -> Result<Current, String> {
     let devices: Vec<Device> = Device::query_devices().map_err(|error| error.to_string())?.collect();
@@ -74,7 +102,7 @@ fn on_device(device: &Device) -> Result<Current, glutin::error::Error> {
     let pixel = SurfaceAttributesBuilder::<PbufferSurface>::new().build(NonZeroU32::MIN, NonZeroU32::MIN);
     // SAFETY: the configuration is one of this display and allows pbuffers.
     let surface = unsafe { display.create_pbuffer_surface(&config, &pixel)? };
-    Ok((context.make_current(&surface)?, surface))
+    Ok(Current { gl: context.make_current(&surface)?, _surface: surface })
 }
 
 /// What a thread is simulating, for the message of a fatal error.

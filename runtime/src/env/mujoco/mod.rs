@@ -36,6 +36,7 @@ mod worker;
 #[cfg(test)]
 mod tests;
 
+pub use ffi::draw_without_threads;
 pub use task::TASKS;
 
 /// What to build.

@@ -64,6 +64,7 @@ fn read(gl: &Gl, viewport: MjrRectangle) -> Result<Frame, String> {
     let (height, width) = (viewport.height as usize, viewport.width as usize);
     let mut pixels = vec![0_u8; height * width * 3];
     gl.context.read_pixels(Some(&mut pixels), None, &viewport).map_err(|error| error.to_string())?;
-    let rgb: Vec<u8> = pixels.chunks_exact(width * 3).rev().flatten().copied().collect();
+    let mut rgb = Vec::with_capacity(pixels.len());
+    pixels.chunks_exact(width * 3).rev().for_each(|row| rgb.extend_from_slice(row));
     Ok(Frame { height: height as u32, width: width as u32, rgb: Arc::from(rgb) })
 }
