@@ -18,6 +18,15 @@ use field::Fields;
 /// A jobs file is refused above this size; the largest known real one has 509 KB.
 const MAX_BYTES: u64 = 64 << 20;
 
+/// What Windows editors write before UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// Episodes of a job: each missing one is named in the report.
+const MAX_EPISODES: u64 = 1_000_000;
+
+/// Copies of an environment in one rank: each has its simulator and its video.
+const MAX_ENVS: u64 = 4096;
+
 /// A jobs file, read and checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobFile {
@@ -85,12 +94,18 @@ impl JobFile {
     /// [`JobFileError`] for the first thing that is wrong.
     pub fn read(path: &Path) -> Result<Self, JobFileError> {
         let read = |err| JobFileError::Read { path: path.to_owned(), err };
-        let bytes = std::fs::metadata(path).map_err(read)?.len();
+        let metadata = std::fs::metadata(path).map_err(read)?;
+        if !metadata.is_file() {
+            let reason = "it is no regular file, and every rank has to read it again";
+            return Err(read(std::io::Error::new(std::io::ErrorKind::InvalidInput, reason)));
+        }
+        let bytes = metadata.len();
         if bytes > MAX_BYTES {
             return Err(JobFileError::TooLarge { path: path.to_owned(), bytes });
         }
         let text = std::fs::read(path).map_err(read)?;
-        let value = serde_json::from_slice(&text).map_err(|err| JobFileError::Syntax { path: path.to_owned(), err })?;
+        let json = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&text);
+        let value = serde_json::from_slice(json).map_err(|err| JobFileError::Syntax { path: path.to_owned(), err })?;
         let jobs = parse(&value).map_err(|refusal| JobFileError::Field { path: path.to_owned(), refusal })?;
         Ok(Self { path: path.to_owned(), sha256: hex(&Sha256::digest(&text)), jobs })
     }
@@ -154,7 +169,7 @@ fn job(index: usize, entry: &Value) -> Result<Job, Refusal> {
     check_name(&fields, &name)?;
     let mut env = Fields::new(&fields.place("arena_env_args"), fields.require("arena_env_args")?)?;
     let environment = env.string("environment")?;
-    let num_envs = env.positive("num_envs")?.unwrap_or(1);
+    let num_envs = env.at_most("num_envs", MAX_ENVS)?.unwrap_or(1);
     let enable_cameras = env.bool("enable_cameras")?;
     let policy_type = fields.string("policy_type")?;
     let policy_config = policy_config(&mut fields)?;
@@ -180,6 +195,10 @@ fn job(index: usize, entry: &Value) -> Result<Job, Refusal> {
     Ok(job)
 }
 
+/// What [`crate::layout`] puts beside the folders of the jobs.
+const OWN_NAMES: &[&str] =
+    &["journal", "plan.json", "report.json", "final_benchmark_report.json", "metrics.json", "episodes.jsonl"];
+
 /// A name is a file name: no separator, nothing hidden, short enough for `dataset_<name>_rank<r>.hdf5`.
 fn check_name(fields: &Fields, name: &str) -> Result<(), Refusal> {
     let reason = if name.is_empty() {
@@ -188,8 +207,8 @@ fn check_name(fields: &Fields, name: &str) -> Result<(), Refusal> {
         "it is longer than 200 bytes"
     } else if name.starts_with('.') {
         "it starts with a dot"
-    } else if name == "journal" {
-        "the run folder keeps its journals under that name"
+    } else if OWN_NAMES.contains(&name.to_lowercase().as_str()) {
+        "the run folder has a file or folder of that name"
     } else if name.contains(|letter: char| letter == '/' || letter == '\\' || letter.is_control()) {
         "it has a path separator or a control character"
     } else {
@@ -209,7 +228,7 @@ fn policy_config(fields: &mut Fields) -> Result<Map<String, Value>, Refusal> {
 }
 
 fn length(fields: &mut Fields, num_rebuilds: u64) -> Result<Length, Refusal> {
-    match (fields.positive("num_episodes")?, fields.positive("num_steps")?) {
+    match (fields.at_most("num_episodes", MAX_EPISODES)?, fields.positive("num_steps")?) {
         (Some(episodes), Some(steps)) => Err(fields.refuse(
             "num_steps",
             &format!("{steps} is given beside num_episodes {episodes}; only one of them can end the job"),

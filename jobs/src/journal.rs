@@ -3,8 +3,8 @@
 //! It only grows. A line that a crash tore is the last one, has no line end, and is cut off by the next writer; what
 //! it was about happens again. Report and resume are functions of plan and journals and of nothing else.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -142,7 +142,7 @@ pub fn parse(bytes: &[u8]) -> Contents {
 /// When the folder or a file is there and cannot be read.
 pub fn read_all(folder: &Path) -> io::Result<Vec<(PathBuf, Contents)>> {
     let entries = match std::fs::read_dir(folder) {
-        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(err) if err.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
     };
     let mut paths = Vec::new();
@@ -165,12 +165,16 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens or makes a journal; a torn last line is cut off.
+    /// Opens or makes a journal for this process alone; a torn last line is cut off.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Those of the file system, and `ResourceBusy` while another process has it open.
     pub fn open(path: &Path) -> io::Result<Self> {
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        // The lock goes with the process, however that ends. A file system without locks has no other guard either.
+        if let Err(TryLockError::WouldBlock) = file.try_lock() {
+            return Err(io::Error::new(ErrorKind::ResourceBusy, "another evaluation is running in this folder"));
+        }
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
         let torn = parse(&bytes).torn;
@@ -249,6 +253,16 @@ mod tests {
         assert_eq!(parse(&std::fs::read(&path).unwrap()).torn, 12);
         Journal::open(&path).unwrap().append(&episode(1)).unwrap();
         assert_eq!(parse(&std::fs::read(&path).unwrap()).lines, [episode(0), episode(1)]);
+    }
+
+    #[test]
+    fn two_writers_at_once_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal_rank0.jsonl");
+        let first = Journal::open(&path).unwrap();
+        assert_eq!(Journal::open(&path).unwrap_err().kind(), ErrorKind::ResourceBusy);
+        drop(first);
+        assert!(Journal::open(&path).is_ok());
     }
 
     #[test]

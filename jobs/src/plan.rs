@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::eval_args::EvalArgs;
 use crate::file::JobFile;
 use crate::job::{Job, Length};
+use crate::journal;
 use crate::layout::{RunFolder, beside, write_whole};
 
 /// Schema of `plan.json`.
@@ -103,6 +104,7 @@ impl RunPlan {
     pub fn settle(self, folder: &RunFolder) -> Result<Self, RunFolderError> {
         let io = |err| RunFolderError::Io { folder: folder.root().to_owned(), err };
         std::fs::create_dir_all(folder.journals()).map_err(io)?;
+        self.replace_unbegun(folder)?;
         if !folder.plan().exists() {
             // A link does not replace what is there: of two writers one wins.
             let mine = beside(&folder.plan());
@@ -135,7 +137,24 @@ impl RunPlan {
     /// # Errors
     /// [`RunFolderError::Other`] or [`RunFolderError::Damaged`].
     pub fn check(&self, folder: &RunFolder) -> Result<(), RunFolderError> {
-        if folder.plan().exists() { self.refuse_other(&Self::read(folder)?, folder) } else { Ok(()) }
+        if !folder.plan().exists() || !begun(folder) {
+            return Ok(());
+        }
+        self.refuse_other(&Self::read(folder)?, folder)
+    }
+
+    /// A plan that was refused after it was written (by a rank, say) has come to nothing: the corrected one replaces it.
+    fn replace_unbegun(&self, folder: &RunFolder) -> Result<(), RunFolderError> {
+        let io = |err| RunFolderError::Io { folder: folder.root().to_owned(), err };
+        if !folder.plan().exists() || begun(folder) {
+            return Ok(());
+        }
+        match Self::read(folder) {
+            Ok(found) if self.refuse_other(&found, folder).is_ok() => Ok(()),
+            _ => {
+                write_whole(&folder.plan(), &serde_json::to_vec_pretty(self).map_err(|err| io(err.into()))?).map_err(io)
+            }
+        }
     }
 
     fn refuse_other(&self, found: &Self, folder: &RunFolder) -> Result<(), RunFolderError> {
@@ -161,9 +180,16 @@ impl RunPlan {
     }
 }
 
+/// Whether a journal has a line, or cannot be read.
+fn begun(folder: &RunFolder) -> bool {
+    let Ok(journals) = journal::read_all(&folder.journals()) else { return true };
+    journals.iter().any(|(_, contents)| !contents.lines.is_empty() || !contents.damaged.is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::journal::{Journal, Line, RankEnd};
     use serde_json::json;
 
     fn plan(seed: &str, episodes: u64) -> RunPlan {
@@ -192,10 +218,30 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let folder = RunFolder::new(dir.path());
         plan("1", 3).settle(&folder).unwrap();
+        begin(&folder);
         let before = std::fs::read(folder.plan()).unwrap();
         assert!(plan("2", 3).settle(&folder).unwrap_err().to_string().contains("its seed is 1, this one has 2"));
         assert!(plan("1", 4).settle(&folder).unwrap_err().to_string().contains("its jobs file (sha256) is 0"));
         assert_eq!(std::fs::read(folder.plan()).unwrap(), before);
+    }
+
+    /// A rank has written its first line.
+    fn begin(folder: &RunFolder) {
+        let end = RankEnd { rank: 0, wall_s: 0.0, busy_s: 0.0, stopped: false, ended: String::new() };
+        Journal::open(&folder.journal(0)).unwrap().append(&Line::RankEnd(end)).unwrap();
+    }
+
+    #[test]
+    fn a_run_that_came_to_nothing_is_replaced_by_the_corrected_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = RunFolder::new(dir.path());
+        plan("1", 3).settle(&folder).unwrap();
+        assert!(plan("1", 4).check(&folder).is_ok());
+        let corrected = plan("1", 4).settle(&folder).unwrap();
+        assert_eq!((corrected.jobs_sha256.as_str(), &corrected), (plan("1", 4).jobs_sha256.as_str(), &plan("1", 4)));
+        assert_eq!(RunPlan::read(&folder).unwrap(), corrected);
+        begin(&folder);
+        assert!(plan("1", 3).check(&folder).is_err());
     }
 
     #[test]

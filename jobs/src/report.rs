@@ -249,7 +249,17 @@ impl<'a> Merged<'a> {
                 Line::Episode(line) => add(&mut merged.episodes, (line.job_index, line.episode), &**line),
             }
         }
+        merged.in_time();
         merged
+    }
+
+    /// Journals come rank by rank, and a job may have moved to another rank: what is last goes by the clock. Moments
+    /// of [`crate::time::rfc3339`] sort as texts.
+    fn in_time(&mut self) {
+        self.episodes.values_mut().for_each(|lines| lines.sort_by(|a, b| a.ended.cmp(&b.ended)));
+        self.job_starts.values_mut().for_each(|lines| lines.sort_by(|a, b| a.started.cmp(&b.started)));
+        self.job_ends.values_mut().for_each(|lines| lines.sort_by(|a, b| a.ended.cmp(&b.ended)));
+        self.rank_starts.values_mut().for_each(|lines| lines.sort_by(|a, b| a.started.cmp(&b.started)));
     }
 
     /// The line that counts: the first that was scored, else the last error.
@@ -295,9 +305,34 @@ pub fn done<'a>(lines: impl IntoIterator<Item = &'a Line>) -> BTreeMap<JobIndex,
     done
 }
 
-/// Whether a job whose length is in steps has run to its end before.
-pub fn ended<'a>(lines: impl IntoIterator<Item = &'a Line>, job: JobIndex) -> bool {
-    lines.into_iter().any(|line| matches!(line, Line::JobEnd(end) if end.job_index == job && end.error.is_none()))
+/// The lines about one job.
+pub fn about(lines: &[Line], job: JobIndex) -> Vec<&Line> {
+    let of = |line: &Line| match line {
+        Line::Rank(_) | Line::RankEnd(_) => None,
+        Line::JobStart(start) => Some(start.job_index),
+        Line::Episode(episode) => Some(episode.job_index),
+        Line::JobEnd(end) => Some(end.job_index),
+    };
+    lines.iter().filter(|line| of(line) == Some(job)).collect()
+}
+
+/// Of the episodes of a job that are done, those that were solved.
+pub fn solved<'a>(lines: impl IntoIterator<Item = &'a Line>, job: JobIndex) -> u64 {
+    Merged::new(lines).counted(job).iter().filter(|episode| episode.success == Some(true)).count() as u64
+}
+
+/// Whether a job has run to its end before, so that there is nothing left to do: its last attempt did not fail, and
+/// every episode is there without an error.
+pub fn finished<'a>(lines: impl IntoIterator<Item = &'a Line>, job: &Job) -> bool {
+    let merged = Merged::new(lines);
+    let last = merged.job_ends.get(&job.index).and_then(|ends| ends.last());
+    let episodes = merged.counted(job.index);
+    let scored = episodes.iter().filter(|episode| episode.error.is_none()).count() as u64;
+    let all = scored == episodes.len() as u64 && merged.expected(job).is_some_and(|expected| scored >= expected);
+    match job.length {
+        Length::Episodes(_) => all && last.is_none_or(|end| end.error.is_none()),
+        Length::Steps(_) | Length::Policy => all && last.is_some_and(|end| end.error.is_none()),
+    }
 }
 
 impl Report {
@@ -309,10 +344,14 @@ impl Report {
         let duplicates: Vec<_> = duplicates(&merged);
         let all: Vec<_> = plan.jobs.iter().flat_map(|job| merged.counted(job.index)).collect();
         let expected = plan.jobs.iter().map(|job| merged.expected(job)).sum();
-        let incomplete = |job: &JobReport| job.status != Status::Completed;
+        // A job that the file says is not to run is not missing.
+        let incomplete =
+            |(job, report): (&Job, &JobReport)| job.status == Status::Pending && report.status != Status::Completed;
         Self {
             schema: SCHEMA.to_owned(),
-            partial: !missing.is_empty() || !context.missing_ranks.is_empty() || per_job.iter().any(incomplete),
+            partial: !missing.is_empty()
+                || !context.missing_ranks.is_empty()
+                || plan.jobs.iter().zip(&per_job).any(incomplete),
             overall: rates(expected, &all),
             mean_task_success_rate: mean(per_job.iter().filter_map(|job| job.rates.success_rate)),
             per_group: groups(&merged, plan),

@@ -8,6 +8,7 @@ use jobs::report::{Context, Report};
 use jobs::table;
 use jobs::time::rfc3339;
 
+use crate::agent::say;
 use crate::plan::eval::EvalPlan;
 
 /// Writes the report unless the one that is there says as much already, and says on stderr what there is.
@@ -15,7 +16,7 @@ pub fn write(plan: &EvalPlan) {
     let folder = RunFolder::new(&plan.output);
     let journals = match journal::read_all(&folder.journals()) {
         Ok(journals) => journals,
-        Err(err) => return eprintln!("rrun: cannot read the journals in `{}`: {err}", folder.journals().display()),
+        Err(err) => return say(format_args!("cannot read the journals in `{}`: {err}", folder.journals().display())),
     };
     let lines: Vec<_> = journals.into_iter().flat_map(|(_, contents)| contents.lines).collect();
     let context = Context {
@@ -32,10 +33,10 @@ pub fn write(plan: &EvalPlan) {
     }
     match jobs::report::write(&folder, &plan.run, &lines, context) {
         Ok(report) => {
-            eprintln!("rrun: report of what was finished: {}", folder.report().display());
-            table::conclusion(&report).lines().for_each(|line| eprintln!("rrun:   {line}"));
+            say(format_args!("report of what was finished: {}", folder.report().display()));
+            table::conclusion(&report).lines().for_each(|line| say(format_args!("  {line}")));
         }
-        Err(err) => eprintln!("rrun: cannot write the report into `{}`: {err}", folder.root().display()),
+        Err(err) => say(format_args!("cannot write the report into `{}`: {err}", folder.root().display())),
     }
 }
 

@@ -54,6 +54,14 @@ impl Eval {
         self
     }
 
+    /// The same evaluation by another number of ranks.
+    pub fn world_of(mut self, ranks: usize) -> Self {
+        if let Some(last) = self.launcher.last_mut() {
+            *last = ranks.to_string();
+        }
+        self
+    }
+
     /// More options of the launcher.
     pub fn launcher_words(mut self, words: &[&str]) -> Self {
         self.launcher.extend(words.iter().map(|word| (*word).to_owned()));
@@ -105,7 +113,11 @@ impl Eval {
         let mut command = Command::new(&self.launcher[0]);
         command.args(&self.launcher[1..]).arg("eval").arg("--jobs").arg(self.jobs_file());
         command.arg("--output").arg(&self.output).args(&self.words);
-        command.env_remove("OMP_NUM_THREADS").env("TMPDIR", self.dir.path()).envs(self.env.iter().cloned());
+        command
+            .env_remove("LP_NUM_THREADS")
+            .env_remove("OMP_NUM_THREADS")
+            .env("TMPDIR", self.dir.path())
+            .envs(self.env.iter().cloned());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
@@ -124,6 +136,12 @@ impl Eval {
         let stdout = drain(Box::new(child.stdout.take().unwrap()));
         let stderr = drain(Box::new(child.stderr.take().unwrap()));
         Running { child, stdout, stderr }
+    }
+
+    /// Runs it to its end with stdout and stderr that refuse every byte.
+    pub fn run_unread(&self) -> ExitStatus {
+        let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        self.command().stdout(full()).stderr(full()).status().unwrap()
     }
 
     /// Runs it to its end.

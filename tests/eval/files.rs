@@ -106,3 +106,19 @@ fn nothing_is_recorded_that_was_not_asked_for() {
 fn the_rank_stands_beside_the_launcher() {
     assert!(binaries().join("rrun").is_file(), "cargo test --workspace builds both");
 }
+
+#[test]
+fn a_job_leaves_no_memory_behind() {
+    let jobs: Vec<_> = (0..12)
+        .map(|index| {
+            let mut entry = job("reach", 1, 1);
+            entry["name"] = format!("reach{index}").into();
+            entry
+        })
+        .collect();
+    let eval = Eval::new(&jobs).nproc(1).with_video();
+    eval.run().succeeds();
+    let peaks: Vec<_> = eval.report().per_job.iter().map(|job| job.peak_rss_bytes).collect();
+    // A renderer that is not given back is 20 MB a job.
+    assert!(peaks[11] - peaks[3] < 60_000_000, "{peaks:?}");
+}

@@ -120,3 +120,29 @@ fn rebuilds_share_out_the_episodes() {
     eval.run().succeeds();
     assert_eq!(eval.episodes().iter().map(|episode| episode.rebuild).collect::<Vec<_>>(), [0, 0, 1]);
 }
+
+#[test]
+fn an_errored_episode_of_a_replay_runs_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("replay.hdf5");
+    let write = |third: &str| {
+        let script = "import sys, h5py, numpy as np\n\
+                      with h5py.File(sys.argv[1], 'w') as file:\n  \
+                        for i in range(2):\n    \
+                          actions = np.zeros((4, 7)); actions[2, 0] = float(sys.argv[2]) if i else 0\n    \
+                          file[f'data/demo_{i}/actions'] = actions";
+        let python = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../.venv/bin/python");
+        let status = std::process::Command::new(python).args(["-c", script]).arg(&path).arg(third).status();
+        assert!(status.unwrap().success());
+    };
+    let replay = json!({"name": "replay", "policy_type": "replay_action",
+                        "arena_env_args": {"environment": "reach", "max_episode_steps": 6},
+                        "policy_config_dict": {"replay_file_path": path}});
+    let eval = Eval::new(&[replay]).nproc(1).words(&["--no-dataset"]);
+    write("nan");
+    eval.run().fails_with(1).stderr_has("1 errors");
+    assert_eq!(eval.report().overall.errors, 1);
+    write("0");
+    eval.run().succeeds();
+    assert!(eval.report().complete());
+}

@@ -78,6 +78,15 @@ impl<'a> Fields<'a> {
         }
     }
 
+    pub(super) fn at_most(&mut self, field: &str, limit: u64) -> Result<Option<u64>, Refusal> {
+        match self.positive(field)? {
+            Some(number) if number > limit => {
+                Err(self.refuse(field, &format!("{number} was found, a whole number up to {limit} is needed")))
+            }
+            number => Ok(number),
+        }
+    }
+
     pub(super) fn object(&mut self, field: &str) -> Result<Option<Map<String, Value>>, Refusal> {
         match self.take(field) {
             None | Some(Value::Null) => Ok(None),

@@ -121,6 +121,46 @@ fn syntax_errors_name_line_and_column() {
 }
 
 #[test]
+fn a_byte_order_mark_is_no_part_of_the_json() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let text = format!("\u{feff}{}", json!({"jobs": [minimal()]}));
+    std::fs::write(file.path(), text).unwrap();
+    assert_eq!(JobFile::read(file.path()).unwrap().jobs.len(), 1);
+}
+
+#[test]
+fn a_pipe_or_a_folder_is_refused_before_it_is_read() {
+    for path in ["/dev/zero", "/tmp"] {
+        let text = JobFile::read(Path::new(path)).unwrap_err().to_string();
+        assert!(text.contains("it is no regular file"), "{text}");
+    }
+}
+
+#[test]
+fn numbers_that_no_machine_can_run_are_refused() {
+    assert!(refusal(&with("num_episodes", json!(10_000_000_000_000_u64))).contains("up to 1000000 is needed"));
+    let envs = json!({"environment": "reach", "num_envs": 1_000_000_000});
+    assert!(refusal(&with("arena_env_args", envs)).contains("up to 4096 is needed"));
+}
+
+#[test]
+fn the_names_of_the_run_folders_own_files_are_refused() {
+    let folder = crate::layout::RunFolder::new(Path::new("out"));
+    let own = [
+        folder.journals(),
+        folder.plan(),
+        folder.report(),
+        folder.final_benchmark_report(),
+        folder.metrics(),
+        folder.episodes(),
+    ];
+    for path in own {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        assert!(refusal(&with("name", json!(name))).contains("the run folder has a file or folder"), "{name}");
+    }
+}
+
+#[test]
 fn several_hundred_jobs_keep_their_order() {
     let jobs: Vec<_> = (0..700)
         .map(|i| {

@@ -191,3 +191,46 @@ proptest! {
         prop_assert!(report.overall.successes <= report.overall.episodes);
     }
 }
+
+#[test]
+fn a_job_that_failed_in_one_rank_and_went_well_in_another_is_completed() {
+    let at = |line: Line, moment: &str| match line {
+        Line::JobEnd(end) => Line::JobEnd(JobEnd { ended: moment.to_owned(), ..end }),
+        other => other,
+    };
+    let mut lines = everything();
+    lines.truncate(6);
+    // The journal of rank 0, where it went well in the end, is read before that of rank 1.
+    lines.extend([at(end(0, None), "2026-11-21T10:00:09.000Z"), at(end(1, None), "2026-11-21T10:00:09.000Z")]);
+    lines.push(at(end(1, Some("no such file")), "2026-11-21T10:00:01.000Z"));
+    assert!(report(&lines).complete(), "{:?}", report(&lines).failures);
+}
+
+#[test]
+fn a_job_that_is_not_to_run_is_not_missing() {
+    let mut skipped = job("b", 2);
+    skipped["status"] = json!("failed");
+    let plan = plan(json!([job("a", 4), skipped]));
+    let lines: Vec<_> = everything().into_iter().take(4).chain([end(0, None)]).collect();
+    let report = Report::new(&plan, &lines, Context::default());
+    assert!(report.complete());
+    assert_eq!(report.per_job[1].status, Status::Failed);
+}
+
+#[test]
+fn a_job_is_finished_when_nothing_of_it_would_run_again() {
+    let plan = plan(json!([
+        job("a", 4),
+        {"name": "replay", "arena_env_args": {"environment": "reach"}, "policy_type": "replay_action"}
+    ]));
+    let errored = Episode { success: None, error: Some("NaN".to_owned()), ..episode(1, 1, false) };
+    let start = Line::JobStart(JobStart { job_index: JobIndex(1), rank: 0, episodes: Some(2), started: String::new() });
+    let of = |job: usize, lines: &[Line]| finished(lines, &plan.jobs[job]);
+    let mut lines: Vec<_> = (0..4).map(|number| line(episode(0, number, true))).collect();
+    assert!(of(0, &lines), "killed before its last line");
+    lines.extend([end(0, Some("no space left")), start, line(episode(1, 0, true)), line(errored), end(1, None)]);
+    assert!(!of(0, &lines), "its files may not be closed");
+    assert!(!of(1, &lines), "an errored episode runs again");
+    lines.push(line(episode(1, 1, true)));
+    assert!(of(1, &lines));
+}

@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub mod mujoco;
 mod registry;
 
-pub use registry::{Made, make};
+pub use registry::{Made, check, make};
 
 /// Index of one copy inside a [`VectorEnv`], `0..num_envs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

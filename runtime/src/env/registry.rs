@@ -16,6 +16,14 @@ pub struct Made {
     pub ignored: Vec<String>,
 }
 
+/// Checks the arguments of a job's environment without building anything.
+///
+/// # Errors
+/// [`EnvError`] for an unknown name or a wrong argument.
+pub fn check(job: &Job) -> Result<(), EnvError> {
+    mujoco::check_args(&job.environment, &job.env_args)
+}
+
 /// Makes the environments of a job; `egl_device` renders them.
 ///
 /// # Errors

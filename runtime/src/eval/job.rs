@@ -102,11 +102,37 @@ impl Desk<'_> {
     }
 }
 
-/// Runs what is left of a job. `done` are the numbers of episodes that an earlier attempt finished, ascending.
-pub fn run(site: &Site, job: &Job, done: &[u64], desk: &mut Desk, beat: &mut Beat) -> (Totals, Result<(), JobError>) {
+/// What earlier attempts left of a job.
+pub struct Earlier<'a> {
+    /// Numbers of finished episodes, ascending.
+    pub done: Vec<u64>,
+    /// Lines about the job.
+    pub lines: Vec<&'a Line>,
+}
+
+impl Earlier<'_> {
+    /// One after the highest demonstration of a dataset that a journal speaks of, whether the file is there or not.
+    fn first_demo(&self, file: &str) -> u64 {
+        let demos = self.lines.iter().filter_map(|line| match line {
+            Line::Episode(episode) => episode.dataset.as_ref().filter(|demo| demo.file == file),
+            _ => None,
+        });
+        let numbers = demos.filter_map(|demo| demo.demo.strip_prefix("demo_")?.parse::<u64>().ok());
+        numbers.max().map_or(0, |last| last + 1)
+    }
+}
+
+/// Runs what is left of a job.
+pub fn run(
+    site: &Site,
+    job: &Job,
+    earlier: &Earlier,
+    desk: &mut Desk,
+    beat: &mut Beat,
+) -> (Totals, Result<(), JobError>) {
     let mut totals = Totals::default();
     let mut counts = Counts { totals: &mut totals, beat };
-    let result = run_into(site, job, done, desk, &mut counts);
+    let result = run_into(site, job, earlier, desk, &mut counts);
     (totals, result)
 }
 
@@ -116,7 +142,7 @@ struct Counts<'a> {
     beat: &'a mut Beat,
 }
 
-fn run_into(site: &Site, job: &Job, done: &[u64], desk: &mut Desk, counts: &mut Counts) -> Result<(), JobError> {
+fn run_into(site: &Site, job: &Job, earlier: &Earlier, desk: &mut Desk, counts: &mut Counts) -> Result<(), JobError> {
     let mut made = env::make(job, site.egl_device)?;
     if !made.ignored.is_empty() {
         desk.audience.say(&format!(
@@ -138,7 +164,7 @@ fn run_into(site: &Site, job: &Job, done: &[u64], desk: &mut Desk, counts: &mut 
         episodes,
         started: rfc3339(SystemTime::now()),
     }))?;
-    let mut recording = Recording::start(site, job, made.env.as_ref(), desk)?;
+    let mut recording = Recording::start(site, job, made.env.spec(), earlier, desk)?;
     let ranges = match episodes {
         Some(count) => job.rebuilds(count),
         None => std::iter::once(0..u64::MAX).collect(),
@@ -148,7 +174,7 @@ fn run_into(site: &Site, job: &Job, done: &[u64], desk: &mut Desk, counts: &mut 
     for (rebuild, range) in ranges.into_iter().enumerate() {
         let left: Vec<u64> = match job.length {
             Length::Steps(_) => Vec::new(),
-            _ => range.filter(|episode| done.binary_search(episode).is_err()).collect(),
+            _ => range.filter(|episode| earlier.done.binary_search(episode).is_err()).collect(),
         };
         if left.is_empty() && episodes.is_some() {
             continue;
@@ -186,13 +212,20 @@ pub struct Recording<'a> {
 }
 
 impl<'a> Recording<'a> {
-    fn start(site: &'a Site, job: &Job, env: &dyn env::VectorEnv, desk: &mut Desk) -> Result<Self, JobError> {
+    fn start(
+        site: &'a Site,
+        job: &Job,
+        spec: &env::EnvSpec,
+        earlier: &Earlier,
+        desk: &mut Desk,
+    ) -> Result<Self, JobError> {
         let (folder, args) = (site.folder, site.args);
         let cameras = job.enable_cameras != Some(false);
         let path = folder.dataset(&job.name, site.env.rank, site.env.world_size);
-        let spec = env.spec().clone();
+        let file = folder.relative(&path);
         let dataset = (!args.no_dataset).then(|| DatasetPlan {
-            path: path.clone(),
+            path,
+            first_demo: earlier.first_demo(&file),
             env_args: serde_json::json!({
                 "env_name": job.environment,
                 "type": 2,
@@ -210,11 +243,11 @@ impl<'a> Recording<'a> {
             bitrate: args.video_bitrate,
         });
         let every_frame = video.is_some() || (args.record_cameras && cameras);
-        let dataset_name = dataset.is_some().then(|| folder.relative(&path));
+        let dataset_name = dataset.is_some().then_some(file);
         let recorder = if dataset.is_some() || video.is_some() {
             let io = |err| JobError::Journal { path: folder.job(&job.name), err };
             std::fs::create_dir_all(folder.job(&job.name)).map_err(io)?;
-            let recorder = Recorder::start(RecordPlan { dataset, video, num_envs: job.num_envs, env: spec })?;
+            let recorder = Recorder::start(RecordPlan { dataset, video, num_envs: job.num_envs, env: spec.clone() })?;
             recorder.warnings().iter().for_each(|warning| desk.audience.say(warning));
             Some(recorder)
         } else {

@@ -11,6 +11,7 @@
 use std::time::Instant;
 
 mod beat;
+mod console;
 mod device;
 mod failure;
 mod job;

@@ -11,6 +11,7 @@ use jobs::table;
 use jobs::time::rfc3339;
 
 use crate::dist::{Route, Who, gather};
+use crate::eval::console;
 use crate::eval::peers::Peers;
 
 /// Everyone has arrived, or is lost: what is left is moving bytes.
@@ -91,8 +92,8 @@ pub fn report(folder: &RunFolder, plan: &RunPlan, together: Together) -> Result<
     let report = jobs::report::write(folder, plan, &together.lines, together.context)
         .map_err(|err| format!("cannot write the report into `{}`: {err}", folder.root().display()))?;
     let rows = plan.jobs.iter().zip(&report.per_job).map(|(job, report)| (job, report.status.as_str()));
-    println!("\n{}\n{}", table::jobs(rows), table::metrics_summary(&report));
-    println!("{}", table::conclusion(&report));
-    println!("report: {}", folder.report().display());
+    console::out(format_args!("\n{}\n{}", table::jobs(rows), table::metrics_summary(&report)));
+    console::out(table::conclusion(&report));
+    console::out(format_args!("report: {}", folder.report().display()));
     Ok(report)
 }

@@ -7,7 +7,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use jobs::rank_env::RankEnv;
 
 use crate::eval::beat::Beat;
-use crate::eval::now;
+use crate::eval::{console, now};
 
 /// At least this long between two lines of one rank about the same job.
 const LINE_EVERY: Duration = Duration::from_secs(5);
@@ -51,7 +51,7 @@ impl Progress {
             *last = Some((beat.job.clone(), moment, beat.steps));
         } else if waited >= LINE_EVERY {
             let rate = (beat.steps - *steps) as f64 / waited.as_secs_f64();
-            eprintln!("{} {}, {rate:.0} steps/s", self.label, text(beat));
+            console::err(format_args!("{} {}, {rate:.0} steps/s", self.label, text(beat)));
             *last = Some((beat.job.clone(), moment, beat.steps));
         }
     }
@@ -70,7 +70,7 @@ impl Progress {
     pub fn job_ended(&mut self, beat: &Beat, took: Duration) {
         if let Show::Lines { last } = &mut self.show {
             *last = None;
-            eprintln!("{} {} in {:.1} s", self.label, text(beat), took.as_secs_f64());
+            console::err(format_args!("{} {} in {:.1} s", self.label, text(beat), took.as_secs_f64()));
         }
     }
 
@@ -81,7 +81,7 @@ impl Progress {
                 // A terminal that is gone needs no line.
                 let _ = all.println(format!("{} {line}", self.label));
             }
-            _ => eprintln!("{} {line}", self.label),
+            _ => console::err(format_args!("{} {line}", self.label)),
         }
     }
 

@@ -2,12 +2,12 @@
 
 use std::ffi::OsString;
 use std::process::ExitCode;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use jobs::episode::Episode;
 use jobs::eval_args::EvalArgs;
 use jobs::file::JobFile;
-use jobs::job::{Job, Length};
+use jobs::job::{Job, Length, Status};
 use jobs::journal::{self, JobEnd, Journal, Line, RankEnd, RankStart};
 use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
@@ -17,11 +17,12 @@ use jobs::{assign, known, report, table};
 
 use crate::device::Decision;
 use crate::eval::beat::Beat;
-use crate::eval::job::{Audience, Desk, JobError, Site, run as run_job};
+use crate::eval::job::{Audience, Desk, Earlier, JobError, Site, run as run_job};
 use crate::eval::peers::Peers;
 use crate::eval::progress::Progress;
 use crate::eval::stop::Stop;
-use crate::eval::{device, failure, now, outcome};
+use crate::eval::{console, device, failure, now, outcome};
+use crate::{env, policy};
 
 /// The program `eval`: parses what follows the word, and runs this rank's share.
 pub fn main(words: &[OsString]) -> ExitCode {
@@ -36,7 +37,7 @@ pub fn main(words: &[OsString]) -> ExitCode {
     match run(&args) {
         Ok(code) => code,
         Err(reason) => {
-            eprintln!("rrun-rank: {reason}");
+            console::err(format_args!("rrun-rank: {reason}"));
             failure::write_error_file(&reason);
             ExitCode::FAILURE
         }
@@ -50,6 +51,7 @@ fn run(args: &EvalArgs) -> Result<ExitCode, String> {
     known::check(&file.jobs).map_err(|err| format!("`{}`: {err}", args.jobs.display()))?;
     let folder = RunFolder::new(&args.output());
     let plan = RunPlan::new(args, file, env.world_size, rfc3339(SystemTime::now()));
+    check_arguments(&plan.jobs).map_err(|err| format!("`{}`: {err}", args.jobs.display()))?;
     plan.check(&folder).map_err(|err| err.to_string())?;
     let mut own: Vec<&Job> = assign::modulo(&plan.jobs, env.rank, env.world_size).collect();
     let device = device::decide(args, &env, &own)?;
@@ -74,6 +76,19 @@ fn run(args: &EvalArgs) -> Result<ExitCode, String> {
         failed: false,
     };
     rank.run(&own)
+}
+
+/// What would be refused when a job's turn comes, in hours perhaps.
+fn check_arguments(jobs: &[Job]) -> Result<(), String> {
+    jobs.iter().filter(|job| job.status == Status::Pending).try_for_each(|job| {
+        let place = |err: String| format!("job {} ({}): {err}", job.index.0, job.name);
+        env::check(job).map_err(|err| place(err.to_string()))?;
+        policy::check(&job.policy_type, &job.policy_config).map_err(|err| place(err.to_string()))?;
+        if job.length == Length::Policy && job.policy_type != "replay_action" {
+            return Err(place(JobError::NoLength { policy: job.policy_type.clone() }.to_string()));
+        }
+        Ok(())
+    })
 }
 
 struct Rank<'a> {
@@ -123,15 +138,18 @@ impl Rank<'_> {
                 break;
             }
         }
-        let end = RankEnd {
+        self.conclude(last, started)
+    }
+
+    /// Nothing is left to do: the others were waited for, or will not be.
+    fn end(&mut self, started: Instant) -> Result<(), String> {
+        self.append(&Line::RankEnd(RankEnd {
             rank: self.env.rank,
             wall_s: started.elapsed().as_secs_f64(),
             busy_s: self.busy_s,
             stopped: self.stop.asked(),
             ended: rfc3339(SystemTime::now()),
-        };
-        self.append(&Line::RankEnd(end))?;
-        self.conclude(last)
+        }))
     }
 
     /// What earlier attempts wrote down, in this rank or another.
@@ -155,7 +173,7 @@ impl Rank<'_> {
         if self.env.rank != 0 {
             return;
         }
-        println!("{}", table::jobs(self.plan.jobs.iter().map(|job| (job, job.status.as_str()))));
+        console::out(table::jobs(self.plan.jobs.iter().map(|job| (job, job.status.as_str()))));
         let done: usize = report::done(before).values().map(Vec::len).sum();
         if done > 0 {
             self.company
@@ -179,17 +197,17 @@ impl Rank<'_> {
 
     /// Runs what is left of a job; only an unwritable journal is an error of the rank.
     fn job(&mut self, job: &Job, before: &[Line], steps: u64) -> Result<Beat, String> {
-        let done = report::done(before).remove(&job.index).unwrap_or_default();
-        let mut beat = Beat { job: job.name.clone(), steps, done: done.len() as u64, ..Beat::default() };
-        let finished = match job.length {
-            Length::Episodes(count) => done.len() as u64 >= count,
-            Length::Steps(_) | Length::Policy => report::ended(before, job.index),
-        };
-        if finished {
+        // A job in steps that was interrupted begins again; its episodes are not those of another attempt.
+        let before = report::about(before, job.index);
+        let again = matches!(job.length, Length::Steps(_));
+        let earlier = if again { Vec::new() } else { before.clone() };
+        let done = report::done(earlier.iter().copied()).remove(&job.index).unwrap_or_default();
+        let solved = report::solved(earlier, job.index);
+        let mut beat = Beat { job: job.name.clone(), steps, done: done.len() as u64, solved, ..Beat::default() };
+        if report::finished(before.iter().copied(), job) {
             return Ok(beat);
         }
-        // A job in steps that was interrupted begins again; its episodes are not those of another attempt.
-        let done = if matches!(job.length, Length::Steps(_)) { Vec::new() } else { done };
+        let earlier = Earlier { done, lines: before };
         let started = now();
         let site = Site {
             args: self.args,
@@ -201,7 +219,7 @@ impl Rank<'_> {
             stop: self.stop,
         };
         let mut desk = Desk { journal: &mut self.journal, audience: &mut self.company };
-        let (totals, result) = run_job(&site, job, &done, &mut desk, &mut beat);
+        let (totals, result) = run_job(&site, job, &earlier, &mut desk, &mut beat);
         self.busy_s += started.elapsed().as_secs_f64();
         let error = match result {
             Err(JobError::Stopped) => return Ok(beat),
@@ -237,7 +255,7 @@ impl Rank<'_> {
 
     /// Waits for the others, and reports. A rank that was stopped, or whose job failed without `--continue-on-error`,
     /// does not wait: its end stops the others, as torchrun's ranks do.
-    fn conclude(&mut self, last: Beat) -> Result<ExitCode, String> {
+    fn conclude(&mut self, last: Beat, started: Instant) -> Result<ExitCode, String> {
         let early = if self.stop.asked() {
             Some("stopped by a signal".to_owned())
         } else if self.failed && !self.args.continue_on_error {
@@ -246,10 +264,12 @@ impl Rank<'_> {
             None
         };
         if let Some(reason) = early {
+            self.end(started)?;
             return self.conclude_early(reason);
         }
         let Company { peers, progress, .. } = &mut self.company;
         let lost = peers.wait_for_all(last, self.args.gather_timeout(), self.stop, |beats| progress.all(beats));
+        self.end(started)?;
         if self.stop.asked() {
             return self.conclude_early("stopped by a signal".to_owned());
         }
@@ -266,7 +286,11 @@ impl Rank<'_> {
         }
         let report = outcome::report(self.folder, self.plan, together)?;
         self.company.peers.report_is_written();
-        Ok(if report.complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        if report.complete() {
+            return Ok(ExitCode::SUCCESS);
+        }
+        failure::write_error_file(&table::conclusion(&report));
+        Ok(ExitCode::FAILURE)
     }
 
     fn conclude_early(&self, reason: String) -> Result<ExitCode, String> {

@@ -23,38 +23,66 @@ pub struct Made {
     pub chunk_length: usize,
 }
 
+/// What a configuration asks for.
+struct Wanted {
+    kind: Kind,
+    chunk_length: Option<usize>,
+}
+
+enum Kind {
+    Zero,
+    Random,
+    Replay { path: PathBuf, only: Option<String> },
+    Scripted { horizon: usize },
+}
+
+/// Checks names, types and ranges without an environment, before anything is started.
+///
+/// # Errors
+/// [`PolicyError`] for an unknown type or a wrong field.
+pub fn check(policy_type: &str, config: &Map<String, Value>) -> Result<(), PolicyError> {
+    Wanted::read(policy_type, config).map(drop)
+}
+
 /// Makes the policy of a job for an environment.
 ///
 /// # Errors
-/// [`PolicyError`] for an unknown type, a wrong field, or an environment that does not show what is needed.
+/// As [`check`], and for an environment that does not show what is needed.
 pub fn make(policy_type: &str, config: &Map<String, Value>, env: &EnvSpec) -> Result<Made, PolicyError> {
-    let mut fields = Fields { left: config.clone() };
-    let policy: Box<dyn Policy> = match policy_type {
-        "zero_action" => Box::new(ZeroAction::new(&env.action)),
-        "random_action" => Box::new(RandomAction::new(&env.action)),
-        "replay_action" => {
-            let path = fields.string("replay_file_path")?.ok_or_else(|| missing("replay_file_path"))?;
-            let only = fields.string("episode_name")?;
-            Box::new(ReplayAction::open(&PathBuf::from(path), only.as_deref(), env)?)
-        }
-        "scripted" => {
-            let horizon = fields.positive("action_horizon")?.unwrap_or(SCRIPTED_HORIZON);
-            Box::new(Scripted::new(env, horizon)?)
-        }
-        _ => {
-            let known = jobs::known::POLICIES.join(", ");
-            return Err(PolicyError::Unknown { name: policy_type.to_owned(), known });
-        }
+    let wanted = Wanted::read(policy_type, config)?;
+    let policy: Box<dyn Policy> = match wanted.kind {
+        Kind::Zero => Box::new(ZeroAction::new(&env.action)),
+        Kind::Random => Box::new(RandomAction::new(&env.action)),
+        Kind::Replay { path, only } => Box::new(ReplayAction::open(&path, only.as_deref(), env)?),
+        Kind::Scripted { horizon } => Box::new(Scripted::new(env, horizon)?),
     };
-    let horizon = policy.spec().action_horizon;
-    let default = if policy_type == "scripted" { SCRIPTED_CHUNK_LENGTH.min(horizon) } else { horizon };
-    let chunk_length = fields.positive("action_chunk_length")?.unwrap_or(default);
-    if chunk_length > horizon {
-        let wanted = format!("at most the action_horizon {horizon} is needed");
-        return Err(argument("action_chunk_length", &chunk_length.to_string(), wanted));
-    }
-    fields.finish()?;
+    let chunk_length = wanted.chunk_length.unwrap_or(policy.spec().action_horizon);
     Ok(Made { policy, chunk_length })
+}
+
+impl Wanted {
+    fn read(policy_type: &str, config: &Map<String, Value>) -> Result<Self, PolicyError> {
+        let mut fields = Fields { left: config.clone() };
+        let (kind, chunk_length) = match policy_type {
+            "zero_action" => (Kind::Zero, fields.chunk_length(1, 1)?),
+            "random_action" => (Kind::Random, fields.chunk_length(1, 1)?),
+            "replay_action" => {
+                // A demonstration is one chunk, of which every action is taken.
+                let path = fields.string("replay_file_path")?.ok_or_else(|| missing("replay_file_path"))?.into();
+                (Kind::Replay { path, only: fields.string("episode_name")? }, None)
+            }
+            "scripted" => {
+                let horizon = fields.positive("action_horizon")?.unwrap_or(SCRIPTED_HORIZON);
+                (Kind::Scripted { horizon }, fields.chunk_length(horizon, SCRIPTED_CHUNK_LENGTH.min(horizon))?)
+            }
+            _ => {
+                let known = jobs::known::POLICIES.join(", ");
+                return Err(PolicyError::Unknown { name: policy_type.to_owned(), known });
+            }
+        };
+        fields.finish()?;
+        Ok(Self { kind, chunk_length })
+    }
 }
 
 struct Fields {
@@ -78,6 +106,15 @@ impl Fields {
                 _ => Err(argument(field, &value.to_string(), "a whole number from 1 to 4096 is needed".to_owned())),
             },
         }
+    }
+
+    fn chunk_length(&mut self, horizon: usize, default: usize) -> Result<Option<usize>, PolicyError> {
+        let chunk_length = self.positive("action_chunk_length")?.unwrap_or(default);
+        if chunk_length > horizon {
+            let wanted = format!("at most the action_horizon {horizon} is needed");
+            return Err(argument("action_chunk_length", &chunk_length.to_string(), wanted));
+        }
+        Ok(Some(chunk_length))
     }
 
     fn finish(self) -> Result<(), PolicyError> {
@@ -129,6 +166,12 @@ mod tests {
         assert!(refusal("zero_action", json!({"chunk": 5})).contains("`policy_config_dict.chunk` is 5"));
         assert!(refusal("replay_action", json!({})).contains("replay_file_path` is missing"));
         assert!(refusal("pi0_remote", json!({})).contains("unknown policy_type `pi0_remote`"));
+    }
+
+    #[test]
+    fn a_replay_is_not_cut_into_chunks() {
+        let config = json!({"replay_file_path": "/nowhere", "action_chunk_length": 2});
+        assert!(refusal("replay_action", config).contains("`policy_config_dict.action_chunk_length` is 2, but"));
     }
 
     #[test]

@@ -11,7 +11,7 @@ mod replay;
 mod scripted;
 
 pub use basic::{RandomAction, ZeroAction};
-pub use config::{Made, make};
+pub use config::{Made, check, make};
 pub use replay::ReplayAction;
 pub use scripted::Scripted;
 

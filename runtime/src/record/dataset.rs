@@ -65,7 +65,7 @@ impl Dataset {
         let dataset = Self {
             path: plan.path.clone(),
             env_args,
-            next: fresh.next,
+            next: fresh.next.max(plan.first_demo),
             total: fresh.total,
             lacking: None,
             torn: false,
@@ -101,7 +101,7 @@ impl Dataset {
     fn mend(&mut self) -> Result<(), RecordError> {
         if self.torn {
             let fresh = repack::start(&self.path, &self.env_args)?;
-            (self.next, self.total, self.lacking, self.torn) = (fresh.next, fresh.total, None, false);
+            (self.next, self.total, self.lacking, self.torn) = (fresh.next.max(self.next), fresh.total, None, false);
         }
         Ok(())
     }

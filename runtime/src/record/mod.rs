@@ -64,6 +64,9 @@ pub struct RecordPlan {
 pub struct DatasetPlan {
     /// Where. An existing file is gone on with.
     pub path: PathBuf,
+    /// Number of the first new demo at least: one after those that are spoken of elsewhere. A file that was lost must
+    /// not give their names to other episodes.
+    pub first_demo: u64,
     /// Goes to the attribute `env_args` of `data` as JSON: `{"env_name": …, "type": 2, …}`.
     pub env_args: serde_json::Value,
     /// Also keep pictures, as `obs/<camera>`.

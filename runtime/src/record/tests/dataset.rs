@@ -227,3 +227,13 @@ pub(super) fn check_with_h5py(path: &Path, demos: usize) {
 fn has_h5py(python: &PathBuf) -> bool {
     Command::new(python).args(["-c", "import h5py"]).output().is_ok_and(|output| output.status.success())
 }
+
+#[test]
+fn the_names_of_lost_demonstrations_are_not_given_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut plan = plan(dir.path(), true, false);
+    plan.dataset.as_mut().unwrap().first_demo = 3;
+    let mut recorder = Recorder::start(plan).unwrap();
+    episode(&mut recorder, 0, 7, 4);
+    assert_eq!(demos(&recorder.finish().unwrap()), ["demo_3"]);
+}

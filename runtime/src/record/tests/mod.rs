@@ -32,7 +32,12 @@ fn env() -> EnvSpec {
 fn plan(dir: &Path, dataset: bool, video: bool) -> RecordPlan {
     let env_args = serde_json::json!({"env_name": "Lift", "type": 2});
     RecordPlan {
-        dataset: dataset.then(|| DatasetPlan { path: dir.join("dataset.hdf5"), env_args, cameras: false }),
+        dataset: dataset.then(|| DatasetPlan {
+            path: dir.join("dataset.hdf5"),
+            first_demo: 0,
+            env_args,
+            cameras: false,
+        }),
         video: video.then(|| VideoPlan {
             dir: dir.join("videos"),
             stem: "lift_video_rank0_gpu0".to_owned(),
