@@ -157,6 +157,16 @@ pub fn read_all(folder: &Path) -> io::Result<Vec<(PathBuf, Contents)>> {
     paths.into_iter().map(|path| std::fs::read(&path).map(|bytes| (path, parse(&bytes)))).collect()
 }
 
+/// Whether a process is writing a journal of this folder.
+pub fn in_use(folder: &Path) -> bool {
+    let journals = read_all(folder).unwrap_or_default();
+    let busy = |path: &PathBuf| {
+        let file = OpenOptions::new().write(true).open(path);
+        file.is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+    };
+    journals.iter().any(|(path, _)| busy(path))
+}
+
 /// The journal of one rank, open for appending.
 #[derive(Debug)]
 pub struct Journal {
@@ -261,7 +271,9 @@ mod tests {
         let path = dir.path().join("journal_rank0.jsonl");
         let first = Journal::open(&path).unwrap();
         assert_eq!(Journal::open(&path).unwrap_err().kind(), ErrorKind::ResourceBusy);
+        assert!(in_use(dir.path()));
         drop(first);
+        assert!(!in_use(dir.path()));
         assert!(Journal::open(&path).is_ok());
     }
 

@@ -14,6 +14,10 @@ use crate::plan::eval::EvalPlan;
 /// Writes the report unless the one that is there says as much already, and says on stderr what there is.
 pub fn write(plan: &EvalPlan) {
     let folder = RunFolder::new(&plan.output);
+    if journal::in_use(&folder.journals()) {
+        // Our ranks have ended: this one belongs to another evaluation, and so does the report.
+        return;
+    }
     let journals = match journal::read_all(&folder.journals()) {
         Ok(journals) => journals,
         Err(err) => return say(format_args!("cannot read the journals in `{}`: {err}", folder.journals().display())),

@@ -3,6 +3,8 @@ use serde_json::json;
 
 use super::*;
 use crate::episode::End;
+use crate::job::JobIndex;
+use crate::journal::JobStart;
 
 fn plan(jobs: serde_json::Value) -> RunPlan {
     RunPlan {

@@ -1,0 +1,68 @@
+//! Journal lines in groups, and which of them count.
+
+use std::collections::BTreeMap;
+
+use crate::episode::Episode;
+use crate::job::{Job, JobIndex, Length, Status};
+use crate::journal::{JobEnd, JobStart, Line, RankEnd, RankStart};
+
+/// Journal lines in groups.
+#[derive(Default)]
+pub(super) struct Merged<'a> {
+    pub(super) episodes: BTreeMap<(JobIndex, u64), Vec<&'a Episode>>,
+    pub(super) job_starts: BTreeMap<JobIndex, Vec<&'a JobStart>>,
+    pub(super) job_ends: BTreeMap<JobIndex, Vec<&'a JobEnd>>,
+    pub(super) rank_starts: BTreeMap<usize, Vec<&'a RankStart>>,
+    pub(super) rank_ends: BTreeMap<usize, Vec<&'a RankEnd>>,
+}
+
+impl<'a> Merged<'a> {
+    pub(super) fn new(lines: impl IntoIterator<Item = &'a Line>) -> Self {
+        let mut merged = Self::default();
+        for line in lines {
+            match line {
+                Line::Rank(line) => add(&mut merged.rank_starts, line.rank, line),
+                Line::RankEnd(line) => add(&mut merged.rank_ends, line.rank, line),
+                Line::JobStart(line) => add(&mut merged.job_starts, line.job_index, line),
+                Line::JobEnd(line) => add(&mut merged.job_ends, line.job_index, line),
+                Line::Episode(line) => add(&mut merged.episodes, (line.job_index, line.episode), &**line),
+            }
+        }
+        merged.in_time();
+        merged
+    }
+
+    /// Journals come rank by rank, and a job may have moved to another rank: what is last goes by the clock. Moments
+    /// of [`crate::time::rfc3339`] sort as texts.
+    fn in_time(&mut self) {
+        self.episodes.values_mut().for_each(|lines| lines.sort_by(|a, b| a.ended.cmp(&b.ended)));
+        self.job_starts.values_mut().for_each(|lines| lines.sort_by(|a, b| a.started.cmp(&b.started)));
+        self.job_ends.values_mut().for_each(|lines| lines.sort_by(|a, b| a.ended.cmp(&b.ended)));
+        self.rank_starts.values_mut().for_each(|lines| lines.sort_by(|a, b| a.started.cmp(&b.started)));
+    }
+
+    /// The line that counts: the first that was scored, else the last error.
+    pub(super) fn counted(&self, job: JobIndex) -> Vec<&'a Episode> {
+        let range = (job, 0)..=(job, u64::MAX);
+        let pick = |lines: &Vec<&'a Episode>| lines.iter().find(|line| line.error.is_none()).or(lines.last()).copied();
+        self.episodes.range(range).filter_map(|(_, lines)| pick(lines)).collect()
+    }
+
+    pub(super) fn expected(&self, job: &Job) -> Option<u64> {
+        let said = self.job_starts.get(&job.index).and_then(|starts| starts.iter().rev().find_map(|s| s.episodes));
+        match (job.status, job.length) {
+            (Status::Pending, Length::Episodes(count)) => Some(count),
+            (Status::Pending, Length::Steps(_)) => Some(self.counted(job.index).len() as u64),
+            (Status::Pending, Length::Policy) => said,
+            _ => Some(0),
+        }
+    }
+}
+
+/// A line that is there already (a journal and its copy from the gather) is the same event.
+fn add<'a, K: Ord, T: PartialEq>(groups: &mut BTreeMap<K, Vec<&'a T>>, key: K, line: &'a T) {
+    let group = groups.entry(key).or_default();
+    if !group.contains(&line) {
+        group.push(line);
+    }
+}
