@@ -1,0 +1,36 @@
+"""Benches: each prints a figure and its ratio to what it replaces, measured in the same run, medians of several.
+
+    make bench                        all of them, as tables for README.md
+    .venv/bin/python benches/run.py start|rollout
+"""
+
+import os
+import pathlib
+import platform
+import subprocess
+import sys
+
+import rollout
+import start
+
+BENCHES = {"start": start.main, "rollout": rollout.main}
+
+
+def machine() -> str:
+    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
+    root = pathlib.Path(__file__).parent
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=root, capture_output=True, text=True)
+    return f"{len(os.sched_getaffinity(0))} cores of {cpu}, {platform.system()} {platform.release()}, commit {commit.stdout.strip()}"
+
+
+def main(names: list[str]) -> None:
+    unknown = [name for name in names if name not in BENCHES]
+    if unknown:
+        sys.exit(f"no bench is called {unknown[0]}; there are {', '.join(BENCHES)}")
+    print(f"{machine()}\n")
+    for name in names or BENCHES:
+        BENCHES[name]()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
