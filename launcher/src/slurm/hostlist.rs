@@ -1,0 +1,201 @@
+//! SLURM's compressed lists of hosts, expanded without `scontrol`, which containers lack.
+//!
+//! ```text
+//! login,rack[0-1]n[09-10]  ─►  login rack0n09 rack0n10 rack1n09 rack1n10
+//! ```
+//! A name may have several groups in brackets, of which the first runs slowest; a number is padded to the width of its
+//! range's low end. As with `scontrol show hostnames`, nothing may follow the last bracket, duplicates stay, and the
+//! order is that of the list. Pure.
+
+/// The largest machines have some ten thousand nodes; a list with more names than this is garbage.
+const MOST_HOSTS: usize = 1 << 16;
+
+/// A list of hosts that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HostlistError {
+    /// No name at all, or none between two commas.
+    #[error("`{0}` names no host where one is expected")]
+    NoName(String),
+    /// A bracket without its partner, or one within another.
+    #[error("`{0}` has a bracket without its partner")]
+    Bracket(String),
+    /// Text after the last bracket.
+    #[error("`{0}` has text after its last bracket")]
+    Suffix(String),
+    /// What stands in brackets and is no number and no range.
+    #[error("`{0}` is neither a number nor a range")]
+    Range(String),
+    /// More than [`MOST_HOSTS`].
+    #[error("the list has more than {MOST_HOSTS} hosts")]
+    TooMany,
+}
+
+/// The names in `list`, in its order.
+///
+/// # Errors
+/// See [`HostlistError`].
+pub fn expand(list: &str) -> Result<Vec<String>, HostlistError> {
+    let mut hosts = Vec::new();
+    for name in names(list)? {
+        hosts.extend(product(name.trim())?);
+        if hosts.len() > MOST_HOSTS {
+            return Err(HostlistError::TooMany);
+        }
+    }
+    Ok(hosts)
+}
+
+/// Splits at the commas outside brackets.
+fn names(list: &str) -> Result<Vec<&str>, HostlistError> {
+    let (mut names, mut start, mut is_inside) = (Vec::new(), 0, false);
+    for (at, character) in list.char_indices() {
+        match (character, is_inside) {
+            ('[', false) => is_inside = true,
+            (']', true) => is_inside = false,
+            ('[' | ']', _) => return Err(HostlistError::Bracket(list.to_owned())),
+            (',', false) => {
+                names.push(&list[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    names.push(&list[start..]);
+    if is_inside { Err(HostlistError::Bracket(list.to_owned())) } else { Ok(names) }
+}
+
+/// One name with all combinations of its groups.
+fn product(name: &str) -> Result<Vec<String>, HostlistError> {
+    let mut hosts = vec![String::new()];
+    let mut rest = name;
+    while let Some((text, after)) = rest.split_once('[') {
+        let (group, after) = after.split_once(']').ok_or_else(|| HostlistError::Bracket(name.to_owned()))?;
+        let numbers = numbers(group)?;
+        if hosts.len() * numbers.len() > MOST_HOSTS {
+            return Err(HostlistError::TooMany);
+        }
+        hosts = hosts.iter().flat_map(|host| numbers.iter().map(move |n| format!("{host}{text}{n}"))).collect();
+        rest = after;
+    }
+    match rest {
+        "" if name.is_empty() => Err(HostlistError::NoName(name.to_owned())),
+        "" => Ok(hosts),
+        _ if name.contains('[') => Err(HostlistError::Suffix(name.to_owned())),
+        text if text.contains(char::is_whitespace) => Err(HostlistError::NoName(text.to_owned())),
+        text => Ok(vec![text.to_owned()]),
+    }
+}
+
+/// `1-3,07-09` as the numbers it stands for, with their zeros.
+fn numbers(group: &str) -> Result<Vec<String>, HostlistError> {
+    let mut numbers = Vec::new();
+    for range in group.split(',') {
+        let err = || HostlistError::Range(range.to_owned());
+        let (low, high) = range.split_once('-').unwrap_or((range, range));
+        let (first, last) = (number(low).ok_or_else(err)?, number(high).ok_or_else(err)?);
+        let count = last.checked_sub(first).ok_or_else(err)?;
+        if usize::try_from(count).map_or(true, |count| numbers.len() + count >= MOST_HOSTS) {
+            return Err(HostlistError::TooMany);
+        }
+        numbers.extend((first..=last).map(|number| format!("{number:0width$}", width = low.len())));
+    }
+    Ok(numbers)
+}
+
+/// A number of digits only: no sign, no blank.
+fn number(text: &str) -> Option<u64> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn hosts(list: &str) -> String {
+        expand(list).expect("a list").join(" ")
+    }
+
+    #[test]
+    fn plain_names_are_a_list() {
+        assert_eq!(hosts("node1"), "node1");
+        assert_eq!(hosts("node1, login-a.example.org"), "node1 login-a.example.org");
+    }
+
+    #[test]
+    fn a_range_and_single_numbers_are_expanded_in_their_order() {
+        assert_eq!(hosts("node[3,1-2]"), "node3 node1 node2");
+        assert_eq!(hosts("node[1-2],gpu7,node[1]"), "node1 node2 gpu7 node1");
+    }
+
+    #[test]
+    fn numbers_are_padded_to_the_width_of_the_low_end() {
+        assert_eq!(hosts("n[09-11]"), "n09 n10 n11");
+        assert_eq!(hosts("n[998-1000]"), "n998 n999 n1000");
+        assert_eq!(hosts("n[001,2]"), "n001 n2");
+    }
+
+    #[test]
+    fn of_several_groups_the_first_runs_slowest() {
+        assert_eq!(hosts("rack[0-1]n[00-01]"), "rack0n00 rack0n01 rack1n00 rack1n01");
+        assert_eq!(hosts("[1-2]"), "1 2");
+    }
+
+    #[test]
+    fn what_scontrol_refuses_is_refused() {
+        let refused = |list: &str| expand(list).expect_err("no list");
+        assert_eq!(refused("dgx[1-2]-mlx"), HostlistError::Suffix("dgx[1-2]-mlx".to_owned()));
+        assert_eq!(refused("n[1-3"), HostlistError::Bracket("n[1-3".to_owned()));
+        assert_eq!(refused("n1]"), HostlistError::Bracket("n1]".to_owned()));
+        assert_eq!(refused("n[3-1]"), HostlistError::Range("3-1".to_owned()));
+        assert_eq!(refused("n[+1]"), HostlistError::Range("+1".to_owned()));
+        assert_eq!(refused(""), HostlistError::NoName(String::new()));
+        assert_eq!(refused("a,,b"), HostlistError::NoName(String::new()));
+    }
+
+    #[test]
+    fn a_list_that_would_fill_the_memory_is_refused() {
+        for list in ["n[1-99999999]", "n[0-65536]", "a[0-999]b[0-999]", "n[0-65535],n[0-65535]"] {
+            assert_eq!(expand(list), Err(HostlistError::TooMany), "{list}");
+        }
+    }
+
+    /// Text and the numbers behind it, as `low..=high` with a width.
+    fn group() -> impl Strategy<Value = (String, Vec<(u64, u64, usize)>)> {
+        let range = (0_u64..1200, 0_u64..4, 1_usize..5).prop_map(|(low, more, width)| (low, low + more, width));
+        ("[a-z-]{1,6}", proptest::collection::vec(range, 1..4))
+    }
+
+    fn written((text, ranges): &(String, Vec<(u64, u64, usize)>)) -> String {
+        let range = |(low, high, width): &(u64, u64, usize)| format!("{low:0width$}-{high}", width = *width);
+        format!("{text}[{}]", ranges.iter().map(range).collect::<Vec<_>>().join(","))
+    }
+
+    fn meant((text, ranges): &(String, Vec<(u64, u64, usize)>)) -> Vec<String> {
+        let each = |(low, high, width): &(u64, u64, usize)| {
+            let width = format!("{low:0width$}", width = *width).len();
+            (*low..=*high).map(move |n| format!("{n:0width$}")).collect::<Vec<_>>()
+        };
+        ranges.iter().flat_map(each).map(|n| format!("{text}{n}")).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn a_written_list_is_read_back(names in proptest::collection::vec((group(), group()), 1..4)) {
+            let list: Vec<String> = names.iter().map(|(a, b)| written(a) + &written(b)).collect();
+            let all = |(a, b): &(_, _)| {
+                let seconds = meant(b);
+                meant(a).iter().flat_map(|a| seconds.iter().map(move |b| format!("{a}{b}"))).collect::<Vec<_>>()
+            };
+            prop_assert_eq!(expand(&list.join(",")).unwrap(), names.iter().flat_map(all).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn any_text_is_a_list_or_refused(list in "[a-z0-9,\\[\\] -]{0,24}|.{0,16}") {
+            if let Ok(hosts) = expand(&list) {
+                prop_assert!(!hosts.is_empty() && hosts.iter().all(|host| !host.is_empty()));
+            }
+        }
+    }
+}
