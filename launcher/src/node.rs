@@ -26,6 +26,8 @@ pub struct Node {
 pub struct Gpu {
     /// `GPU-8f2b…`; empty where the driver does not tell.
     pub uuid: String,
+    /// On the PCI bus, as `0000:41:00.0`; empty where the driver does not tell.
+    pub address: String,
 }
 
 impl Node {
@@ -48,18 +50,23 @@ impl Node {
     /// repeated entry hides everything (torch/cuda/__init__.py, torch 2.11: `_parse_visible_devices`). Of MIG instances
     /// a process sees one.
     pub fn visible_gpus(&self, visible_devices: Option<&str>) -> usize {
-        let Some(list) = visible_devices else { return self.gpus.len() };
-        if list.trim_start().starts_with("MIG-") {
-            return 1;
+        match visible_devices {
+            Some(list) if list.trim_start().starts_with("MIG-") => 1,
+            list => self.whole_gpus(list).len(),
         }
+    }
+
+    /// The same as indices of [`Node::gpus`], in CUDA's order; MIG instances are no whole GPUs.
+    pub fn whole_gpus(&self, visible_devices: Option<&str>) -> Vec<usize> {
+        let Some(list) = visible_devices else { return (0..self.gpus.len()).collect() };
         let mut seen = Vec::new();
         for index in list.split(',').map_while(|item| self.gpu_index(item.trim())) {
             if seen.contains(&index) {
-                return 0;
+                return Vec::new();
             }
             seen.push(index);
         }
-        seen.len()
+        seen
     }
 
     /// The GPU that an entry names by index or by the beginning of its UUID.
@@ -93,11 +100,15 @@ fn gpus(folder: &Path, dev: &Path) -> Vec<Gpu> {
     let Ok(entries) = fs::read_dir(folder) else { return gpus_by_device_file(dev) };
     let mut addresses: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     addresses.sort();
-    let information = |address: &PathBuf| fs::read_to_string(address.join("information")).unwrap_or_default();
-    let gpus = addresses.iter().map(information);
-    let has_file =
-        |text: &String| field(text, "Device Minor").is_none_or(|minor| dev.join(format!("nvidia{minor}")).exists());
-    gpus.filter(has_file).map(|text| Gpu { uuid: field(&text, "GPU UUID").unwrap_or_default().to_owned() }).collect()
+    let gpu = |path: &PathBuf| {
+        let text = fs::read_to_string(path.join("information")).unwrap_or_default();
+        let minor = field(&text, "Device Minor");
+        let has_file = minor.is_none_or(|minor| dev.join(format!("nvidia{minor}")).exists());
+        let uuid = field(&text, "GPU UUID").unwrap_or_default().to_owned();
+        let address = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        has_file.then_some(Gpu { uuid, address })
+    };
+    addresses.iter().filter_map(gpu).collect()
 }
 
 /// Where `/proc` has nothing of the driver: a container that was given device files only.
@@ -119,7 +130,7 @@ mod tests {
     use super::*;
 
     fn node(gpus: usize) -> Node {
-        let gpu = |index| Gpu { uuid: format!("GPU-{index}f-{index}") };
+        let gpu = |index| Gpu { uuid: format!("GPU-{index}f-{index}"), ..Gpu::default() };
         Node { gpus: (0..gpus).map(gpu).collect(), ..Node::default() }
     }
 
@@ -153,8 +164,9 @@ mod tests {
         for name in ["nvidia0", "nvidia1", "nvidiactl"] {
             fs::write(dev.path().join(name), "").unwrap();
         }
-        let uuids: Vec<String> = gpus(proc.path(), dev.path()).into_iter().map(|gpu| gpu.uuid).collect();
-        assert_eq!(uuids, ["GPU-0", "GPU-1"]);
+        let gpu = |uuid: &str, address: &str| Gpu { uuid: uuid.to_owned(), address: address.to_owned() };
+        let found = gpus(proc.path(), dev.path());
+        assert_eq!(found, [gpu("GPU-0", "0000:01:00.0"), gpu("GPU-1", "0000:41:00.0")]);
         assert_eq!(gpus(&proc.path().join("none"), dev.path()).len(), 2);
     }
 

@@ -5,6 +5,8 @@
 //! unlisted but deadly            kill the ranks at once; without us they would be orphans
 //! SIGHUP ignored at the start    stays ignored, so that `nohup rrun …` survives its terminal
 //! SIGKILL                        the kernel kills the ranks (`process::pre_exec`)
+//! under SLURM: SIGTERM           counts once, however often it comes
+//!              SIGUSR1, SIGUSR2  unless listed, announce the end and end nothing: see [`Notices`]
 //! ```
 
 use std::borrow::Cow;
@@ -16,10 +18,13 @@ use std::task::Poll;
 use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::plan::SignalPlan;
+use crate::plan::{Sender, SignalPlan};
 
 /// Signals that end a process by default and that people send to a launcher.
 const DEADLY: [i32; 6] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2];
+
+/// Signals with which SLURM announces the time limit, as the user asks it to (`--signal=USR1@120`).
+const NOTICES: [i32; 2] = [libc::SIGUSR1, libc::SIGUSR2];
 
 /// A signal that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +39,9 @@ pub struct Received {
 #[derive(Debug)]
 pub struct Signals {
     streams: Vec<(Received, tokio::signal::unix::Signal)>,
+    sender: Sender,
+    /// Whether SIGTERM has come.
+    is_terminated: bool,
 }
 
 impl Signals {
@@ -42,7 +50,9 @@ impl Signals {
         let ignored = ignored_mask();
         let is_ignored = |number: i32| ignored & mask(number) != 0;
         let listed = plan.numbers.iter().copied().filter(|&number| number != libc::SIGHUP || !is_ignored(number));
-        let unlisted = DEADLY.into_iter().filter(|number| !plan.numbers.contains(number) && !is_ignored(*number));
+        let notices = notices(plan);
+        let is_unlisted = |number: &i32| !plan.numbers.contains(number) && !notices.contains(number);
+        let unlisted = DEADLY.into_iter().filter(|number| is_unlisted(number) && !is_ignored(*number));
         let listed = listed.map(|number| Received { number, is_listed: true });
         let unlisted = unlisted.map(|number| Received { number, is_listed: false });
         let mut notes = Vec::new();
@@ -53,21 +63,60 @@ impl Signals {
                 Err(err) => notes.push(format!("cannot handle {}: {err}", name(received.number))),
             }
         }
-        (Signals { streams }, notes)
+        (Signals { streams, sender: plan.sender, is_terminated: false }, notes)
     }
 
     /// The next one to arrive. Dropping the future loses none.
     pub async fn recv(&mut self) -> Received {
         poll_fn(|context| {
             for (received, stream) in &mut self.streams {
-                if stream.poll_recv(context) == Poll::Ready(Some(())) {
-                    return Poll::Ready(*received);
+                // A copy is dropped, and the stream asked again, so that it wakes us for the next one.
+                while stream.poll_recv(context) == Poll::Ready(Some(())) {
+                    if !is_copy(self.sender, &mut self.is_terminated, received.number) {
+                        return Poll::Ready(*received);
+                    }
                 }
             }
             Poll::Pending
         })
         .await
     }
+}
+
+/// Signals that end nothing: the ranks are to know of them, and save what they have.
+#[derive(Debug)]
+pub struct Notices {
+    streams: Vec<(i32, tokio::signal::unix::Signal)>,
+}
+
+impl Notices {
+    /// Listens from now on, if SLURM is the sender.
+    pub fn listen(plan: &SignalPlan) -> Notices {
+        let streams = notices(plan).into_iter().filter_map(|number| Some((number, open(number).ok()?)));
+        Notices { streams: streams.collect() }
+    }
+
+    /// The number of the next one to arrive. Dropping the future loses none.
+    pub async fn recv(&mut self) -> i32 {
+        poll_fn(|context| {
+            let mut is_there =
+                |stream: &mut tokio::signal::unix::Signal| stream.poll_recv(context) == Poll::Ready(Some(()));
+            let arrived = self.streams.iter_mut().find_map(|(number, stream)| is_there(stream).then_some(*number));
+            arrived.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
+}
+
+/// Whether this is SLURM's SIGTERM once more; `is_terminated` remembers the first.
+fn is_copy(sender: Sender, is_terminated: &mut bool, number: i32) -> bool {
+    let counts_once = number == libc::SIGTERM && sender != Sender::Anyone;
+    counts_once && std::mem::replace(is_terminated, true)
+}
+
+fn notices(plan: &SignalPlan) -> Vec<i32> {
+    let is_notice = |number: &i32| plan.sender != Sender::Anyone && !plan.numbers.contains(number);
+    NOTICES.into_iter().filter(is_notice).collect()
 }
 
 fn open(number: i32) -> io::Result<tokio::signal::unix::Signal> {
@@ -123,7 +172,11 @@ mod tests {
 
     #[tokio::test]
     async fn what_cannot_be_handled_is_said() {
-        let plan = SignalPlan { spec: "SIGKILL,SIGCHLD".to_owned(), numbers: vec![libc::SIGKILL, libc::SIGCHLD] };
+        let plan = SignalPlan {
+            sender: Sender::Anyone,
+            spec: "SIGKILL,SIGCHLD".to_owned(),
+            numbers: vec![libc::SIGKILL, libc::SIGCHLD],
+        };
         let (_, notes) = Signals::listen(&plan);
         assert_eq!(notes.len(), 2);
         assert!(notes[0].starts_with("cannot handle SIGKILL: "), "{notes:?}");
@@ -131,9 +184,45 @@ mod tests {
 
     #[tokio::test]
     async fn a_listed_signal_is_received_as_listed() {
-        let plan = SignalPlan { spec: "SIGWINCH".to_owned(), numbers: vec![libc::SIGWINCH] };
+        let plan = SignalPlan { sender: Sender::Anyone, spec: "SIGWINCH".to_owned(), numbers: vec![libc::SIGWINCH] };
         let (mut signals, _) = Signals::listen(&plan);
         nix::sys::signal::raise(Signal::SIGWINCH).expect("our own process");
         assert_eq!(signals.recv().await, Received { number: libc::SIGWINCH, is_listed: true });
+    }
+
+    fn under_slurm(number: i32) -> SignalPlan {
+        SignalPlan { sender: Sender::SlurmToScript, spec: String::new(), numbers: vec![number] }
+    }
+
+    // None of these raises a signal: it would reach the launches of the other tests in this process.
+    #[tokio::test]
+    async fn slurm_s_copies_of_sigterm_count_once() {
+        let (mut signals, _) = Signals::listen(&under_slurm(libc::SIGTERM));
+        let numbers = [libc::SIGTERM, libc::SIGTERM, libc::SIGINT, libc::SIGINT, libc::SIGTERM];
+        assert_eq!(
+            numbers.map(|number| is_copy(signals.sender, &mut signals.is_terminated, number)),
+            [false, true, false, false, true]
+        );
+    }
+
+    #[tokio::test]
+    async fn another_sender_means_every_sigterm() {
+        let plan = SignalPlan { sender: Sender::Anyone, ..under_slurm(libc::SIGTERM) };
+        let (mut signals, _) = Signals::listen(&plan);
+        assert_eq!([15, 15].map(|number| is_copy(signals.sender, &mut signals.is_terminated, number)), [false, false]);
+    }
+
+    #[tokio::test]
+    async fn slurm_s_announcement_is_no_end() {
+        let (signals, _) = Signals::listen(&under_slurm(libc::SIGTERM));
+        let is_end = |number| signals.streams.iter().any(|(received, _)| received.number == number);
+        assert_eq!([libc::SIGUSR1, libc::SIGUSR2, libc::SIGHUP].map(is_end), [false, false, true]);
+    }
+
+    #[test]
+    fn only_slurm_announces_and_what_is_listed_is_an_end() {
+        let anyone = SignalPlan { sender: Sender::Anyone, spec: String::new(), numbers: Vec::new() };
+        assert!(notices(&anyone).is_empty());
+        assert_eq!(notices(&under_slurm(libc::SIGUSR1)), [libc::SIGUSR2]);
     }
 }

@@ -39,20 +39,20 @@ impl Attempt {
 
     /// Starts the ranks one after another; says why one cannot, and which.
     pub fn spawn(&mut self, round: &Round<'_>) -> Result<(), LocalRank> {
-        for plan in &round.plan.ranks {
-            match self.spawn_one(round, plan) {
+        for (index, plan) in round.plan.ranks.iter().enumerate() {
+            match self.spawn_one(round, index, plan) {
                 Ok(rank) => self.ranks.push(rank),
                 Err(reason) => {
-                    say(format_args!("cannot start rank {}: {reason}", round.rank(plan.local_rank)));
-                    return Err(LocalRank(plan.local_rank));
+                    say(format_args!("cannot start rank {}: {reason}", round.rank(index)));
+                    return Err(LocalRank(index));
                 }
             }
         }
         Ok(())
     }
 
-    fn spawn_one(&mut self, round: &Round<'_>, plan: &RankPlan) -> Result<Rank, String> {
-        let logs = self.logs.get_mut(plan.local_rank).ok_or("it has no log files")?;
+    fn spawn_one(&mut self, round: &Round<'_>, index: usize, plan: &RankPlan) -> Result<Rank, String> {
+        let logs = self.logs.get_mut(index).ok_or("it has no log files")?;
         let output = logs.output.take().ok_or("it runs already")?;
         let variables = round.variables(plan, logs.error_file.as_deref());
         let mut command = command(plan, &[&round.plan.env, &variables], output).ok_or("there is no program")?;
@@ -93,6 +93,11 @@ impl Attempt {
             rank.signal(signal);
         }
         self.sent = Some(signal);
+    }
+
+    /// Sends a signal that is no end to every group.
+    pub fn pass_on(&self, signal: i32) {
+        self.ranks.iter().for_each(|rank| rank.signal(signal));
     }
 
     /// Pids of all ranks; each is also the number of a process group and a session.

@@ -22,12 +22,12 @@ use crate::agent::{chain, print, say};
 use crate::failure::root_cause;
 use crate::logs::attempt::AttemptLogs;
 use crate::logs::folder::RunFolder;
-use crate::plan::Plan;
+use crate::plan::{Plan, Sender};
 use crate::process::exit::Exit;
 use crate::process::leftover::{Leftovers, Reach};
 use crate::process::oom::OomKills;
 use crate::report;
-use crate::signals::{self, Signals};
+use crate::signals::{self, Notices, Signals};
 
 /// Between two looks for leftovers, which are not all our children and so do not all tell us when they end.
 const SWEEP_PERIOD: Duration = Duration::from_millis(20);
@@ -40,6 +40,7 @@ pub struct Driver<'a> {
     plan: &'a Plan,
     group: Group,
     signals: Signals,
+    notices: Notices,
     exits: tokio::signal::unix::Signal,
     store: Option<AgentStore>,
     folder: Option<RunFolder>,
@@ -57,6 +58,7 @@ impl<'a> Driver<'a> {
             return Err(AgentError::Nodes { found: plan.nnodes });
         }
         let (signals, notes) = Signals::listen(&plan.signals);
+        let notices = Notices::listen(&plan.signals);
         notes.iter().for_each(say);
         let exits = signal(SignalKind::child()).map_err(AgentError::Signals)?;
         let is_shared = env::var_os("TORCH_DISABLE_SHARE_RDZV_TCP_STORE").is_none_or(|value| value != "1");
@@ -69,7 +71,20 @@ impl<'a> Driver<'a> {
         let attempt = Attempt::default();
         let memory = OomKills::now();
         let flushes = Vec::new();
-        Ok(Driver { plan, group, signals, exits, store, folder, leftovers, memory, number: 0, attempt, flushes })
+        Ok(Driver {
+            plan,
+            group,
+            signals,
+            notices,
+            exits,
+            store,
+            folder,
+            leftovers,
+            memory,
+            number: 0,
+            attempt,
+            flushes,
+        })
     }
 
     /// Runs to the end.
@@ -109,9 +124,25 @@ impl<'a> Driver<'a> {
                 say(format_args!("Received {number} death signal, shutting down workers ({name})"));
                 vec![Event::Received(received)]
             }
+            number = self.notices.recv() => {
+                self.pass_on(number);
+                Vec::new()
+            }
             _ = self.exits.recv() => self.exited(),
             () = sleep(SWEEP_PERIOD), if self.group.is_sweeping() => self.swept().into_iter().collect(),
             () = deadline => vec![Event::Deadline],
+        }
+    }
+
+    /// SLURM's announcement of the end; it has reached every process of a step, but only us of a batch script.
+    fn pass_on(&self, number: i32) {
+        let name = signals::name(number);
+        match self.plan.signals.sender {
+            Sender::SlurmToStep => say(format_args!("{name} received, as the ranks have; the launch goes on")),
+            Sender::SlurmToScript | Sender::Anyone => {
+                say(format_args!("{name} received and passed on to the ranks; the launch goes on"));
+                self.attempt.pass_on(number);
+            }
         }
     }
 

@@ -96,7 +96,7 @@ pub(crate) mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::plan::{LogPlan, RankPlan, SignalPlan, StorePlan, Streams};
+    use crate::plan::{LogPlan, RankPlan, Sender, SignalPlan, StorePlan, Streams};
 
     /// A launch of `nproc` ranks with no options.
     pub(crate) fn plan(argv: &[&str], nproc: usize) -> Plan {
@@ -106,6 +106,7 @@ pub(crate) mod tests {
             env: BTreeMap::from([("LOCAL_RANK".to_owned(), local_rank.to_string())]),
             redirect: Streams::default(),
             tee: Streams::default(),
+            cpus: None,
             shown: true,
         };
         Plan {
@@ -116,7 +117,7 @@ pub(crate) mod tests {
             shutdown_timeout: Duration::from_secs(30),
             store: StorePlan { master_addr: "127.0.0.1".to_owned(), port: None },
             // Not one of the signals that end the test itself.
-            signals: SignalPlan { spec: "SIGUSR2".to_owned(), numbers: vec![libc::SIGUSR2] },
+            signals: SignalPlan { sender: Sender::Anyone, spec: "SIGUSR2".to_owned(), numbers: vec![libc::SIGUSR2] },
             logs: LogPlan {
                 dir: None,
                 disabled: true,

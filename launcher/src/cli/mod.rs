@@ -7,6 +7,7 @@
 //! The words are split by our own code, because argparse's rules (both spellings, abbreviations, the end of options at
 //! the first positional) are not clap's; names, types and `--help` are clap's, from one declaration in [`options`].
 
+pub mod completion;
 pub mod environment;
 pub mod options;
 pub mod pet;
@@ -62,12 +63,14 @@ pub fn parse(words: Vec<OsString>, env: &Environment) -> Result<Request, CliErro
     let spellings = Spelling::of(&Cli::command());
     let defaults = pet::options(env, &spellings).map_err(CliError::Flag)?;
     let split = split(words, &spellings).map_err(CliError::Usage)?;
-    if let Some(text) = information(&split) {
+    if let Some(text) = information(&split)? {
         return Ok(Request::Print(text));
     }
+    let given = split.options.iter().chain(&defaults).map(|(spelling, _)| spelling.long.clone()).collect();
     let words = normalized(&split, defaults)?;
-    let cli = Cli::try_parse_from(words).map_err(|err| CliError::Usage(in_argparse_words(&err, &spellings)))?;
+    let mut cli = Cli::try_parse_from(words).map_err(|err| CliError::Usage(in_argparse_words(&err, &spellings)))?;
     check(&split)?;
+    cli.given = given;
     Ok(Request::Launch(Box::new(cli)))
 }
 
@@ -81,12 +84,17 @@ pub fn help() -> String {
     Cli::command().render_help().to_string()
 }
 
-fn information(split: &Split<'_>) -> Option<String> {
-    split.options.iter().find_map(|(spelling, _)| match spelling.long.as_str() {
-        "help" => Some(help()),
-        "version" => Some(Cli::command().render_version()),
+fn information(split: &Split<'_>) -> Result<Option<String>, CliError> {
+    let text = |(spelling, value): &Found<'_>| match (spelling.long.as_str(), value) {
+        ("help", _) => Some(Ok(help())),
+        ("version", _) => Some(Ok(Cli::command().render_version())),
+        ("print-completion", Some(shell)) => {
+            let script = completion::script(&shell.to_string_lossy(), Cli::command());
+            Some(script.map_err(|text| CliError::Usage(format!("argument {}: {text}", spelling.names()))))
+        }
         _ => None,
-    })
+    };
+    split.options.iter().find_map(text).transpose()
 }
 
 /// Torchrun finds out about these last, after the types of all values.

@@ -1,11 +1,12 @@
 //! The options of torchrun, and the few of our own, as one declaration: [`super::words`] reads the names from here and
 //! `--help` is printed from here.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
-use clap::{ArgAction, Parser};
+use clap::{ArgAction, Parser, ValueHint};
 
 use crate::cli::python::{float, int, repr};
 
@@ -22,7 +23,7 @@ option may be shortened as long as it stays clear. A variable PET_<OPTION>, as P
 pub struct Cli {
     /// Python script; a module with -m, an executable with --no-python. `eval` is built in: it runs the jobs of a file
     /// (`rrun eval --help`)
-    #[arg(value_name = "PROGRAM", required = true)]
+    #[arg(value_name = "PROGRAM", required = true, value_hint = ValueHint::FilePath)]
     pub program: OsString,
 
     /// Arguments of PROGRAM; ${local_rank} becomes the local rank and $$ becomes $
@@ -49,7 +50,8 @@ pub struct Cli {
     #[arg(long, help_heading = "Ranks")]
     pub virtual_local_rank: bool,
 
-    /// Bind ranks to CPUs near their GPU (not available yet)
+    /// Bind each rank to CPUs near its GPU: node, socket, exclusive (physical cores of its own) or core-complex (CPUs
+    /// that share a cache)
     #[arg(long, value_name = "MODE", value_parser = parse_numa_binding, help_heading = "Ranks")]
     pub numa_binding: Option<String>,
 
@@ -93,6 +95,10 @@ pub struct Cli {
     /// HOST[:PORT] to meet at
     #[arg(long, value_name = "ENDPOINT", default_value = "", hide_default_value = true, help_heading = "Rendezvous")]
     pub rdzv_endpoint: String,
+
+    /// auto: what is left out above is read from SLURM's variables within srun and sbatch; off: it is not
+    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = parse_slurm, help_heading = "Rendezvous")]
+    pub slurm: String,
 
     /// Run id
     #[arg(long, value_name = "ID", default_value = "none", help_heading = "Rendezvous")]
@@ -152,7 +158,7 @@ pub struct Cli {
     #[arg(long, value_name = "NAME", help_heading = "Logs")]
     pub logs_specs: Option<String>,
 
-    /// null, console or dynamic_rendezvous; no event is written yet
+    /// One JSON line an event: console (stderr) or json:FILE (appended); null or dynamic_rendezvous for none
     #[arg(long, value_name = "NAME", default_value = "null", help_heading = "Logs")]
     pub event_log_handler: String,
 
@@ -160,8 +166,12 @@ pub struct Cli {
     #[arg(long, help_heading = "Other")]
     pub dry_run: bool,
 
-    /// torch 2.14's `--print-completion`, known only to be refused in plain words.
-    #[arg(long, hide = true, value_name = "SHELL")]
+    /// Say of each rank, when it has ended, what CPU time and memory it used
+    #[arg(long, help_heading = "Other")]
+    pub rusage: bool,
+
+    /// Print completions for bash, zsh, tcsh or fish
+    #[arg(long, value_name = "SHELL", help_heading = "Other")]
     pub print_completion: Option<String>,
 
     /// Print help
@@ -171,6 +181,17 @@ pub struct Cli {
     /// Print version
     #[arg(short = 'V', long, action = ArgAction::Version, help_heading = "Other")]
     version: Option<bool>,
+
+    /// Options that were given, on the command line or by a variable, by their long names.
+    #[arg(skip)]
+    pub given: BTreeSet<String>,
+}
+
+impl Cli {
+    /// Whether an option was given, even with its default for a value.
+    pub fn is_given(&self, long: &str) -> bool {
+        self.given.contains(long)
+    }
 }
 
 fn parse_int(text: &str) -> Result<i64, String> {
@@ -187,6 +208,10 @@ fn parse_start_method(text: &str) -> Result<String, String> {
 
 fn parse_numa_binding(text: &str) -> Result<String, String> {
     choice(text, &["node", "socket", "exclusive", "core-complex"])
+}
+
+fn parse_slurm(text: &str) -> Result<String, String> {
+    choice(text, &["auto", "off"])
 }
 
 fn choice(text: &str, choices: &[&str]) -> Result<String, String> {

@@ -68,7 +68,7 @@ fn every_option_with_a_value_is_read_in_both_spellings() {
         ("signals-to-handle", "SIGTERM"),
         ("shutdown-timeout", "7"),
         ("log-line-prefix-template", "t"),
-        ("print-completion", "bash"),
+        ("slurm", "off"),
     ];
     for join in ["-", "_"] {
         let words: Vec<String> = values
@@ -88,7 +88,7 @@ fn every_option_with_a_value_is_read_in_both_spellings() {
         assert_eq!((cli.local_addr.as_deref(), cli.log_dir), (Some("n"), Some(PathBuf::from("l"))));
         assert_eq!((cli.logs_specs.as_deref(), cli.numa_binding.as_deref()), (Some("s"), Some("core-complex")));
         assert_eq!((cli.signals_to_handle.as_str(), cli.log_line_prefix_template.as_deref()), ("SIGTERM", Some("t")));
-        assert_eq!(cli.print_completion.as_deref(), Some("bash"));
+        assert_eq!(cli.slurm, "off");
     }
 }
 
@@ -232,8 +232,7 @@ fn help_is_as_in_the_file() {
 #[test]
 fn help_has_every_option_of_torchrun_and_its_short_form() {
     let text = help();
-    let hidden = ["print-completion"];
-    for spelling in Spelling::of(&Cli::command()).iter().filter(|it| !hidden.contains(&it.long.as_str())) {
+    for spelling in &Spelling::of(&Cli::command()) {
         assert!(text.contains(&format!("--{}", spelling.long)), "{}", spelling.long);
     }
     assert!(["-m,", "-r,", "-t,"].iter().all(|short| text.contains(short)));
@@ -243,4 +242,22 @@ fn help_has_every_option_of_torchrun_and_its_short_form() {
 fn the_version_is_printed_on_demand() {
     let Request::Print(text) = request(&["-V"], &Environment::default()).unwrap() else { panic!("no version") };
     assert_eq!(text, concat!("rrun ", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+#[test]
+fn completions_are_printed_without_a_program() {
+    let Request::Print(text) = request(&["--print-completion", "bash"], &Environment::default()).unwrap() else {
+        panic!("no script")
+    };
+    assert!(text.contains("complete -F _rrun"), "{text}");
+    let text = "argument --print-completion/--print_completion: invalid choice: 'ksh' (choose from 'bash', 'zsh', \
+                'tcsh', 'fish')";
+    assert_eq!(refused(&["--print-completion=ksh", "x"]), text);
+}
+
+#[test]
+fn it_is_known_which_options_were_given() {
+    let cli = cli_with(&["--nnodes=1:1", "-r3", "x", "--role", "a"], [("PET_RDZV_ID", "none")]);
+    let given: Vec<&str> = cli.given.iter().map(String::as_str).collect();
+    assert_eq!(given, ["nnodes", "rdzv-id", "redirects"]);
 }

@@ -15,7 +15,7 @@ use clap::{ArgAction, Command};
 use crate::cli::python::repr;
 
 /// Options that torchrun does not have: they are not shortened, so that they never blur one of torchrun's.
-const OUR_OWN: [&str; 2] = ["dry-run", "version"];
+const OUR_OWN: [&str; 4] = ["dry-run", "rusage", "slurm", "version"];
 
 /// One option's names.
 #[derive(Clone, Debug, PartialEq, Eq)]

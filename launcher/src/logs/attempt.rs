@@ -62,10 +62,10 @@ impl AttemptLogs {
         let tee = Tee { plan, hostname, stdout, stderr };
         let mut followed = Vec::new();
         let mut ranks = Vec::new();
-        for rank in &plan.ranks {
+        for (index, rank) in plan.ranks.iter().enumerate() {
             let folder = make(folder.join(rank.local_rank.to_string()), |path| fs::create_dir(path))?;
             ranks.push(RankLogs::create(&folder, rank)?);
-            followed.extend(tee.followed(&folder, rank, base_rank + rank.local_rank));
+            followed.extend(tee.followed(&folder, rank, base_rank + index));
         }
         let tail = if followed.is_empty() { None } else { Some(Tail::start(followed)?) };
         Ok(AttemptLogs { ranks, tail })

@@ -13,12 +13,6 @@ const EVENT_LOG_HANDLERS: [&str; 3] = ["null", "console", "dynamic_rendezvous"];
 /// # Errors
 /// The first such option.
 pub fn refuse(cli: &Cli) -> Result<(), PlanError> {
-    if cli.print_completion.is_some() {
-        return Err(PlanError::NotYet("--print-completion"));
-    }
-    if cli.numa_binding.is_some() {
-        return Err(PlanError::NotYet("--numa-binding"));
-    }
     if let Some(name) = &cli.logs_specs {
         return Err(PlanError::LogsSpecs(name.clone()));
     }

@@ -6,7 +6,8 @@ use crate::plan::error::PlanError;
 use crate::plan::meeting::Meeting;
 use crate::plan::program::Program;
 use crate::plan::ranks::Ranks;
-use crate::plan::{LogPlan, Plan, SignalPlan, caveats, conf, eval, limits, nodes, nproc, variables};
+use crate::plan::{LogPlan, Plan, SignalPlan, caveats, conf, eval, limits, nodes, nproc, numa, variables};
+use crate::slurm::Slurm;
 
 impl Plan {
     /// What `cli` asks for in `env` on `node`. Touches nothing but the names of files.
@@ -14,13 +15,22 @@ impl Plan {
     /// # Errors
     /// The first thing that cannot be done.
     pub fn new(cli: &Cli, env: &Environment, node: &Node) -> Result<Plan, PlanError> {
+        let slurm = Slurm::new(cli, env)?;
+        let mut plan = Plan::of_options(&slurm.cli, slurm.first_local_rank(), env, node)?;
+        numa::place(&slurm.cli, env, node, &mut plan.ranks)?;
+        slurm.complete(&mut plan, env, node);
+        Ok(plan)
+    }
+
+    /// With options that no variable of SLURM changes any more.
+    fn of_options(cli: &Cli, first_local_rank: usize, env: &Environment, node: &Node) -> Result<Plan, PlanError> {
         let nnodes = nodes::nodes(&cli.nnodes)?;
         let max_restarts = limits::max_restarts(cli)?;
         let visible_devices = env.get("CUDA_VISIBLE_DEVICES").map(|list| list.to_string_lossy());
         let nproc = nproc::nproc(&cli.nproc_per_node, node, visible_devices.as_deref())?;
         let pairs = conf::pairs(&cli.rdzv_conf)?;
         caveats::refuse(cli)?;
-        let ranks = Ranks::new(cli, nproc)?;
+        let ranks = Ranks::new(cli, first_local_rank, nproc)?;
         let logs = LogPlan::new(cli, env)?;
         let program = Program::new(cli, env, node)?;
         let eval = match &program {

@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 
+use crate::numa::NumaError;
+use crate::slurm::SlurmError;
+
 /// A command line that can be read but not carried out. Where torchrun has a text for it, the text is torchrun's.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
@@ -121,8 +124,19 @@ pub enum PlanError {
         list: String,
     },
     /// `--event-log-handler`.
-    #[error("unknown event log handler '{0}' (known: null, console, dynamic_rendezvous)")]
+    #[error("unknown event log handler '{0}' (known: null, console, dynamic_rendezvous, json:FILE)")]
     EventLogHandler(String),
+    /// `--numa-binding` that this node does not allow.
+    #[error("--numa-binding {mode}: {err}")]
+    Numa {
+        /// As given.
+        mode: String,
+        /// Why not.
+        err: NumaError,
+    },
+    /// SLURM's variables.
+    #[error(transparent)]
+    Slurm(#[from] SlurmError),
     /// An option or program that only a later version will have.
     #[error("{0} is not available yet")]
     NotYet(&'static str),

@@ -17,6 +17,7 @@ pub mod logs;
 pub mod meeting;
 pub mod nodes;
 pub mod nproc;
+pub mod numa;
 pub mod program;
 pub mod python;
 pub mod ranks;
@@ -32,6 +33,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::numa::CpuList;
 pub use crate::plan::error::PlanError;
 use crate::plan::eval::EvalPlan;
 
@@ -76,9 +78,24 @@ pub struct StorePlan {
     pub port: Option<u16>,
 }
 
+/// Who sends signals to the launcher, and so what they mean besides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub enum Sender {
+    /// A terminal, a shell, a service: one process gets one signal.
+    #[default]
+    Anyone,
+    /// SLURM, to all processes of a batch script: SIGTERM comes in up to three copies. SIGUSR1 and SIGUSR2 announce the
+    /// time limit to the script (`--signal=B:…`), which passes them to us, and we to the ranks.
+    SlurmToScript,
+    /// SLURM, to every process of a step: as before, but the ranks have had SIGUSR1 and SIGUSR2 already.
+    SlurmToStep,
+}
+
 /// Which signals are handled.
 #[derive(Clone, Debug, Serialize)]
 pub struct SignalPlan {
+    /// Who sends them.
+    pub sender: Sender,
     /// `TORCHELASTIC_SIGNALS_TO_HANDLE`, as given.
     pub spec: String,
     /// Numbers of the known ones.
@@ -103,7 +120,7 @@ pub struct LogPlan {
 /// One process to start.
 #[derive(Clone, Debug, Serialize)]
 pub struct RankPlan {
-    /// True local rank, `0..nproc`, also with `--virtual-local-rank`.
+    /// True local rank, also with `--virtual-local-rank`: `0..nproc`, or the one that SLURM gave to a task that is a rank.
     pub local_rank: usize,
     /// Program and arguments after macro substitution; the program is looked up in the rank's `PATH`.
     #[serde(serialize_with = "lossy")]
@@ -114,6 +131,9 @@ pub struct RankPlan {
     pub redirect: Streams,
     /// Streams that go to a file and, with a prefix, to the console.
     pub tee: Streams,
+    /// `--numa-binding`: the CPUs that it may use; those of the launcher if `None`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<CpuList>,
     /// `--local-ranks-filter`: whether what is not redirected, or is teed, reaches the console.
     pub shown: bool,
 }

@@ -10,6 +10,7 @@ use crate::plan::{RankPlan, Streams, variables};
 /// What the command line says about single ranks.
 #[derive(Clone, Debug)]
 pub struct Ranks {
+    first: usize,
     nproc: usize,
     is_virtual: bool,
     shown: Option<Vec<i64>>,
@@ -18,14 +19,14 @@ pub struct Ranks {
 }
 
 impl Ranks {
-    /// The options that go by rank.
+    /// The options that go by rank, for `nproc` ranks of which the first has the local rank `first`.
     ///
     /// # Errors
     /// A list or map that is none.
-    pub fn new(cli: &Cli, nproc: usize) -> Result<Ranks, PlanError> {
+    pub fn new(cli: &Cli, first: usize, nproc: usize) -> Result<Ranks, PlanError> {
         let shown = shown_ranks(&cli.local_ranks_filter)?;
         let (redirects, tee) = (StreamMap::parse(&cli.redirects)?, StreamMap::parse(&cli.tee)?);
-        Ok(Ranks { nproc, is_virtual: cli.virtual_local_rank, shown, redirects, tee })
+        Ok(Ranks { first, nproc, is_virtual: cli.virtual_local_rank, shown, redirects, tee })
     }
 
     /// One plan a rank. With `without_files` no stream goes to a file.
@@ -42,10 +43,11 @@ impl Ranks {
                 env: variables::of_rank(env, local_rank, self.is_virtual)?,
                 redirect,
                 tee,
+                cpus: None,
                 shown: self.is_shown(local_rank),
             })
         };
-        (0..self.nproc).map(plan).collect()
+        (self.first..self.first + self.nproc).map(plan).collect()
     }
 
     /// Redirected and teed streams; what is teed goes to a file too.

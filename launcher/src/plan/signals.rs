@@ -4,7 +4,7 @@ use std::str::FromStr as _;
 
 use nix::sys::signal::Signal;
 
-use crate::plan::SignalPlan;
+use crate::plan::{Sender, SignalPlan};
 
 impl SignalPlan {
     /// The signals of a comma list, and a line for each name that is none.
@@ -17,7 +17,7 @@ impl SignalPlan {
                 None => notes.push(format!("Failed to register signal handler for {name}: there is no such signal")),
             }
         }
-        (SignalPlan { spec: spec.to_owned(), numbers }, notes)
+        (SignalPlan { sender: Sender::Anyone, spec: spec.to_owned(), numbers }, notes)
     }
 }
 

@@ -26,6 +26,9 @@ pub fn command(rank: &RankPlan, env: &[&BTreeMap<String, String>], output: Outpu
     }
     command.envs(&rank.env);
     pre_exec::prepare(&mut command);
+    if let Some(cpus) = &rank.cpus {
+        pre_exec::bind(&mut command, cpus);
+    }
     Some(command)
 }
 
@@ -43,6 +46,7 @@ mod tests {
             env: BTreeMap::from([("A".to_owned(), "rank".to_owned())]),
             redirect: Streams::default(),
             tee: Streams::default(),
+            cpus: None,
             shown: true,
         }
     }

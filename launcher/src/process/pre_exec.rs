@@ -1,4 +1,5 @@
-//! What a rank does between `fork` and `exec`: own session, death with its launcher, clean signals and descriptors.
+//! What a rank does between `fork` and `exec`: own session, death with its launcher, clean signals and descriptors, its
+//! CPUs.
 //!
 //! The only unsafe code of the launcher. Everything here runs in a copy of a process that may have had other threads,
 //! so it makes system calls and nothing else: no allocation, no lock, no log line.
@@ -7,9 +8,12 @@ use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
+use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getpid, getppid, setsid};
+
+use crate::numa::CpuList;
 
 /// Makes `command` start as a rank: leader of a session of its own, killed by the kernel when the calling thread ends,
 /// with SIGXFSZ as a fresh process has it (as Python's `restore_signals`; `std` does the same for SIGPIPE and the
@@ -21,6 +25,17 @@ pub fn prepare(command: &mut Command) {
     // SAFETY: the closure only makes async-signal-safe system calls (setsid, prctl, getppid, signal, close_range) on
     // values it owns; it neither allocates (`io::Error` from a raw code does not) nor takes a lock nor panics.
     unsafe { command.pre_exec(move || in_child(launcher)) };
+}
+
+/// Makes `command` start on these CPUs alone; those that the kernel does not know are left out.
+pub fn bind(command: &mut Command, cpus: &CpuList) {
+    let mut set = CpuSet::new();
+    for &cpu in &cpus.0 {
+        // Beyond the set's size there is no CPU that `sched_setaffinity` could be told of in it.
+        let _ = set.set(cpu);
+    }
+    // SAFETY: the closure makes one async-signal-safe system call (sched_setaffinity) on a set that it owns.
+    unsafe { command.pre_exec(move || Ok(sched_setaffinity(Pid::from_raw(0), &set)?)) };
 }
 
 fn in_child(launcher: Pid) -> io::Result<()> {
@@ -79,6 +94,17 @@ mod tests {
         };
         assert_eq!(mask("SigBlk:"), 0);
         assert_eq!(mask("SigIgn:") & (1 << (libc::SIGPIPE - 1) | 1 << (libc::SIGXFSZ - 1)), 0);
+    }
+
+    #[test]
+    fn a_bound_rank_may_use_its_cpus_only() {
+        let first = *crate::numa::Machine::allowed().0.first().expect("a CPU");
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "grep Cpus_allowed_list /proc/self/status"]).stdout(Stdio::piped());
+        prepare(&mut command);
+        bind(&mut command, &CpuList::parse(&first.to_string()).expect("a list"));
+        let out = command.output().expect("/bin/sh starts").stdout;
+        assert_eq!(String::from_utf8_lossy(&out).trim(), format!("Cpus_allowed_list:\t{first}"));
     }
 
     #[test]

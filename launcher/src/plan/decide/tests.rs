@@ -218,8 +218,7 @@ fn numbers_out_of_range_are_refused() {
 
 #[test]
 fn what_is_not_there_is_refused_by_name() {
-    assert_eq!(refused("--numa-binding node x"), "--numa-binding is not available yet");
-    assert_eq!(refused("--print-completion bash x"), "--print-completion is not available yet");
+    assert_eq!(refused("--numa-binding node x"), "--numa-binding node: the bus address of GPU 0 is not known");
     assert!(refused("--logs-specs s x").starts_with("--logs-specs s: "));
     assert!(refused("--event-log-handler foo x").contains("unknown event log handler 'foo'"));
 }

@@ -1,0 +1,41 @@
+//! `--numa-binding`: the CPUs of each rank.
+
+use std::path::Path;
+
+use crate::cli::{Cli, Environment};
+use crate::node::Node;
+use crate::numa::{Machine, Mode, NumaError, bind};
+use crate::plan::RankPlan;
+use crate::plan::error::PlanError;
+
+/// Binds `ranks` if that is asked for. The GPU of a rank is the visible one of its local rank, or the only one that a
+/// task of SLURM sees.
+///
+/// # Errors
+/// A node without the GPUs, or whose CPUs do not suffice.
+pub fn place(cli: &Cli, env: &Environment, node: &Node, ranks: &mut [RankPlan]) -> Result<(), PlanError> {
+    let Some(name) = &cli.numa_binding else { return Ok(()) };
+    let refused = |err| PlanError::Numa { mode: name.clone(), err };
+    let Some(mode) = Mode::parse(name) else { return Ok(()) };
+    let machine = machine(env, node).map_err(refused)?;
+    let is_alone = ranks.len() == 1 && machine.gpus.len() == 1;
+    for rank in ranks {
+        let gpu = if is_alone { 0 } else { rank.local_rank };
+        rank.cpus = Some(bind(mode, &machine, gpu).map_err(refused)?);
+    }
+    Ok(())
+}
+
+fn machine(env: &Environment, node: &Node) -> Result<Machine, NumaError> {
+    let visible_devices = env.get("CUDA_VISIBLE_DEVICES").map(|list| list.to_string_lossy());
+    let gpus = node.whole_gpus(visible_devices.as_deref());
+    if gpus.is_empty() {
+        return Err(NumaError::NoGpu { local_rank: 0, visible: 0 });
+    }
+    let address = |&gpu: &usize| match node.gpus[gpu].address.as_str() {
+        "" => Err(NumaError::NoAddress(gpu)),
+        address => Ok(address),
+    };
+    let addresses = gpus.iter().map(address).collect::<Result<Vec<_>, _>>()?;
+    Machine::read(Path::new("/sys"), &addresses, Machine::allowed())
+}

@@ -1,0 +1,83 @@
+//! GPUs that SLURM gave to this process, counted by the variables it sets. Pure.
+
+use crate::cli::Environment;
+
+/// Counts the GPUs in a variable's value.
+type Count = fn(&str) -> usize;
+
+/// GPUs, and the variable that tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gpus {
+    /// How many, at least 1.
+    pub count: usize,
+    /// `CUDA_VISIBLE_DEVICES`, or SLURM's own.
+    pub source: &'static str,
+}
+
+impl Gpus {
+    /// Those of this task, or of the batch script. `SLURM_JOB_GPUS` is the batch node's on every node, and with
+    /// `--gpus-per-task` `SLURM_GPUS_ON_NODE` counts the other tasks' too, so it comes last.
+    pub fn read(env: &Environment) -> Option<Gpus> {
+        let sources: [(&str, Count); 3] =
+            [("CUDA_VISIBLE_DEVICES", devices), ("SLURM_STEP_GPUS", indices), ("SLURM_GPUS_ON_NODE", number)];
+        let (source, count) = sources.into_iter().find_map(|(name, count)| {
+            let value = env.get(name)?.to_string_lossy().into_owned();
+            Some((name, count(&value)))
+        })?;
+        (count > 0).then_some(Gpus { count, source })
+    }
+
+    /// How many devices CUDA shows this process, if the variable says.
+    pub fn visible(env: &Environment) -> Option<usize> {
+        env.get("CUDA_VISIBLE_DEVICES").map(|value| devices(&value.to_string_lossy())).filter(|&count| count > 0)
+    }
+}
+
+/// Entries before the first that is none; older SLURMs write `NoDevFiles` where there is no GPU.
+fn devices(list: &str) -> usize {
+    let is_device = |item: &str| item.starts_with("GPU-") || item.starts_with("MIG-") || item.parse::<u32>().is_ok();
+    list.split(',').map(str::trim).take_while(|item| is_device(item)).count()
+}
+
+/// `0,2-3`: 3.
+fn indices(list: &str) -> usize {
+    let count = |range: &str| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (usize, usize) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        last.checked_sub(first)?.checked_add(1)
+    };
+    list.split(',').filter_map(count).fold(0, usize::saturating_add)
+}
+
+fn number(text: &str) -> usize {
+    text.trim().parse().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gpus<const N: usize>(variables: [(&str, &str); N]) -> Option<(usize, &'static str)> {
+        Gpus::read(&Environment::from(variables)).map(|gpus| (gpus.count, gpus.source))
+    }
+
+    #[test]
+    fn what_cuda_shows_comes_first() {
+        let all = [("CUDA_VISIBLE_DEVICES", "1"), ("SLURM_STEP_GPUS", "0,1"), ("SLURM_GPUS_ON_NODE", "2")];
+        assert_eq!(gpus(all), Some((1, "CUDA_VISIBLE_DEVICES")));
+        assert_eq!(gpus([("SLURM_STEP_GPUS", "0,2-3"), ("SLURM_GPUS_ON_NODE", "2")]), Some((3, "SLURM_STEP_GPUS")));
+        assert_eq!(gpus([("SLURM_GPUS_ON_NODE", "4")]), Some((4, "SLURM_GPUS_ON_NODE")));
+    }
+
+    #[test]
+    fn hidden_gpus_do_not_count() {
+        assert_eq!(gpus([("CUDA_VISIBLE_DEVICES", ""), ("SLURM_GPUS_ON_NODE", "2")]), None);
+        assert_eq!(gpus([("CUDA_VISIBLE_DEVICES", "NoDevFiles")]), None);
+        assert_eq!(gpus([("SLURM_JOB_GPUS", "0,1")]), None);
+    }
+
+    #[test]
+    fn devices_have_numbers_or_uuids() {
+        assert_eq!([devices("0, 3"), devices("GPU-8f,GPU-1"), devices("MIG-5"), devices("0,-1,2")], [2, 2, 1, 1]);
+    }
+}

@@ -1,0 +1,172 @@
+//! Launches as SLURM 22.05 starts them: the variables are those seen in jobs.
+
+use std::ffi::OsString;
+
+use super::*;
+use crate::cli::{Request, parse};
+use crate::plan::PlanError;
+
+/// A task of `srun` in a job with `-N2 --ntasks-per-node=2 --gres=gpu:2 --cpus-per-task=3`: number 3, on node2.
+pub(crate) const STEP: [(&str, &str); 23] = [
+    ("CUDA_VISIBLE_DEVICES", "0,1"),
+    ("HOSTNAME", "node1"),
+    ("SLURMD_NODENAME", "node2"),
+    ("SLURM_CPUS_ON_NODE", "6"),
+    ("SLURM_CPUS_PER_TASK", "3"),
+    ("SLURM_DISTRIBUTION", "block"),
+    ("SLURM_GPUS_ON_NODE", "2"),
+    ("SLURM_GTIDS", "2,3"),
+    ("SLURM_JOB_GPUS", "0,1"),
+    ("SLURM_JOB_ID", "1"),
+    ("SLURM_JOB_NODELIST", "node[1-2]"),
+    ("SLURM_LOCALID", "1"),
+    ("SLURM_NNODES", "2"),
+    ("SLURM_NODEID", "1"),
+    ("SLURM_NTASKS", "4"),
+    ("SLURM_PROCID", "3"),
+    ("SLURM_STEP_GPUS", "0,1"),
+    ("SLURM_STEP_ID", "0"),
+    ("SLURM_STEP_NODELIST", "node[1-2]"),
+    ("SLURM_STEP_NUM_NODES", "2"),
+    ("SLURM_STEP_NUM_TASKS", "4"),
+    ("SLURM_STEP_TASKS_PER_NODE", "2(x2)"),
+    ("SLURM_TASKS_PER_NODE", "2(x2)"),
+];
+
+/// What turns [`STEP`] into the only task of its node.
+const ALONE: [(&str, &str); 4] = [
+    ("SLURM_STEP_NUM_TASKS", "2"),
+    ("SLURM_STEP_TASKS_PER_NODE", "1(x2)"),
+    ("SLURM_PROCID", "1"),
+    ("SLURM_LOCALID", "0"),
+];
+
+/// The batch script of the same job.
+pub(crate) const BATCH: [(&str, &str); 9] = [
+    ("CUDA_VISIBLE_DEVICES", "0,1"),
+    ("ENVIRONMENT", "BATCH"),
+    ("SLURM_JOB_ID", "1"),
+    ("SLURM_NNODES", "2"),
+    ("SLURM_NODEID", "0"),
+    ("SLURM_NTASKS", "4"),
+    ("SLURM_PROCID", "0"),
+    ("SLURM_TASKS_PER_NODE", "2(x2)"),
+    ("PYTHON_EXEC", "py"),
+];
+
+/// The facts of a machine with eight CPUs.
+fn node() -> Node {
+    Node { cpus: 8, executable: "/nonexistent/rrun".into(), uuid: "uuid".to_owned(), ..Node::default() }
+}
+
+fn environment(parts: &[&[(&str, &str)]]) -> Environment {
+    let variables = parts.iter().copied().flatten().chain(&[("PYTHON_EXEC", "py")]);
+    variables.fold(Environment::default(), |env, (name, value)| env.with(name, value))
+}
+
+fn cli(line: &str, env: &Environment) -> Cli {
+    match parse(line.split(' ').map(OsString::from).collect(), env).expect("a command line") {
+        Request::Launch(cli) => *cli,
+        Request::Print(text) => panic!("no launch but {text}"),
+    }
+}
+
+fn slurm(line: &str, parts: &[&[(&str, &str)]]) -> Slurm {
+    let env = environment(parts);
+    Slurm::new(&cli(line, &env), &env).expect("an inference")
+}
+
+fn plan(line: &str, parts: &[&[(&str, &str)]]) -> Result<Plan, PlanError> {
+    let env = environment(parts);
+    Plan::new(&cli(line, &env), &env, &node())
+}
+
+/// The options that are inferred, as a command line.
+fn options(line: &str, parts: &[&[(&str, &str)]]) -> String {
+    let Cli { nnodes, node_rank, master_addr, master_port, nproc_per_node, rdzv_id, .. } = slurm(line, parts).cli;
+    let at = master_addr.map(|addr| format!(" at {addr}:{}", master_port.unwrap_or(0))).unwrap_or_default();
+    format!("{node_rank} of {nnodes} x {nproc_per_node}{at} as {rdzv_id}")
+}
+
+#[test]
+fn outside_of_slurm_nothing_is_inferred() {
+    assert_eq!(options("train.py", &[]), "0 of 1:1 x 1 as none");
+}
+
+#[test]
+fn one_task_a_node_infers_everything() {
+    assert_eq!(options("train.py", &[&STEP, &ALONE]), "1 of 2 x 2 at node1:10008 as 1.0");
+    assert_eq!(options("--nproc-per-node 8 --rdzv-id x train.py", &[&STEP, &ALONE]), "1 of 2 x 8 at node1:10008 as x");
+}
+
+#[test]
+fn several_tasks_a_node_are_a_rank_each() {
+    assert_eq!(options("train.py", &[&STEP]), "3 of 4 x 1 at node1:10008 as 1.0");
+}
+
+#[test]
+fn a_rendezvous_option_or_a_word_turns_inference_off() {
+    assert_eq!(options("--slurm off train.py", &[&STEP]), "0 of 1:1 x 1 as none");
+    for option in ["--standalone", "--nnodes 1", "--rdzv-backend c10d", "--rdzv-endpoint h:1", "--master-port 1"] {
+        let Cli { master_addr, nproc_per_node, .. } = slurm(&format!("{option} train.py"), &[&STEP, &ALONE]).cli;
+        assert_eq!((master_addr, nproc_per_node.as_str()), (None, "1"), "{option}");
+    }
+    assert_eq!(options("train.py", &[&STEP, &ALONE, &[("PET_NNODES", "1")]]), "0 of 1 x 1 as none");
+}
+
+#[test]
+fn the_batch_script_is_a_launch_on_one_node() {
+    assert_eq!(options("train.py", &[&BATCH]), "0 of 1:1 x 2 as none");
+    assert!(slurm("train.py", &[&BATCH]).notes[1].contains("this launch is on the first alone"));
+}
+
+#[test]
+fn launchers_that_crowd_a_node_are_noticed() {
+    let notes = |line| slurm(line, &[&STEP]).notes.join("; ");
+    assert!(notes("--nnodes 2 --rdzv-endpoint node1:1 t.py").starts_with("SLURM runs 2 tasks on this node"));
+    assert_eq!(notes("--nnodes 4 --node-rank 3 --master-port 1 t.py"), "");
+    assert_eq!(notes("--standalone t.py"), "");
+}
+
+#[test]
+fn a_task_that_is_a_rank_has_the_place_that_slurm_gave_it() {
+    let env = environment(&[&STEP]);
+    let task = slurm("t.py", &[&STEP]).task.expect("a task");
+    let of = |name: &str| of_task(&task, 3, &env).get(name).cloned().unwrap_or_default();
+    assert_eq!([of("RANK"), of("ROLE_RANK"), of("GROUP_RANK")], ["3", "3", "1"]);
+    assert_eq!([of("LOCAL_WORLD_SIZE"), of("GROUP_WORLD_SIZE"), of("OMP_NUM_THREADS")], ["2", "2", "3"]);
+    assert_eq!(of("LOCAL_RANK"), "", "the plan has it");
+}
+
+#[test]
+fn a_gpu_of_its_own_is_device_0() {
+    let gpu = [("CUDA_VISIBLE_DEVICES", "1")];
+    let slurm = slurm("--virtual-local-rank t.py", &[&STEP, &gpu]);
+    let task = slurm.task.expect("a task");
+    assert_eq!(of_task(&task, 3, &environment(&[&STEP]))["LOCAL_RANK"], "0");
+    assert!(!slurm.cli.virtual_local_rank);
+}
+
+#[test]
+fn slurm_s_signals_and_its_patience_reach_the_plan() {
+    let env = environment(&[&STEP]);
+    let mut of_step = plan("--slurm off t.py", &[&STEP]).expect("a plan");
+    assert_eq!((of_step.signals.sender, of_step.shutdown_timeout.as_secs()), (Sender::Anyone, 30));
+    slurm("--nnodes 1 t.py", &[&STEP]).complete(&mut of_step, &env, &node());
+    assert_eq!((of_step.signals.sender, of_step.shutdown_timeout.as_secs()), (Sender::SlurmToStep, 27));
+    let of_script = plan("--shutdown-timeout 90 t.py", &[&BATCH]).expect("a plan");
+    assert_eq!((of_script.signals.sender, of_script.shutdown_timeout.as_secs()), (Sender::SlurmToScript, 90));
+}
+
+#[test]
+fn ranks_on_fewer_cpus_than_they_are_is_said() {
+    assert!(bound(1, 4).is_some_and(|note| note.starts_with("the 4 ranks of this node share 1 CPU, to which srun")));
+    assert_eq!([bound(4, 4), bound(0, 4), bound(1, 1)], [None, None, None]);
+}
+
+#[test]
+fn variables_that_contradict_each_other_refuse_the_launch() {
+    let err = plan("t.py", &[&STEP, &[("SLURM_NODEID", "7")]]).expect_err("refused").to_string();
+    assert!(err.contains("SLURM_NODEID is `7`") && err.contains("--slurm off"), "{err}");
+    assert!(plan("--nnodes 1 t.py", &[&STEP, &[("SLURM_NODEID", "7")]]).is_ok());
+}
