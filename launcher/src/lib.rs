@@ -9,6 +9,7 @@
 
 pub mod agent;
 pub mod cli;
+pub mod events;
 pub mod failure;
 pub mod logs;
 pub mod node;

@@ -4,9 +4,12 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
+use nix::unistd::Pid;
+
 use crate::agent::event::LocalRank;
 use crate::agent::say;
 use crate::agent::variables::Round;
+use crate::events::{self, EventLog, Happening, Who};
 use crate::failure::{Casualty, Failure};
 use crate::logs::attempt::{AttemptLogs, RankLogs};
 use crate::logs::last_lines::last_lines;
@@ -14,6 +17,7 @@ use crate::logs::tail::Tail;
 use crate::plan::RankPlan;
 use crate::process::command::command;
 use crate::process::exit::Exit;
+use crate::process::pre_exec;
 use crate::process::rank::Rank;
 use crate::signals;
 
@@ -41,7 +45,11 @@ impl Attempt {
     pub fn spawn(&mut self, round: &Round<'_>) -> Result<(), LocalRank> {
         for (index, plan) in round.plan.ranks.iter().enumerate() {
             match self.spawn_one(round, index, plan) {
-                Ok(rank) => self.ranks.push(rank),
+                Ok(rank) => {
+                    let (global, local_rank, pid) = (round.rank(index), plan.local_rank, rank.pid().as_raw());
+                    events::record(round.plan, &Happening::Started(Who { rank: global, local_rank, pid }));
+                    self.ranks.push(rank);
+                }
                 Err(reason) => {
                     say(format_args!("cannot start rank {}: {reason}", round.rank(index)));
                     return Err(LocalRank(index));
@@ -66,6 +74,7 @@ impl Attempt {
         for (local_rank, rank) in self.ranks.iter_mut().enumerate() {
             let Some(exit) = rank.peek(now) else { continue };
             exited.push((LocalRank(local_rank), exit));
+            tell(round, local_rank, rank.pid(), exit);
             if !exit.is_success() {
                 let (rank, pid) = (round.rank(local_rank), rank.pid().as_raw());
                 self.casualties.push(Casualty { local_rank, rank, pid, exit, at: now, stopped_by: self.sent });
@@ -128,4 +137,21 @@ impl Attempt {
         let lines = last_lines(&path, LAST_LINES).ok().filter(|lines| !lines.is_empty())?;
         Some((path, lines))
     }
+}
+
+/// Tells of the end of the rank `index`, and what it used, who wants to know.
+fn tell(round: &Round<'_>, index: usize, pid: Pid, exit: Exit) {
+    let plan = round.plan;
+    let rank = round.rank(index);
+    if !plan.reports_usage && plan.events == EventLog::None {
+        return;
+    }
+    let usage = pre_exec::usage(pid);
+    if let Some(usage) = usage.filter(|_| plan.reports_usage) {
+        say(format_args!("rank {rank} {exit}: {usage}"));
+    }
+    let local_rank = plan.ranks.get(index).map_or(index, |rank| rank.local_rank);
+    let who = Who { rank, local_rank, pid: pid.as_raw() };
+    let usage = usage.and_then(|usage| serde_json::to_value(usage).ok());
+    events::record(plan, &Happening::Ended { who, code: exit.returncode(), usage });
 }

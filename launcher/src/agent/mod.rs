@@ -96,6 +96,7 @@ pub(crate) mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::events::EventLog;
     use crate::plan::{LogPlan, RankPlan, Sender, SignalPlan, StorePlan, Streams};
 
     /// A launch of `nproc` ranks with no options.
@@ -128,6 +129,8 @@ pub(crate) mod tests {
             title: "test".to_owned(),
             env: BTreeMap::new(),
             ranks: (0..nproc).map(rank).collect(),
+            events: EventLog::None,
+            reports_usage: false,
             notes: Vec::new(),
             eval: None,
         }

@@ -2,11 +2,15 @@
 //! only lacks something.
 
 use crate::cli::{Cli, Environment};
+use crate::events::EventLog;
 use crate::plan::error::PlanError;
 use crate::plan::streams::StreamMap;
 
-/// torch/distributed/elastic/events/handlers.py, torch 2.11.
-const EVENT_LOG_HANDLERS: [&str; 3] = ["null", "console", "dynamic_rendezvous"];
+/// Files that the launcher has open besides those of its ranks.
+const OWN_FILES: u64 = 64;
+
+/// Files that it has open for a rank: two logs, followed twice each, and the rank's connections to the store.
+const FILES_A_RANK: u64 = 8;
 
 /// Refuses options that a later version will have, or none.
 ///
@@ -16,7 +20,7 @@ pub fn refuse(cli: &Cli) -> Result<(), PlanError> {
     if let Some(name) = &cli.logs_specs {
         return Err(PlanError::LogsSpecs(name.clone()));
     }
-    if !EVENT_LOG_HANDLERS.contains(&cli.event_log_handler.as_str()) {
+    if EventLog::parse(&cli.event_log_handler).is_none() {
         return Err(PlanError::EventLogHandler(cli.event_log_handler.clone()));
     }
     Ok(())
@@ -37,8 +41,27 @@ pub fn notes(cli: &Cli, env: &Environment) -> Vec<String> {
         ),
         (!is_static && cli.node_rank != 0, "--node-rank is only used with the static backend"),
         (without_files && wants_files, "-r and -t have no effect with --log-dir /dev/null"),
-        (cli.event_log_handler == "console", "--event-log-handler console has no effect yet"),
         (wants_timer, "TORCHELASTIC_ENABLE_FILE_TIMER has no effect yet: no timer of a rank is watched"),
     ];
     caveats.into_iter().filter(|(applies, _)| *applies).map(|(_, note)| note.to_owned()).collect()
+}
+
+/// A limit on open files that will hurt: without it a launch of many ranks ends in "Too many open files".
+pub fn open_files(limit: Option<u64>, nproc: usize) -> Option<String> {
+    let ranks = u64::try_from(nproc).unwrap_or(u64::MAX);
+    let wanted = ranks.saturating_mul(FILES_A_RANK).saturating_add(OWN_FILES);
+    let limit = limit.filter(|&limit| limit < wanted)?;
+    Some(format!("at most {limit} files may be open (ulimit -n), {nproc} ranks may need {wanted}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_on_files_is_said_where_it_will_hurt() {
+        assert_eq!([open_files(Some(1024), 64), open_files(None, 64)], [None, None]);
+        let note = "at most 1024 files may be open (ulimit -n), 256 ranks may need 2112";
+        assert_eq!(open_files(Some(1024), 256).as_deref(), Some(note));
+    }
 }

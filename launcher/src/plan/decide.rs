@@ -1,6 +1,7 @@
 //! [`Plan::new`]: asks every part, in the order in which torchrun finds out what is wrong.
 
 use crate::cli::{Cli, Environment};
+use crate::events::EventLog;
 use crate::node::Node;
 use crate::plan::error::PlanError;
 use crate::plan::meeting::Meeting;
@@ -19,6 +20,7 @@ impl Plan {
         let mut plan = Plan::of_options(&slurm.cli, slurm.first_local_rank(), env, node)?;
         numa::place(&slurm.cli, env, node, &mut plan.ranks)?;
         slurm.complete(&mut plan, env, node);
+        plan.notes.extend(caveats::open_files(node.open_files, plan.ranks.len()));
         Ok(plan)
     }
 
@@ -59,6 +61,8 @@ impl Plan {
             logs,
             title: program.title().to_owned(),
             env: variables,
+            events: EventLog::parse(&cli.event_log_handler).unwrap_or_default(),
+            reports_usage: cli.rusage,
             notes,
             eval,
         })

@@ -33,6 +33,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::events::EventLog;
 use crate::numa::CpuList;
 pub use crate::plan::error::PlanError;
 use crate::plan::eval::EvalPlan;
@@ -62,6 +63,10 @@ pub struct Plan {
     pub env: BTreeMap<String, String>,
     /// One entry a local rank, in order.
     pub ranks: Vec<RankPlan>,
+    /// `--event-log-handler`.
+    pub events: EventLog,
+    /// `--rusage`: what each rank used is said when it has ended.
+    pub reports_usage: bool,
     /// Lines for stderr before the start: a rule of torchrun's that took effect, something ignored.
     pub notes: Vec<String>,
     /// What the built-in program `eval` is to run.

@@ -13,3 +13,4 @@ pub mod leftover;
 pub mod oom;
 pub mod pre_exec;
 pub mod rank;
+pub mod usage;

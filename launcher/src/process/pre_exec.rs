@@ -5,6 +5,7 @@
 //! so it makes system calls and nothing else: no allocation, no lock, no log line.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
@@ -14,6 +15,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getpid, getppid, setsid};
 
 use crate::numa::CpuList;
+use crate::process::usage::Usage;
 
 /// Makes `command` start as a rank: leader of a session of its own, killed by the kernel when the calling thread ends,
 /// with SIGXFSZ as a fresh process has it (as Python's `restore_signals`; `std` does the same for SIGPIPE and the
@@ -60,6 +62,20 @@ fn restore_file_size_signal() {
 fn close_others_on_exec() {
     // SAFETY: `close_range` with CLOSE_RANGE_CLOEXEC closes nothing and touches no memory; a refusal is harmless.
     unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+}
+
+/// What the child `pid`, which has ended and is not reaped, has used. It stands here because unsafe code does: `nix` has
+/// no `waitid` with the kernel's fifth argument.
+pub fn usage(pid: Pid) -> Option<Usage> {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    let none = std::ptr::null_mut::<libc::siginfo_t>();
+    // SAFETY: the kernel takes a null `siginfo_t` for "not wanted" and writes at most one `rusage`, which outlives the
+    // call; WNOWAIT leaves the child as it is.
+    let result =
+        unsafe { libc::syscall(libc::SYS_waitid, libc::P_PID, pid.as_raw(), none, options, usage.as_mut_ptr()) };
+    // SAFETY: zeroes are a valid `rusage`, and the kernel has written a valid one over them or nothing.
+    (result == 0).then(|| Usage::new(unsafe { usage.assume_init_ref() }))
 }
 
 #[cfg(test)]

@@ -9,7 +9,8 @@ use crate::plan::{Plan, PlanError, RankPlan, Streams};
 const UUID: &str = "0f0e0d0c-0b0a-4908-8706-050403020100";
 
 fn node() -> Node {
-    Node { cpus: 4, gpus: vec![Gpu::default(); 2], executable: "/nonexistent/rrun".into(), uuid: UUID.to_owned() }
+    let executable = "/nonexistent/rrun".into();
+    Node { cpus: 4, gpus: vec![Gpu::default(); 2], open_files: None, executable, uuid: UUID.to_owned() }
 }
 
 fn plan_with(line: &str, variables: &[(&str, &str)]) -> Result<Plan, PlanError> {
@@ -225,8 +226,8 @@ fn what_is_not_there_is_refused_by_name() {
 
 #[test]
 fn what_has_no_effect_is_said() {
-    let notes = plan("--standalone --master-port 1 --node-rank 2 --event-log-handler console x").notes;
-    assert_eq!(notes.len(), 3, "{notes:?}");
+    let notes = plan("--standalone --master-port 1 --node-rank 2 x").notes;
+    assert_eq!(notes.len(), 2, "{notes:?}");
     assert!(notes[0].starts_with("master_addr is only used for static rdzv_backend"));
     let timer = plan_with("x", &[("TORCHELASTIC_ENABLE_FILE_TIMER", "1")]).unwrap().notes;
     assert!(timer[0].contains("TORCHELASTIC_ENABLE_FILE_TIMER"));

@@ -1,0 +1,77 @@
+//! What a rank used: CPU time and memory, its own and that of the children it waited for.
+
+use std::fmt::{Display, Formatter};
+use std::time::Duration;
+
+use serde::Serialize;
+
+/// What a process used, as `getrusage(2)` counts.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Usage {
+    /// CPU time of its own code, in seconds.
+    pub user_s: f64,
+    /// CPU time of the kernel for it, in seconds.
+    pub system_s: f64,
+    /// The most memory that it, or one of its children, had at one time, in bytes.
+    pub max_rss: u64,
+}
+
+impl Usage {
+    pub(crate) fn new(usage: &libc::rusage) -> Usage {
+        let seconds = |time: libc::timeval| {
+            let (seconds, micros) = (u64::try_from(time.tv_sec), u64::try_from(time.tv_usec));
+            (Duration::from_secs(seconds.unwrap_or(0)) + Duration::from_micros(micros.unwrap_or(0))).as_secs_f64()
+        };
+        // `ru_maxrss` is in KiB.
+        let max_rss = u64::try_from(usage.ru_maxrss).unwrap_or(0).saturating_mul(1024);
+        Usage { user_s: seconds(usage.ru_utime), system_s: seconds(usage.ru_stime), max_rss }
+    }
+}
+
+impl Display for Usage {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        let Usage { user_s, system_s, max_rss } = self;
+        let mib = max_rss / (1 << 20);
+        write!(f, "{user_s:.2} s of CPU, {system_s:.2} s in the kernel, at most {mib} MiB of memory")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use nix::sys::wait::{Id, WaitPidFlag, waitid};
+
+    use super::*;
+    use crate::process::pre_exec;
+    use crate::process::rank::Rank;
+
+    #[test]
+    fn a_zombie_still_tells_what_it_used() {
+        let mut command = std::process::Command::new("/bin/sh");
+        // Some work, in the shell itself and in a child.
+        command.args([
+            "-c",
+            "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; head -c 50000000 /dev/zero | tail -c 1 | wc",
+        ]);
+        command.stdout(std::process::Stdio::null());
+        pre_exec::prepare(&mut command);
+        let mut rank = Rank::spawn(&mut command).expect("/bin/sh starts");
+        waitid(Id::Pid(rank.pid()), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).expect("our child");
+        rank.peek(SystemTime::UNIX_EPOCH).expect("it has ended");
+        let usage = pre_exec::usage(rank.pid()).expect("not reaped yet");
+        assert!(usage.user_s + usage.system_s > 0.0 && usage.max_rss > 100_000, "{usage:?}");
+        rank.reap();
+    }
+
+    #[test]
+    fn nothing_is_known_of_a_stranger() {
+        assert_eq!(pre_exec::usage(nix::unistd::Pid::from_raw(1)), None);
+    }
+
+    #[test]
+    fn it_reads_as_a_sentence() {
+        let usage = Usage { user_s: 1.5, system_s: 0.25, max_rss: 3 << 20 };
+        assert_eq!(usage.to_string(), "1.50 s of CPU, 0.25 s in the kernel, at most 3 MiB of memory");
+    }
+}
