@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! sbatch ──► batch script        ENVIRONMENT=BATCH, SLURM_PROCID=0 beside the SLURM_NTASKS of the job
-//!              └─ srun ──► task  SLURM_STEP_ID; SLURM_STEP_* describe the step, SLURM_JOB_* still the job
+//!              └─ srun ──► task  the same and SLURM_STEP_*, which describe the step, as SLURM_JOB_* still the job
 //! salloc ──► shell               SLURM_JOB_ID only, and perhaps on another machine
 //! ```
 //! A step may use a part of its job's nodes, so the list and the number of nodes are those of the step. HOSTNAME and
@@ -77,13 +77,12 @@ impl Place {
     /// A step whose variables are incomplete or contradict each other.
     pub fn read(env: &Environment) -> Result<Place, SlurmError> {
         let Some(job) = job(env)? else { return Ok(Place::Outside) };
-        // A batch script that was submitted from within a step inherits that step's variables.
+        if env.has("SLURM_STEP_ID") && env.has("SLURM_STEP_NUM_NODES") && !is_of_another_step(env) {
+            return step(env, job).map(Place::Step);
+        }
         if text(env, "ENVIRONMENT").as_deref() == Some("BATCH") {
             let nnodes = optional(env, "SLURM_NNODES")?.unwrap_or(1);
             return Ok(Place::Batch { job, nnodes, tasks: tasks_of_batch(env) });
-        }
-        if env.has("SLURM_STEP_ID") && env.has("SLURM_STEP_NUM_NODES") {
-            return step(env, job).map(Place::Step);
         }
         Ok(Place::Shell(job))
     }
@@ -94,6 +93,18 @@ fn job(env: &Environment) -> Result<Option<Job>, SlurmError> {
     let element = text(env, "SLURM_ARRAY_JOB_ID").zip(text(env, "SLURM_ARRAY_TASK_ID"));
     let element = element.map(|(array, task)| format!("{array}_{task}"));
     Ok(Some(Job { id, element, restarts: optional(env, "SLURM_RESTART_COUNT")?.unwrap_or(0) }))
+}
+
+/// A batch script that was submitted from within a step inherits that step's variables. In a step of its own, `srun` sets
+/// the plain ones to the same values.
+fn is_of_another_step(env: &Environment) -> bool {
+    let pairs = [
+        ("SLURM_NNODES", "SLURM_STEP_NUM_NODES"),
+        ("SLURM_NTASKS", "SLURM_STEP_NUM_TASKS"),
+        ("SLURM_TASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE"),
+    ];
+    let differ = |(plain, of_step)| env.has(plain) && env.get(plain) != env.get(of_step);
+    text(env, "ENVIRONMENT").as_deref() == Some("BATCH") && pairs.into_iter().any(differ)
 }
 
 /// Without `SLURM_NTASKS` the list only repeats the CPUs (`--exclusive` without `-n`).
@@ -186,7 +197,8 @@ mod tests {
         // srun -N1 -n1 -w node2 in a job of two nodes.
         let part = [("SLURM_STEP_NODELIST", "node2"), ("SLURM_STEP_NUM_NODES", "1"), ("SLURM_STEP_NUM_TASKS", "1")];
         let own = [("SLURM_STEP_TASKS_PER_NODE", "1"), ("SLURM_NODEID", "0"), ("SLURM_PROCID", "0")];
-        assert_eq!(step(&[part.as_slice(), &own].concat()).nodes, ["node2"]);
+        let plain = [("SLURM_NNODES", "1"), ("SLURM_NTASKS", "1"), ("SLURM_TASKS_PER_NODE", "1")];
+        assert_eq!(step(&[part.as_slice(), &own, &plain].concat()).nodes, ["node2"]);
     }
 
     #[test]
@@ -197,6 +209,9 @@ mod tests {
             ("SLURM_STEP_NUM_NODES", "3"),
             ("SLURM_STEP_NUM_TASKS", "5"),
             ("SLURM_STEP_TASKS_PER_NODE", "1,3,1"),
+            ("SLURM_NNODES", "3"),
+            ("SLURM_NTASKS", "5"),
+            ("SLURM_TASKS_PER_NODE", "1,3,1"),
             ("SLURM_NODEID", "1"),
         ];
         let step = step(&changes);
@@ -211,7 +226,9 @@ mod tests {
 
     #[test]
     fn a_batch_script_submitted_from_a_step_is_no_step() {
-        assert!(matches!(changed(&STEP, &[("ENVIRONMENT", "BATCH")]), Ok(Place::Batch { .. })));
+        // sbatch -N1 -n1 in a task of a step on two nodes: seen with SLURM 22.05.
+        let own = [("SLURM_NNODES", "1"), ("SLURM_NTASKS", "1"), ("SLURM_TASKS_PER_NODE", "1")];
+        assert!(matches!(changed(&STEP, &own), Ok(Place::Batch { nnodes: 1, tasks: Some(1), .. })));
     }
 
     #[test]
@@ -245,7 +262,11 @@ mod tests {
 
     #[test]
     fn contradictions_are_refused_by_name() {
-        let refused = |name, value| changed(&STEP, &[(name, value)]).expect_err("refused").to_string();
+        let refused = |name, value| {
+            // Of a direct `srun`, without a batch script around it.
+            let changes = [("ENVIRONMENT", ""), (name, value)];
+            changed(&STEP, &changes).expect_err("refused").to_string()
+        };
         assert!(refused("SLURM_STEP_NUM_NODES", "3").starts_with("SLURM's SLURM_STEP_NODELIST has 2 entries for 3"));
         assert!(refused("SLURM_STEP_TASKS_PER_NODE", "x").contains("`x`, which is not a list of counts"));
         assert!(refused("SLURM_NODEID", "2").contains("`2`, which is not the index of a node of this step"));

@@ -7,8 +7,9 @@ use crate::cli::{Request, parse};
 use crate::plan::PlanError;
 
 /// A task of `srun` in a job with `-N2 --ntasks-per-node=2 --gres=gpu:2 --cpus-per-task=3`: number 3, on node2.
-pub(crate) const STEP: [(&str, &str); 23] = [
+pub(crate) const STEP: [(&str, &str); 24] = [
     ("CUDA_VISIBLE_DEVICES", "0,1"),
+    ("ENVIRONMENT", "BATCH"),
     ("HOSTNAME", "node1"),
     ("SLURMD_NODENAME", "node2"),
     ("SLURM_CPUS_ON_NODE", "6"),
@@ -34,7 +35,9 @@ pub(crate) const STEP: [(&str, &str); 23] = [
 ];
 
 /// What turns [`STEP`] into the only task of its node.
-const ALONE: [(&str, &str); 4] = [
+const ALONE: [(&str, &str); 6] = [
+    ("SLURM_NTASKS", "2"),
+    ("SLURM_TASKS_PER_NODE", "1(x2)"),
     ("SLURM_STEP_NUM_TASKS", "2"),
     ("SLURM_STEP_TASKS_PER_NODE", "1(x2)"),
     ("SLURM_PROCID", "1"),
