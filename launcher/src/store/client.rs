@@ -5,6 +5,7 @@
 //! one says so.
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,6 +60,16 @@ impl Client {
         }
     }
 
+    /// Takes over a connection that was made by the caller; every request has the time given.
+    pub async fn over(stream: TcpStream, host: &str, port: u16, timeout: Duration) -> Result<Client, StoreError> {
+        Client { stream, addr: endpoint(host, port), timeout, is_idle: true }.greet().await
+    }
+
+    /// The address from which this node reaches the store.
+    pub fn local_ip(&self) -> Option<IpAddr> {
+        self.stream.local_addr().ok().map(|addr| addr.ip())
+    }
+
     async fn greet(mut self) -> Result<Client, StoreError> {
         self.stream.set_nodelay(true).map_err(|err| self.lost(err))?;
         let sent = std::process::id();
@@ -83,6 +94,30 @@ impl Client {
     /// Adds to the decimal number that the value is, 0 if absent; the sum.
     pub async fn add(&mut self, key: &str, delta: i64) -> Result<i64, StoreError> {
         self.ask(&Request::Add { key: &wire(key), delta }, async |stream| stream.read_i64_le().await).await
+    }
+
+    /// Counts this client in under `init/`, the only key without a slash before it, as torch's clients do in a store
+    /// that is made for a known number of them; how many there are now.
+    pub async fn count_in(&mut self) -> Result<i64, StoreError> {
+        self.ask(&Request::Add { key: b"init/", delta: 1 }, async |stream| stream.read_i64_le().await).await
+    }
+
+    /// All keys that clients have stored, as they travel: with the `/` before them.
+    pub async fn keys(&mut self) -> Result<Vec<Vec<u8>>, StoreError> {
+        let read = async |stream: &mut TcpStream| {
+            let count = stream.read_i64_le().await?;
+            let mut keys = Vec::new();
+            for _ in 0..count {
+                keys.push(read_value(stream).await?);
+            }
+            Ok(keys)
+        };
+        self.ask(&Request::ListKeys, read).await
+    }
+
+    /// Removes a key, given as it travels.
+    pub async fn delete(&mut self, key: &[u8]) -> Result<(), StoreError> {
+        self.ask(&Request::Delete { key }, async |stream| stream.read_i64_le().await.map(drop)).await
     }
 
     /// Stores `desired` if the value is `expected`, or absent and `expected` is empty; the value then, which is
@@ -184,6 +219,10 @@ impl Client {
     fn lost(&self, err: io::Error) -> StoreError {
         StoreError::Lost { addr: self.addr.to_string(), err }
     }
+}
+
+fn endpoint(host: &str, port: u16) -> Arc<str> {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }.into()
 }
 
 /// The key as it travels.
