@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! main ─► cli ─► plan ─► agent ─► report
-//!                 │        ├─► store
+//!                 │        ├─► rendezvous ─► store
 //!                node      ├─► process logs signals
 //!                          └─► group (pure)
 //! ```
@@ -17,6 +17,7 @@ pub mod numa;
 pub mod partial_report;
 pub mod plan;
 pub mod process;
+pub mod rendezvous;
 pub mod report;
 pub mod signals;
 pub mod slurm;

@@ -13,10 +13,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
 use crate::agent::attempt::Attempt;
+use crate::agent::company::{Company, alone};
 use crate::agent::error::AgentError;
 use crate::agent::event::{Action, End, Event, LocalRank};
 use crate::agent::group::Group;
-use crate::agent::store::AgentStore;
 use crate::agent::variables::Round;
 use crate::agent::{chain, print, say};
 use crate::failure::root_cause;
@@ -26,6 +26,8 @@ use crate::plan::{Plan, Sender};
 use crate::process::exit::Exit;
 use crate::process::leftover::{Leftovers, Reach};
 use crate::process::oom::OomKills;
+use crate::rendezvous::Notice;
+use crate::rendezvous::place::Place;
 use crate::report;
 use crate::signals::{self, Notices, Signals};
 
@@ -42,27 +44,26 @@ pub struct Driver<'a> {
     signals: Signals,
     notices: Notices,
     exits: tokio::signal::unix::Signal,
-    store: Option<AgentStore>,
+    company: Company<'a>,
+    place: Place,
     folder: Option<RunFolder>,
     leftovers: Leftovers,
     memory: OomKills,
-    number: u32,
     attempt: Attempt,
     flushes: Vec<Flush>,
+    /// The launch ended for a reason that lies outside the ranks of this node.
+    ended_by_others: bool,
 }
 
 impl<'a> Driver<'a> {
-    /// Listens to signals, hosts the store and makes the log folder.
+    /// Listens to signals, hosts the store of a single node and makes the log folder.
     pub fn new(plan: &'a Plan, leftovers: Leftovers) -> Result<Driver<'a>, AgentError> {
-        if plan.nnodes != 1 {
-            return Err(AgentError::Nodes { found: plan.nnodes });
-        }
         let (signals, notes) = Signals::listen(&plan.signals);
         let notices = Notices::listen(&plan.signals);
         notes.iter().for_each(say);
         let exits = signal(SignalKind::child()).map_err(AgentError::Signals)?;
-        let is_shared = env::var_os("TORCH_DISABLE_SHARE_RDZV_TCP_STORE").is_none_or(|value| value != "1");
-        let store = Some(AgentStore::open(&plan.store, is_shared)?);
+        let company = Company::new(plan)?;
+        let place = alone(plan, None, 0);
         let folder = match plan.logs.disabled {
             true => None,
             false => Some(RunFolder::create(plan.logs.dir.as_deref(), &plan.run_id)?),
@@ -77,13 +78,14 @@ impl<'a> Driver<'a> {
             signals,
             notices,
             exits,
-            store,
+            company,
+            place,
             folder,
             leftovers,
             memory,
-            number: 0,
             attempt,
             flushes,
+            ended_by_others: false,
         })
     }
 
@@ -128,6 +130,7 @@ impl<'a> Driver<'a> {
                 self.pass_on(number);
                 Vec::new()
             }
+            notice = self.company.recv() => self.heard(notice).into_iter().collect(),
             _ = self.exits.recv() => self.exited(),
             () = sleep(SWEEP_PERIOD), if self.group.is_sweeping() => self.swept().into_iter().collect(),
             () = deadline => vec![Event::Deadline],
@@ -146,8 +149,64 @@ impl<'a> Driver<'a> {
         }
     }
 
+    /// What other nodes do.
+    fn heard(&mut self, notice: Notice) -> Option<Event> {
+        match notice {
+            Notice::Said(line) => {
+                say(line);
+                None
+            }
+            Notice::Joined(place) => Some(self.joined(place)),
+            Notice::Changed(why) => {
+                say(why);
+                Some(Event::Changed)
+            }
+            Notice::Succeeded => Some(Event::Over(End::Succeeded)),
+            Notice::Failed(why) => {
+                say(format_args!("the launch has failed on {why}"));
+                self.ended_by_others = true;
+                Some(Event::Over(End::Failed))
+            }
+            Notice::Lost(err) => {
+                say(chain(&err));
+                self.ended_by_others = true;
+                Some(Event::Over(if self.group.is_joining() { End::NotStarted } else { End::Failed }))
+            }
+            Notice::Left => None,
+        }
+    }
+
+    fn joined(&mut self, place: Place) -> Event {
+        let attempt = place.restarts;
+        if attempt > self.place.restarts {
+            say(format_args!("restart {attempt} of {}", self.plan.max_restarts));
+        }
+        self.place = place;
+        self.end_attempt();
+        Event::Joined { attempt }
+    }
+
+    async fn join(&mut self) -> Option<Event> {
+        match self.company.join().await {
+            Ok(Some(place)) => Some(self.joined(place)),
+            Ok(None) => None,
+            Err(err) => {
+                say(chain(&err));
+                Some(Event::Over(End::NotStarted))
+            }
+        }
+    }
+
+    /// What other nodes are told of a failure here.
+    fn tell(&self, rank: LocalRank, restarts: bool) {
+        let failed = self.attempt.casualty(rank).map(|casualty| format!("rank {} {}", casualty.rank, casualty.exit));
+        let failure = failed.unwrap_or_else(|| format!("rank {} could not be started", self.round().rank(rank.0)));
+        self.company.failed(failure, restarts);
+    }
+
     fn exited(&mut self) -> Vec<Event> {
-        let exited = self.attempt.exited(&self.round(), SystemTime::now());
+        let round = self.round();
+        let exited = self.attempt.exited(&round, SystemTime::now());
         self.leftovers.reap(&self.attempt.pids());
         let is_first = |rank: &LocalRank| !self.group.is_stopping() && self.attempt.casualty(*rank).is_some();
         for rank in exited.iter().map(|(rank, _)| rank).filter(|rank| is_first(rank)) {
@@ -175,7 +234,13 @@ impl<'a> Driver<'a> {
 
     async fn act(&mut self, action: Action) -> Option<Event> {
         match action {
-            Action::Spawn { attempt } => self.spawn(attempt).await.err().map(Event::NotStarted),
+            Action::Join => self.join().await,
+            Action::Spawn { attempt } => self.spawn(attempt).err().map(Event::NotStarted),
+            Action::Tell { rank, restarts } => {
+                self.tell(rank, restarts);
+                None
+            }
+            Action::Part => (!self.company.done()).then_some(Event::Over(End::Succeeded)),
             Action::Send { signal } => {
                 self.attempt.send(signal);
                 None
@@ -199,38 +264,24 @@ impl<'a> Driver<'a> {
         }
     }
 
-    async fn spawn(&mut self, attempt: u32) -> Result<(), LocalRank> {
-        self.number = attempt;
-        if attempt > 0 {
-            say(format_args!("restart {attempt} of {}", self.plan.max_restarts));
-            self.end_attempt();
+    fn spawn(&mut self, attempt: u32) -> Result<(), LocalRank> {
+        let round = self.round();
+        let logs = match &self.folder {
+            Some(folder) => AttemptLogs::create(folder, attempt, self.plan, round.rank(0)),
+            None => Ok(AttemptLogs::disabled(self.plan.ranks.len())),
+        };
+        match logs {
+            Ok(logs) => self.attempt = Attempt::new(logs),
+            Err(err) => {
+                say(chain(&err));
+                return Err(LocalRank(0));
+            }
         }
-        if let Err(err) = self.prepare().await {
-            say(chain(&err));
-            return Err(LocalRank(0));
-        }
-        // Not `self.round()`: the attempt is borrowed mutably beside it.
-        let round = round(self.plan, self.store.as_ref(), attempt);
         self.attempt.spawn(&round)
     }
 
-    /// Store and log files for the attempt that begins.
-    async fn prepare(&mut self) -> Result<(), AgentError> {
-        if self.number > 0
-            && let Some(store) = self.store.take()
-        {
-            self.store = Some(store.renew(&self.plan.store).await?);
-        }
-        let logs = match &self.folder {
-            Some(folder) => AttemptLogs::create(folder, self.number, self.plan, self.round().rank(0))?,
-            None => AttemptLogs::disabled(self.plan.ranks.len()),
-        };
-        self.attempt = Attempt::new(logs);
-        Ok(())
-    }
-
     fn round(&self) -> Round<'a> {
-        round(self.plan, self.store.as_ref(), self.number)
+        Round { plan: self.plan, place: self.place.clone() }
     }
 
     fn end_attempt(&mut self) {
@@ -241,6 +292,7 @@ impl<'a> Driver<'a> {
 
     async fn finish(mut self, end: End) -> End {
         self.end_attempt();
+        self.company.leave(end.reason()).await;
         self.flush().await;
         match end {
             End::Succeeded | End::NotStarted => {}
@@ -267,6 +319,9 @@ impl<'a> Driver<'a> {
 
     fn report(&self) {
         let failures = self.attempt.failures();
+        if self.ended_by_others && failures.iter().all(|failure| failure.casualty.stopped_by.is_some()) {
+            return;
+        }
         let Some(root) = root_cause(&failures).map(|index| &failures[index]) else { return };
         if let Some((path, lines)) = self.attempt.last_lines(root.casualty.local_rank) {
             say(format_args!("rank {}: end of `{}`:", root.casualty.rank, path.display()));
@@ -278,10 +333,4 @@ impl<'a> Driver<'a> {
             say(format_args!("cannot write the launcher's own error file: {err}"));
         }
     }
-}
-
-fn round<'a>(plan: &'a Plan, store: Option<&AgentStore>, attempt: u32) -> Round<'a> {
-    let master_port = store.map_or(0, AgentStore::port);
-    let has_agent_store = store.is_none_or(AgentStore::is_hosted);
-    Round { plan, master_port, has_agent_store, attempt }
 }

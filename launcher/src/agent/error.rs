@@ -8,12 +8,6 @@ use crate::store::StoreError;
 /// Why a launch, or an attempt of it, cannot begin.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// The plan is for several nodes.
-    #[error("the plan has {found} nodes, this version launches on 1")]
-    Nodes {
-        /// How many.
-        found: usize,
-    },
     /// The exits of ranks could not be seen.
     #[error("cannot listen to SIGCHLD")]
     Signals(#[source] io::Error),

@@ -3,7 +3,7 @@
 use std::fmt::{Display, Formatter};
 
 use crate::process::exit::Exit;
-use crate::signals::Received;
+use crate::signals::{self, Received};
 
 /// Index of a rank on this node, `0..nproc`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,8 +18,17 @@ impl Display for LocalRank {
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The store listens and the log folder exists.
+    /// The log folder exists, and whoever is to be met can be.
     Ready,
+    /// A round can start; so many restarts of the launch, on whatever node, went before it.
+    Joined {
+        /// `TORCHELASTIC_RESTART_COUNT`.
+        attempt: u32,
+    },
+    /// The round is over for a reason that lies on another node, and another will follow.
+    Changed,
+    /// The launch is over for a reason that lies on another node, or because all of them have succeeded.
+    Over(End),
     /// This rank could not be started; those before it run, those after it were not tried.
     NotStarted(LocalRank),
     /// The leader of this rank has ended.
@@ -35,6 +44,17 @@ pub enum Event {
 /// What is to be done, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
+    /// Join the next round, and say [`Event::Joined`].
+    Join,
+    /// Tell other nodes that this rank failed.
+    Tell {
+        /// Which.
+        rank: LocalRank,
+        /// Whether a restart is left.
+        restarts: bool,
+    },
+    /// Wait for the other nodes to succeed too, and say [`Event::Over`].
+    Part,
     /// Start all ranks; `attempt` counts from 0.
     Spawn {
         /// `TORCHELASTIC_RESTART_COUNT`.
@@ -78,4 +98,17 @@ pub enum End {
         /// Its number.
         signal: i32,
     },
+}
+
+impl End {
+    /// Why other nodes cannot go on, if they need this one.
+    pub fn reason(self) -> Option<String> {
+        match self {
+            End::Succeeded => None,
+            End::Failed | End::NotStarted => Some("the launcher has failed".to_owned()),
+            End::Stopped { signal } | End::Killed { signal } => {
+                Some(format!("the launcher, which hosts the rendezvous, got {}", signals::name(signal)))
+            }
+        }
+    }
 }

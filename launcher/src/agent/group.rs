@@ -1,13 +1,16 @@
 //! The worker group of one node: which ranks live, and what an exit or a signal means for the others. Pure.
 //!
 //! ```text
-//!            Ready           all exit 0                        Swept
-//! Joining ──────────► Healthy ──────────────────► Sweeping ──────────► Over
-//!                      ▲  │ one fails | signal      ▲   │ Swept, a restart is due
-//!                      │  ▼                         │   │
-//!                      │ Stopping ──none lives──────┘   │
-//!                      └────────────────────────────────┘
+//!            Joined          all exit 0                        Swept             Over
+//! Joining ──────────► Healthy ──────────────────► Sweeping ──────────► Parting ──────────► Finished
+//!    ▲                 │                            ▲   │ │               │                  ▲
+//!    │                 ▼ one fails | signal |       │   │ └─nothing follows─────────────────┘
+//!    │                Stopping  other nodes         │   │                 │ Changed
+//!    │                    └──none lives─────────────┘   │                 │
+//!    └───────────────── another round is due ───────────┴─────────────────┘
 //! ```
+//! *Joining* and *Parting* wait for other nodes; alone they take no time.
+//!
 //! *Stopping* waits for the ranks: the grace, then SIGKILL to every group. *Sweeping* waits for what they left behind:
 //! [`LEFTOVER_GRACE`] at most, then SIGKILL. After SIGKILL both wait [`UNINTERRUPTIBLE_GRACE`] and no longer.
 
@@ -47,7 +50,8 @@ enum State {
     Healthy,
     Stopping { then: Then, patience: Patience },
     Sweeping { then: Then, patience: Patience },
-    Over,
+    Parting,
+    Finished,
 }
 
 /// What is waited for until when.
@@ -76,7 +80,7 @@ impl Group {
             State::Stopping { patience, .. } | State::Sweeping { patience, .. } => match patience {
                 Patience::KillAt(at) | Patience::GiveUpAt(at) => Some(at),
             },
-            State::Joining | State::Healthy | State::Over => None,
+            State::Joining | State::Healthy | State::Parting | State::Finished => None,
         }
     }
 
@@ -90,15 +94,35 @@ impl Group {
         matches!(self.state, State::Sweeping { .. })
     }
 
+    /// Whether the ranks have not been started yet in this round.
+    pub fn is_joining(&self) -> bool {
+        self.state == State::Joining
+    }
+
     /// Takes in what happened at `now` and says what to do.
     pub fn on(&mut self, event: Event, now: Instant) -> Vec<Action> {
         match (self.state, event) {
-            (State::Joining, Event::Ready) => self.spawn(),
-            (State::Joining, Event::Received(received)) => self.finish(end_by(received)),
+            (State::Joining, Event::Ready) => vec![Action::Join],
+            (State::Joining, Event::Joined { attempt }) => self.spawn(attempt),
+            (State::Joining, Event::Over(end)) => self.finish(end),
+            (State::Joining | State::Parting, Event::Received(received)) => self.finish(end_by(received)),
             (State::Healthy, Event::NotStarted(rank)) => self.not_started(rank, now),
+            (State::Healthy, Event::Changed) => self.stop(Then::Restart, libc::SIGTERM, self.grace, now),
+            (State::Healthy, Event::Over(end)) => self.stop(Then::Finish(end), libc::SIGTERM, self.grace, now),
+            (State::Stopping { then, patience }, Event::Over(end)) => {
+                self.state = State::Stopping { then: without_restart(then, end), patience };
+                Vec::new()
+            }
+            (State::Sweeping { then, patience }, Event::Over(end)) => {
+                self.state = State::Sweeping { then: without_restart(then, end), patience };
+                Vec::new()
+            }
+            (State::Parting, Event::Changed) => self.join(),
+            // As in torchrun, what becomes of other nodes does not change that all ranks here have succeeded.
+            (State::Parting, Event::Over(_)) => self.finish(End::Succeeded),
             (State::Healthy | State::Stopping { .. }, Event::Exited(rank, exit)) => {
                 self.living.remove(&rank);
-                self.exited(exit.is_success(), now)
+                self.exited(rank, exit.is_success(), now)
             }
             (State::Healthy, Event::Received(received)) => self.stop_by(received, self.grace, now),
             (State::Stopping { .. }, Event::Received(received)) => self.hurry(received, now),
@@ -111,45 +135,64 @@ impl Group {
                 Patience::GiveUpAt(_) => self.swept(then),
             },
             (State::Sweeping { then, .. }, Event::Received(received)) => {
-                self.kill_leftovers(without_restart(then, received), now)
+                self.kill_leftovers(without_restart(then, end_by(received)), now)
             }
             (State::Sweeping { then, .. }, Event::Swept) => self.swept(then),
-            (State::Joining | State::Healthy | State::Stopping { .. } | State::Sweeping { .. } | State::Over, _) => {
-                Vec::new()
-            }
+            (
+                State::Joining
+                | State::Healthy
+                | State::Stopping { .. }
+                | State::Sweeping { .. }
+                | State::Parting
+                | State::Finished,
+                _,
+            ) => Vec::new(),
         }
     }
 
-    fn spawn(&mut self) -> Vec<Action> {
+    fn join(&mut self) -> Vec<Action> {
+        self.state = State::Joining;
+        vec![Action::Join]
+    }
+
+    fn spawn(&mut self, attempt: u32) -> Vec<Action> {
+        self.attempt = attempt;
         self.living = (0..self.size).map(LocalRank).collect();
         self.state = State::Healthy;
-        vec![Action::Spawn { attempt: self.attempt }]
+        vec![Action::Spawn { attempt }]
     }
 
     fn finish(&mut self, end: End) -> Vec<Action> {
-        self.state = State::Over;
+        self.state = State::Finished;
         vec![Action::Finish(end)]
     }
 
     fn not_started(&mut self, rank: LocalRank, now: Instant) -> Vec<Action> {
         self.living.split_off(&rank);
-        self.stop(Then::Finish(End::NotStarted), libc::SIGTERM, self.grace, now)
+        let stop = self.stop(Then::Finish(End::NotStarted), libc::SIGTERM, self.grace, now);
+        [vec![Action::Tell { rank, restarts: false }], stop].concat()
     }
 
     /// A rank has left `living`.
-    fn exited(&mut self, is_success: bool, now: Instant) -> Vec<Action> {
+    fn exited(&mut self, rank: LocalRank, is_success: bool, now: Instant) -> Vec<Action> {
         match self.state {
             State::Stopping { then, .. } if self.living.is_empty() => self.sweep(then, true, now),
-            State::Healthy if !is_success => self.stop(self.after_failure(), libc::SIGTERM, self.grace, now),
+            State::Healthy if !is_success => self.failed(rank, now),
             State::Healthy if self.living.is_empty() => self.sweep(Then::Finish(End::Succeeded), false, now),
-            State::Joining | State::Healthy | State::Stopping { .. } | State::Sweeping { .. } | State::Over => {
-                Vec::new()
-            }
+            State::Joining
+            | State::Healthy
+            | State::Stopping { .. }
+            | State::Sweeping { .. }
+            | State::Parting
+            | State::Finished => Vec::new(),
         }
     }
 
-    fn after_failure(&self) -> Then {
-        if self.attempt < self.max_restarts { Then::Restart } else { Then::Finish(End::Failed) }
+    fn failed(&mut self, rank: LocalRank, now: Instant) -> Vec<Action> {
+        let restarts = self.attempt < self.max_restarts;
+        let then = if restarts { Then::Restart } else { Then::Finish(End::Failed) };
+        let stop = self.stop(then, libc::SIGTERM, self.grace, now);
+        [vec![Action::Tell { rank, restarts }], stop].concat()
     }
 
     fn stop_by(&mut self, received: Received, grace: Duration, now: Instant) -> Vec<Action> {
@@ -198,9 +241,10 @@ impl Group {
 
     fn swept(&mut self, then: Then) -> Vec<Action> {
         match then {
-            Then::Restart => {
-                self.attempt += 1;
-                self.spawn()
+            Then::Restart => self.join(),
+            Then::Finish(End::Succeeded) => {
+                self.state = State::Parting;
+                vec![Action::Part]
             }
             Then::Finish(end) => self.finish(end),
         }
@@ -221,10 +265,10 @@ fn end_by(received: Received) -> End {
     }
 }
 
-/// Once every rank has ended, a signal cancels a restart but does not change what the ranks achieved.
-fn without_restart(then: Then, received: Received) -> Then {
+/// What ends the launch cancels a restart, but does not change how it was to end anyway.
+fn without_restart(then: Then, end: End) -> Then {
     match then {
-        Then::Restart => Then::Finish(end_by(received)),
+        Then::Restart => Then::Finish(end),
         Then::Finish(end) => Then::Finish(end),
     }
 }
@@ -242,8 +286,13 @@ mod tests {
 
     fn started(size: usize, max_restarts: u32, now: Instant) -> Group {
         let mut group = Group::new(size, max_restarts, GRACE);
-        assert_eq!(group.on(Event::Ready, now), [Action::Spawn { attempt: 0 }]);
+        assert_eq!(group.on(Event::Ready, now), [Action::Join]);
+        assert_eq!(group.on(Event::Joined { attempt: 0 }, now), [Action::Spawn { attempt: 0 }]);
         group
+    }
+
+    fn tell(rank: usize, restarts: bool) -> Action {
+        Action::Tell { rank: LocalRank(rank), restarts }
     }
 
     fn exited(rank: usize, code: i32) -> Event {
@@ -264,14 +313,15 @@ mod tests {
         let mut group = started(2, 0, now);
         assert_eq!(group.on(exited(1, 0), now), []);
         assert_eq!(group.on(exited(0, 0), now), [Action::Sweep { groups_know: false }]);
-        assert_eq!(group.on(Event::Swept, now), [Action::Finish(End::Succeeded)]);
+        assert_eq!(group.on(Event::Swept, now), [Action::Part]);
+        assert_eq!(group.on(Event::Over(End::Succeeded), now), [Action::Finish(End::Succeeded)]);
     }
 
     #[test]
     fn a_failure_terminates_the_others_and_fails_the_launch() {
         let now = Instant::now();
         let mut group = started(3, 0, now);
-        assert_eq!(group.on(exited(1, 7), now), [TERM]);
+        assert_eq!(group.on(exited(1, 7), now), [tell(1, false), TERM]);
         assert_eq!(group.deadline(), Some(now + GRACE));
         assert_eq!(group.on(exited(0, 0), now), []);
         assert_eq!(group.on(exited(2, 1), now), [SWEEP_TOLD]);
@@ -282,7 +332,7 @@ mod tests {
     fn the_failure_of_the_last_rank_tells_the_groups_and_sweeps() {
         let now = Instant::now();
         let mut group = started(1, 0, now);
-        assert_eq!(group.on(exited(0, 1), now), [TERM, SWEEP_TOLD]);
+        assert_eq!(group.on(exited(0, 1), now), [tell(0, false), TERM, SWEEP_TOLD]);
     }
 
     #[test]
@@ -312,7 +362,7 @@ mod tests {
         group.on(exited(0, 0), now);
         group.on(Event::Deadline, now + LEFTOVER_GRACE);
         let at = group.deadline().expect("the wait has a limit");
-        assert_eq!(group.on(Event::Deadline, at), [Action::Finish(End::Succeeded)]);
+        assert_eq!(group.on(Event::Deadline, at), [Action::Part]);
     }
 
     #[test]
@@ -322,17 +372,18 @@ mod tests {
         group.on(exited(0, 0), now);
         assert_eq!(group.deadline(), Some(now + LEFTOVER_GRACE));
         assert_eq!(group.on(Event::Deadline, now + LEFTOVER_GRACE), [Action::KillLeftovers]);
-        assert_eq!(group.on(Event::Swept, now), [Action::Finish(End::Succeeded)]);
+        assert_eq!(group.on(Event::Swept, now), [Action::Part]);
     }
 
     #[test]
     fn a_restart_comes_after_everything_ended_and_counts() {
         let now = Instant::now();
         let mut group = started(2, 1, now);
-        assert_eq!(group.on(exited(0, 3), now), [TERM]);
+        assert_eq!(group.on(exited(0, 3), now), [tell(0, true), TERM]);
         assert_eq!(group.on(exited(1, 3), now), [SWEEP_TOLD]);
-        assert_eq!(group.on(Event::Swept, now), [Action::Spawn { attempt: 1 }]);
-        assert_eq!(group.on(exited(0, 3), now), [TERM]);
+        assert_eq!(group.on(Event::Swept, now), [Action::Join]);
+        assert_eq!(group.on(Event::Joined { attempt: 1 }, now), [Action::Spawn { attempt: 1 }]);
+        assert_eq!(group.on(exited(0, 3), now), [tell(0, false), TERM]);
         group.on(exited(1, 3), now);
         assert_eq!(group.on(Event::Swept, now), [Action::Finish(End::Failed)]);
     }
@@ -386,7 +437,7 @@ mod tests {
         let mut succeeded = started(1, 1, now);
         succeeded.on(exited(0, 0), now);
         assert_eq!(succeeded.on(received(libc::SIGTERM), now), [Action::KillLeftovers]);
-        assert_eq!(succeeded.on(Event::Swept, now), [Action::Finish(End::Succeeded)]);
+        assert_eq!(succeeded.on(Event::Swept, now), [Action::Part]);
     }
 
     #[test]
@@ -410,7 +461,7 @@ mod tests {
     fn a_rank_that_cannot_start_stops_those_before_it() {
         let now = Instant::now();
         let mut group = started(3, 3, now);
-        assert_eq!(group.on(Event::NotStarted(LocalRank(1)), now), [TERM]);
+        assert_eq!(group.on(Event::NotStarted(LocalRank(1)), now), [tell(1, false), TERM]);
         assert_eq!(group.on(exited(0, 0), now), [SWEEP_TOLD]);
         assert_eq!(group.on(Event::Swept, now), [Action::Finish(End::NotStarted)]);
     }
@@ -419,6 +470,62 @@ mod tests {
     fn the_first_rank_that_cannot_start_leaves_nothing_to_wait_for() {
         let now = Instant::now();
         let mut group = started(2, 3, now);
-        assert_eq!(group.on(Event::NotStarted(LocalRank(0)), now), [TERM, SWEEP_TOLD]);
+        assert_eq!(group.on(Event::NotStarted(LocalRank(0)), now), [tell(0, false), TERM, SWEEP_TOLD]);
+    }
+
+    #[test]
+    fn another_round_stops_the_ranks_and_costs_no_restart() {
+        let now = Instant::now();
+        let mut group = started(1, 0, now);
+        assert_eq!(group.on(Event::Changed, now), [TERM]);
+        assert_eq!(group.on(exited(0, 143), now), [SWEEP_TOLD]);
+        assert_eq!(group.on(Event::Swept, now), [Action::Join]);
+        assert_eq!(group.on(Event::Joined { attempt: 0 }, now), [Action::Spawn { attempt: 0 }]);
+    }
+
+    #[test]
+    fn restarts_on_other_nodes_count_too() {
+        let now = Instant::now();
+        let mut group = started(1, 1, now);
+        group.on(Event::Changed, now);
+        group.on(exited(0, 143), now);
+        group.on(Event::Swept, now);
+        assert_eq!(group.on(Event::Joined { attempt: 1 }, now), [Action::Spawn { attempt: 1 }]);
+        assert_eq!(group.on(exited(0, 3), now)[0], tell(0, false));
+    }
+
+    #[test]
+    fn the_end_of_the_launch_elsewhere_ends_the_ranks() {
+        let now = Instant::now();
+        let mut group = started(1, 5, now);
+        assert_eq!(group.on(Event::Over(End::Failed), now), [TERM]);
+        group.on(exited(0, 143), now);
+        assert_eq!(group.on(Event::Swept, now), [Action::Finish(End::Failed)]);
+    }
+
+    #[test]
+    fn the_end_of_the_launch_elsewhere_cancels_a_restart() {
+        let now = Instant::now();
+        let mut group = started(1, 5, now);
+        group.on(exited(0, 1), now);
+        assert_eq!(group.on(Event::Over(End::Failed), now), []);
+        assert_eq!(group.on(Event::Swept, now), [Action::Finish(End::Failed)]);
+    }
+
+    #[test]
+    fn who_has_succeeded_joins_a_new_round_of_the_others() {
+        let now = Instant::now();
+        let mut group = started(1, 0, now);
+        group.on(exited(0, 0), now);
+        group.on(Event::Swept, now);
+        assert_eq!(group.on(Event::Changed, now), [Action::Join]);
+    }
+
+    #[test]
+    fn a_node_that_is_not_needed_ends_without_ranks() {
+        let now = Instant::now();
+        let mut group = Group::new(1, 0, GRACE);
+        group.on(Event::Ready, now);
+        assert_eq!(group.on(Event::Over(End::Succeeded), now), [Action::Finish(End::Succeeded)]);
     }
 }

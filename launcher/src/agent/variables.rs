@@ -4,45 +4,43 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::plan::{Plan, RankPlan};
+use crate::rendezvous::place::{Assigned, Place};
 
-/// What the ranks of one attempt have in common.
-#[derive(Clone, Copy, Debug)]
+/// What the ranks of one round have in common on this node.
+#[derive(Clone, Debug)]
 pub struct Round<'a> {
     /// The launch.
     pub plan: &'a Plan,
-    /// Where the store listens, or where rank 0 is to host one.
-    pub master_port: u16,
-    /// Whether the launcher hosts the store.
-    pub has_agent_store: bool,
-    /// `TORCHELASTIC_RESTART_COUNT`.
-    pub attempt: u32,
+    /// This node among the others.
+    pub place: Place,
 }
 
 impl Round<'_> {
-    /// The global rank of a local rank. One node takes part, and it is the first.
-    pub fn rank(&self, local_rank: usize) -> usize {
-        local_rank
+    /// The global rank of a rank of this node, which `index` counts from 0.
+    pub fn rank(&self, index: usize) -> usize {
+        self.place.assigned.0 + index
     }
 
     /// The variables of `rank` that do not come from the plan. Without `error_file` its variable is empty, as torchrun
     /// leaves it with `--log-dir /dev/null`.
     pub fn variables(&self, rank: &RankPlan, error_file: Option<&Path>) -> BTreeMap<String, String> {
-        let plan = self.plan;
-        let (global, world) = (self.rank(rank.local_rank).to_string(), plan.ranks.len().to_string());
+        let (plan, place) = (self.plan, &self.place);
+        let Assigned(base, world, base_of_role, world_of_role) = place.assigned;
+        let index = rank.local_rank - plan.ranks.first().map_or(0, |first| first.local_rank);
         // Python's spelling: torch compares with the exact string `True`.
-        let has_agent_store = if self.has_agent_store { "True" } else { "False" };
+        let has_agent_store = if place.master.is_agent_store { "True" } else { "False" };
         [
-            ("RANK", global.clone()),
-            ("GROUP_RANK", "0".to_owned()),
-            ("ROLE_RANK", global),
+            ("RANK", (base + index).to_string()),
+            ("GROUP_RANK", place.node.to_string()),
+            ("ROLE_RANK", (base_of_role + index).to_string()),
             ("ROLE_NAME", plan.role.clone()),
-            ("LOCAL_WORLD_SIZE", world.clone()),
-            ("WORLD_SIZE", world.clone()),
-            ("GROUP_WORLD_SIZE", "1".to_owned()),
-            ("ROLE_WORLD_SIZE", world),
-            ("MASTER_ADDR", plan.store.master_addr.clone()),
-            ("MASTER_PORT", self.master_port.to_string()),
-            ("TORCHELASTIC_RESTART_COUNT", self.attempt.to_string()),
+            ("LOCAL_WORLD_SIZE", plan.ranks.len().to_string()),
+            ("WORLD_SIZE", world.to_string()),
+            ("GROUP_WORLD_SIZE", place.nodes.to_string()),
+            ("ROLE_WORLD_SIZE", world_of_role.to_string()),
+            ("MASTER_ADDR", place.master.addr.clone()),
+            ("MASTER_PORT", place.master.port.to_string()),
+            ("TORCHELASTIC_RESTART_COUNT", place.restarts.to_string()),
             ("TORCHELASTIC_MAX_RESTARTS", plan.max_restarts.to_string()),
             ("TORCHELASTIC_RUN_ID", plan.run_id.clone()),
             ("TORCHELASTIC_USE_AGENT_STORE", has_agent_store.to_owned()),
@@ -58,23 +56,38 @@ impl Round<'_> {
 mod tests {
     use super::*;
     use crate::agent::tests::plan;
+    use crate::rendezvous::place::Master;
+
+    fn place(is_agent_store: bool) -> Place {
+        let master = Master { addr: "node0".to_owned(), port: 4321, is_agent_store };
+        Place { node: 1, nodes: 3, assigned: Assigned(4, 9, 1, 5), master, restarts: 2 }
+    }
 
     #[test]
-    fn a_rank_learns_its_place_in_a_world_of_one_node() {
+    fn a_rank_learns_its_place_in_the_world() {
         let plan = plan(&["true"], 3);
-        let round = Round { plan: &plan, master_port: 4321, has_agent_store: true, attempt: 2 };
+        let round = Round { plan: &plan, place: place(true) };
         let variables = round.variables(&plan.ranks[1], Some(Path::new("/logs/error.json")));
         let of = |name: &str| variables[name].as_str();
-        assert_eq!([of("RANK"), of("ROLE_RANK"), of("GROUP_RANK")], ["1", "1", "0"]);
-        assert_eq!([of("WORLD_SIZE"), of("LOCAL_WORLD_SIZE"), of("ROLE_WORLD_SIZE")], ["3", "3", "3"]);
-        assert_eq!([of("GROUP_WORLD_SIZE"), of("MASTER_PORT"), of("TORCHELASTIC_RESTART_COUNT")], ["1", "4321", "2"]);
+        assert_eq!([of("RANK"), of("ROLE_RANK"), of("GROUP_RANK")], ["5", "2", "1"]);
+        assert_eq!([of("WORLD_SIZE"), of("LOCAL_WORLD_SIZE"), of("ROLE_WORLD_SIZE")], ["9", "3", "5"]);
+        assert_eq!([of("GROUP_WORLD_SIZE"), of("TORCHELASTIC_RESTART_COUNT")], ["3", "2"]);
+        assert_eq!([of("MASTER_ADDR"), of("MASTER_PORT")], ["node0", "4321"]);
         assert_eq!([of("TORCHELASTIC_USE_AGENT_STORE"), of("TORCHELASTIC_ERROR_FILE")], ["True", "/logs/error.json"]);
+    }
+
+    #[test]
+    fn local_ranks_that_begin_later_count_from_the_node_s_first() {
+        let mut plan = plan(&["true"], 2);
+        plan.ranks.iter_mut().for_each(|rank| rank.local_rank += 3);
+        let round = Round { plan: &plan, place: place(true) };
+        assert_eq!(round.variables(&plan.ranks[1], None)["RANK"], "5");
     }
 
     #[test]
     fn without_log_folder_the_error_file_is_the_empty_string() {
         let plan = plan(&["true"], 1);
-        let round = Round { plan: &plan, master_port: 1, has_agent_store: false, attempt: 0 };
+        let round = Round { plan: &plan, place: place(false) };
         let variables = round.variables(&plan.ranks[0], None);
         assert_eq!(variables["TORCHELASTIC_ERROR_FILE"], "");
         assert_eq!(variables["TORCHELASTIC_USE_AGENT_STORE"], "False");

@@ -39,14 +39,13 @@ impl RunFolder {
         Ok(RunFolder { path: unique(&root, &format!("{}_", run_id.replace('/', "_")))? })
     }
 
-    /// An empty folder for this attempt.
+    /// An empty folder for this attempt. Nodes that come and go make more rounds of it: these are `attempt_0.1` and so
+    /// on, where torchrun would wipe the first.
     pub fn attempt(&self, attempt: u32) -> Result<PathBuf, LogError> {
-        make(self.path.join(format!("attempt_{attempt}")), |path| {
-            if path.exists() {
-                fs::remove_dir_all(path)?;
-            }
-            fs::create_dir(path)
-        })
+        let first = self.path.join(format!("attempt_{attempt}"));
+        let more = (1_u32..).map(|round| self.path.join(format!("attempt_{attempt}.{round}")));
+        let path = std::iter::once(first).chain(more).find(|path| !path.exists()).unwrap_or_default();
+        make(path, |path| fs::create_dir(path))
     }
 }
 
@@ -104,12 +103,13 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_made_again_is_empty() {
+    fn an_attempt_made_again_is_empty_and_wipes_nothing() {
         let root = tempfile::tempdir().expect("a folder");
         let run = RunFolder::create(Some(root.path()), "none").expect("made");
         let first = run.attempt(0).expect("made");
         fs::write(first.join("old"), "").expect("written");
         assert_eq!(fs::read_dir(run.attempt(0).expect("made")).expect("listed").count(), 0);
+        assert!(first.join("old").exists());
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! `--rdzv-conf`: `key=value,key=value`, checked whole although one node needs little of it.
 
+use std::time::Duration;
+
 use crate::cli::python::int;
 use crate::plan::error::PlanError;
 
@@ -15,12 +17,51 @@ const TIMEOUTS: [(&str, &str); 5] = [
     ("read_timeout", "read"),
 ];
 
-/// What one node uses of the settings.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The settings, with torch's defaults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conf {
     /// `store_type=file`: the endpoint is a path.
     pub has_file_store: bool,
+    /// `is_host`.
+    pub is_host: Option<bool>,
+    /// `timeout` of the static backend, which torchrun sets to 900 s.
+    pub timeout: Duration,
+    /// `join_timeout`.
+    pub join_timeout: Duration,
+    /// `last_call_timeout`.
+    pub last_call_timeout: Duration,
+    /// `read_timeout`.
+    pub read_timeout: Duration,
+    /// `keep_alive_interval`.
+    pub keep_alive_interval: Duration,
+    /// `keep_alive_max_attempt`.
+    pub keep_alive_max_attempt: u32,
 }
+
+impl Conf {
+    /// Reads settings whose types have been checked. What is no time at all, as an interval of 0, is taken as 1 s.
+    fn read(pairs: &[(String, String)]) -> Result<Conf, PlanError> {
+        let number = |key, default: u32| -> Result<u32, PlanError> {
+            // 32 bits, so that a deadline can be computed from it.
+            Ok(integer(pairs, key)?.map_or(default, |value| u32::try_from(value.max(1)).unwrap_or(u32::MAX)))
+        };
+        let seconds = |key, default| number(key, default).map(|number| Duration::from_secs(number.into()));
+        Ok(Conf {
+            has_file_store: value(pairs, "store_type").is_some_and(|store| store.eq_ignore_ascii_case("file")),
+            is_host: value(pairs, "is_host").map(|host| TRUTHS.contains(&host.to_lowercase().as_str())),
+            timeout: seconds("timeout", 900)?,
+            join_timeout: seconds("join_timeout", 600)?,
+            last_call_timeout: seconds("last_call_timeout", 30)?,
+            read_timeout: seconds("read_timeout", 60)?,
+            keep_alive_interval: seconds("keep_alive_interval", 5)?,
+            keep_alive_max_attempt: number("keep_alive_max_attempt", 3)?,
+        })
+    }
+}
+
+const TRUTHS: [&str; 5] = ["1", "true", "t", "yes", "y"];
+
+const UNTRUTHS: [&str; 5] = ["0", "false", "f", "no", "n"];
 
 /// Splits `text` at commas and each part at its first `=`. The last of repeated keys counts.
 ///
@@ -52,7 +93,7 @@ pub fn pairs(text: &str) -> Result<Vec<(String, String)>, PlanError> {
 /// A value of the wrong type.
 pub fn check_static(pairs: &[(String, String)]) -> Result<Conf, PlanError> {
     integer(pairs, "timeout")?;
-    Ok(Conf::default())
+    Conf::read(pairs)
 }
 
 /// Checks the settings that the backend `c10d` knows.
@@ -67,15 +108,19 @@ pub fn check_c10d(pairs: &[(String, String)]) -> Result<Conf, PlanError> {
     }
     integer(pairs, "keep_alive_interval")?;
     integer(pairs, "keep_alive_max_attempt")?;
-    let booleans = ["1", "true", "t", "yes", "y", "0", "false", "f", "no", "n"];
-    if value(pairs, "is_host").is_some_and(|host| !booleans.contains(&host.to_lowercase().as_str())) {
+    let is_boolean = |text: &str| TRUTHS.contains(&text) || UNTRUTHS.contains(&text);
+    if value(pairs, "is_host").is_some_and(|host| !is_boolean(&host.to_lowercase())) {
         return Err(PlanError::ConfBoolean("is_host".to_owned()));
     }
     match value(pairs, "store_type").map(str::to_lowercase).as_deref() {
-        None | Some("tcp") => Ok(Conf { has_file_store: false }),
-        Some("file") => Ok(Conf { has_file_store: true }),
+        None | Some("tcp" | "file") => Conf::read(&pairs_of_c10d(pairs)),
         Some(_) => Err(PlanError::StoreType),
     }
+}
+
+/// `timeout` means nothing to this backend, so that it may be anything.
+fn pairs_of_c10d(pairs: &[(String, String)]) -> Vec<(String, String)> {
+    pairs.iter().filter(|(key, _)| key != "timeout").cloned().collect()
 }
 
 fn value<'a>(pairs: &'a [(String, String)], key: &str) -> Option<&'a str> {
@@ -126,9 +171,19 @@ mod tests {
         assert_eq!(c10d("join_timeout=0"), Err("The join timeout (0 s) must be positive.".to_owned()));
         assert_eq!(c10d("is_host=maybe"), Err(PlanError::ConfBoolean("is_host".to_owned()).to_string()));
         assert_eq!(c10d("store_type=etcd"), Err(PlanError::StoreType.to_string()));
-        assert_eq!(c10d("timeout=x,unknown=y,is_host=Yes"), Ok(Conf { has_file_store: false }));
-        assert_eq!(c10d("store_type=File"), Ok(Conf { has_file_store: true }));
+        assert_eq!(c10d("timeout=x,unknown=y,is_host=Yes").map(|conf| conf.is_host), Ok(Some(true)));
+        assert_eq!(
+            c10d("store_type=File,is_host=n").map(|conf| (conf.has_file_store, conf.is_host)),
+            Ok((true, Some(false)))
+        );
         let pairs = pairs("timeout=x").unwrap();
         assert_eq!(check_static(&pairs), Err(PlanError::ConfInteger("timeout".to_owned())));
+    }
+
+    #[test]
+    fn times_are_seconds() {
+        let conf = c10d("last_call_timeout=2,keep_alive_interval=0").unwrap();
+        assert_eq!((conf.last_call_timeout, conf.join_timeout), (Duration::from_secs(2), Duration::from_secs(600)));
+        assert_eq!((conf.keep_alive_interval, conf.keep_alive_max_attempt), (Duration::from_secs(1), 3));
     }
 }

@@ -26,7 +26,7 @@ impl Plan {
 
     /// With options that no variable of SLURM changes any more.
     fn of_options(cli: &Cli, first_local_rank: usize, env: &Environment, node: &Node) -> Result<Plan, PlanError> {
-        let nnodes = nodes::nodes(&cli.nnodes)?;
+        let nodes = nodes::nodes(&cli.nnodes)?;
         let max_restarts = limits::max_restarts(cli)?;
         let visible_devices = env.get("CUDA_VISIBLE_DEVICES").map(|list| list.to_string_lossy());
         let nproc = nproc::nproc(&cli.nproc_per_node, node, visible_devices.as_deref())?;
@@ -41,7 +41,7 @@ impl Plan {
             }
             Program::Foreign { .. } => None,
         };
-        let Meeting { run_id, store } = Meeting::new(cli, &pairs, node)?;
+        let Meeting { run_id, store, rendezvous } = Meeting::new(cli, nodes, &pairs, node)?;
         limits::check_monitor_interval(cli)?;
         let shutdown_timeout = limits::shutdown_timeout(cli, env)?;
         let (signals, signal_notes) = SignalPlan::new(&cli.signals_to_handle);
@@ -50,12 +50,13 @@ impl Plan {
         let thread_note = thread_note.filter(|_| eval.is_none());
         let notes = caveats::notes(cli, env).into_iter().chain(signal_notes).chain(thread_note).collect();
         Ok(Plan {
-            nnodes,
+            nnodes: nodes.max,
             run_id,
             role: cli.role.clone(),
             max_restarts,
             shutdown_timeout,
             store,
+            rendezvous,
             signals,
             ranks: ranks.plan(&program, env, logs.disabled)?,
             logs,

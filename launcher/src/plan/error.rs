@@ -22,12 +22,23 @@ pub enum PlanError {
         /// Most nodes.
         max: i64,
     },
-    /// More than this version can do.
-    #[error("several nodes are not available yet (nnodes={0}), this version launches on one")]
-    SeveralNodes(String),
+    /// `--standalone` with several nodes, which could not find each other.
+    #[error("--standalone is for one node, --nnodes is {0}")]
+    Standalone(String),
     /// Static backend, a node outside the launch.
-    #[error("--node-rank is {0}, on one node it can only be 0")]
-    NodeRank(i64),
+    #[error("--node-rank is {found}, of {nodes} nodes it must be one from 0 to {}", .nodes - 1)]
+    NodeRank {
+        /// As given.
+        found: i64,
+        /// Nodes of the launch.
+        nodes: usize,
+    },
+    /// A port that the other nodes could not know.
+    #[error("port 0 in endpoint {0}: several nodes need a port that all of them know")]
+    FreePort(String),
+    /// c10d with `store_type=file`.
+    #[error("store_type=file is for one node; give an endpoint HOST:PORT and leave the store type out")]
+    FileStore,
     /// Negative or beyond reason.
     #[error("max_restarts must be >= 0, got {0}")]
     MaxRestarts(i64),

@@ -1,13 +1,19 @@
-//! Where the ranks meet, and under which run id: the rendezvous options on one node.
+//! Where the ranks meet, and under which run id: the rendezvous options.
 //!
 //! ```text
-//! static, endpoint or port given       that host and port, the id as given
-//! static, neither (torch 2.12's rule)  as --standalone
-//! --standalone                         a free port, a random id
-//! c10d                                 a free port, the id as given; the endpoint has nobody else to serve
+//! one node       static, endpoint or port given       that host and port, the id as given
+//!                static, neither (torch 2.12's rule)  as --standalone
+//!                --standalone                         a free port, a random id
+//!                c10d at a loopback address           a free port, the id as given; nobody else comes there
+//! several nodes  static                               a rendezvous at the endpoint, which is the ranks' store too
+//!                c10d                                 a rendezvous at the endpoint; each round has a store of its own
 //! ```
+//! One node with c10d and another endpoint takes part in a rendezvous: it may be a spare, or replaced by one.
+//!
 //! With a free port, MASTER_ADDR is `--local-addr` or the loopback address: on one node the host name that torchrun takes
 //! may not resolve (pytorch/pytorch#150532) and leads nowhere else if it does.
+
+use std::net::IpAddr;
 
 use crate::cli::Cli;
 use crate::node::Node;
@@ -15,6 +21,8 @@ use crate::plan::StorePlan;
 use crate::plan::conf::{self, Conf};
 use crate::plan::endpoint::Endpoint;
 use crate::plan::error::PlanError;
+use crate::plan::nodes::Nodes;
+use crate::plan::rendezvous::{Backend, RendezvousPlan};
 
 /// MASTER_ADDR of the ranks of one node.
 const LOOPBACK: &str = "127.0.0.1";
@@ -22,16 +30,21 @@ const LOOPBACK: &str = "127.0.0.1";
 /// torch/distributed/run.py, torch 2.11: the port of the static backend.
 const STATIC_PORT: i64 = 29500;
 
+/// torch/distributed/elastic/rendezvous/c10d_rendezvous_backend.py, torch 2.11: the port of the c10d backend.
+const C10D_PORT: u16 = 29400;
+
 /// Backends that need a server of their own.
 const ETCD: [&str; 2] = ["etcd", "etcd-v2"];
 
-/// Run id and store of a launch on one node.
+/// Run id, store and rendezvous of a launch.
 #[derive(Clone, Debug)]
 pub struct Meeting {
     /// `TORCHELASTIC_RUN_ID`.
     pub run_id: String,
-    /// The store.
+    /// The store of a launch on one node.
     pub store: StorePlan,
+    /// How several nodes meet.
+    pub rendezvous: Option<RendezvousPlan>,
 }
 
 impl Meeting {
@@ -39,18 +52,22 @@ impl Meeting {
     ///
     /// # Errors
     /// An unknown backend, an endpoint or a setting that cannot be.
-    pub fn new(cli: &Cli, pairs: &[(String, String)], node: &Node) -> Result<Meeting, PlanError> {
+    pub fn new(cli: &Cli, nodes: Nodes, pairs: &[(String, String)], node: &Node) -> Result<Meeting, PlanError> {
         if cli.standalone {
             conf::check_c10d(pairs)?;
-            return Ok(Meeting { run_id: node.uuid.clone(), store: on_a_free_port(cli) });
+            if nodes.min > 1 {
+                return Err(PlanError::Standalone(cli.nnodes.clone()));
+            }
+            return Ok(Meeting { run_id: node.uuid.clone(), store: on_a_free_port(cli), rendezvous: None });
         }
-        let store = match cli.rdzv_backend.as_str() {
-            "static" => fixed(cli, pairs)?,
-            "c10d" => c10d(cli, conf::check_c10d(pairs)?)?,
+        let (store, rendezvous) = match cli.rdzv_backend.as_str() {
+            "static" => fixed(cli, nodes, conf::check_static(pairs)?, node)?,
+            "c10d" => c10d(cli, nodes, conf::check_c10d(pairs)?, node)?,
             name if ETCD.contains(&name) => return Err(PlanError::Etcd(name.to_owned())),
             name => return Err(PlanError::Backend(name.to_owned())),
         };
-        Ok(Meeting { run_id: run_id(cli, node), store })
+        let is_alone = nodes.max == 1 && is_standalone_by_default(cli);
+        Ok(Meeting { run_id: run_id(cli, is_alone, node), store, rendezvous })
     }
 }
 
@@ -60,38 +77,98 @@ pub fn is_standalone_by_default(cli: &Cli) -> bool {
 }
 
 /// An id that the user has chosen is kept where torch 2.12 would replace it: it names the log folder.
-fn run_id(cli: &Cli, node: &Node) -> String {
-    if is_standalone_by_default(cli) && cli.rdzv_id == "none" { node.uuid.clone() } else { cli.rdzv_id.clone() }
+fn run_id(cli: &Cli, is_alone: bool, node: &Node) -> String {
+    if is_alone && cli.rdzv_id == "none" { node.uuid.clone() } else { cli.rdzv_id.clone() }
 }
 
-fn fixed(cli: &Cli, pairs: &[(String, String)]) -> Result<StorePlan, PlanError> {
-    conf::check_static(pairs)?;
-    if cli.node_rank != 0 {
-        return Err(PlanError::NodeRank(cli.node_rank));
+/// The static backend: `--nnodes MIN:MAX` means MAX, as in torchrun.
+fn fixed(cli: &Cli, nodes: Nodes, conf: Conf, node: &Node) -> Result<(StorePlan, Option<RendezvousPlan>), PlanError> {
+    let most = i64::try_from(nodes.max).unwrap_or(i64::MAX);
+    if !(0..most).contains(&cli.node_rank) {
+        return Err(PlanError::NodeRank { found: cli.node_rank, nodes: nodes.max });
     }
     let master_addr = cli.master_addr.as_deref().unwrap_or(LOOPBACK);
-    if is_standalone_by_default(cli) {
-        let Some(given) = &cli.master_addr else { return Ok(on_a_free_port(cli)) };
-        return Ok(StorePlan { master_addr: Endpoint::parse(&format!("{given}:{STATIC_PORT}"))?.host, port: None });
+    if nodes.max == 1 && is_standalone_by_default(cli) {
+        let Some(given) = &cli.master_addr else { return Ok((on_a_free_port(cli), None)) };
+        let master_addr = Endpoint::parse(&format!("{given}:{STATIC_PORT}"))?.host;
+        return Ok((StorePlan { master_addr, port: None }, None));
     }
     let text = match cli.rdzv_endpoint.as_str() {
         "" => format!("{master_addr}:{}", cli.master_port.unwrap_or(STATIC_PORT)),
         endpoint => endpoint.to_owned(),
     };
     let endpoint = Endpoint::parse(&text)?;
-    let port = endpoint.port.ok_or(PlanError::MissingPort(text))?;
-    Ok(StorePlan { master_addr: endpoint.host, port: Some(port).filter(|&port| port != 0) })
+    let port = endpoint.port.ok_or_else(|| PlanError::MissingPort(text.clone()))?;
+    let store = StorePlan { master_addr: endpoint.host, port: Some(port).filter(|&port| port != 0) };
+    if nodes.max == 1 {
+        return Ok((store, None));
+    }
+    if port == 0 {
+        return Err(PlanError::FreePort(text));
+    }
+    let nodes = Nodes { min: nodes.max, max: nodes.max };
+    let patient = Conf { join_timeout: conf.timeout, read_timeout: conf.timeout, ..conf };
+    let rendezvous = rendezvous(cli, Backend::Static, (store.master_addr.clone(), port), nodes, patient, node);
+    Ok((store, Some(rendezvous)))
 }
 
-fn c10d(cli: &Cli, conf: Conf) -> Result<StorePlan, PlanError> {
-    if !conf.has_file_store && !cli.rdzv_endpoint.is_empty() {
-        Endpoint::parse(&cli.rdzv_endpoint)?;
+/// The elastic backend. One node that meets on its own loopback, or nowhere in particular, meets nobody else.
+fn c10d(cli: &Cli, nodes: Nodes, conf: Conf, node: &Node) -> Result<(StorePlan, Option<RendezvousPlan>), PlanError> {
+    if conf.has_file_store {
+        return if nodes.max == 1 { Ok((on_a_free_port(cli), None)) } else { Err(PlanError::FileStore) };
     }
-    Ok(on_a_free_port(cli))
+    let endpoint = match cli.rdzv_endpoint.as_str() {
+        "" => Endpoint { host: "localhost".to_owned(), port: None },
+        given => Endpoint::parse(given)?,
+    };
+    if nodes.max == 1 && conf.is_host != Some(false) && is_loopback(&endpoint.host) {
+        return Ok((on_a_free_port(cli), None));
+    }
+    let port = endpoint.port.unwrap_or(C10D_PORT);
+    if port == 0 && nodes.min > 1 {
+        return Err(PlanError::FreePort(cli.rdzv_endpoint.clone()));
+    }
+    let store = StorePlan { master_addr: endpoint.host.clone(), port: None };
+    Ok((store, Some(rendezvous(cli, Backend::C10d, (endpoint.host, port), nodes, conf, node))))
+}
+
+fn rendezvous(
+    cli: &Cli,
+    backend: Backend,
+    (host, port): (String, u16),
+    Nodes { min, max }: Nodes,
+    conf: Conf,
+    node: &Node,
+) -> RendezvousPlan {
+    RendezvousPlan {
+        backend,
+        host,
+        port,
+        min,
+        max,
+        node_id: node.uuid.clone(),
+        node_rank: cli.node_rank,
+        hosts: conf.is_host,
+        local_addr: local_addr(cli).map(str::to_owned),
+        timeout: conf.timeout,
+        join_timeout: conf.join_timeout,
+        last_call_timeout: conf.last_call_timeout,
+        read_timeout: conf.read_timeout,
+        keep_alive_interval: conf.keep_alive_interval,
+        keep_alive_max_attempt: conf.keep_alive_max_attempt,
+    }
+}
+
+fn is_loopback(host: &str) -> bool {
+    host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 
 fn on_a_free_port(cli: &Cli) -> StorePlan {
-    let address = cli.local_addr.as_deref().filter(|address| !address.is_empty()).unwrap_or(LOOPBACK);
-    let bare = address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(address);
-    StorePlan { master_addr: bare.to_owned(), port: None }
+    StorePlan { master_addr: local_addr(cli).unwrap_or(LOOPBACK).to_owned(), port: None }
+}
+
+/// `--local-addr`, without brackets.
+fn local_addr(cli: &Cli) -> Option<&str> {
+    let address = cli.local_addr.as_deref().filter(|address| !address.is_empty())?;
+    Some(address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(address))
 }

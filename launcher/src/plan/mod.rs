@@ -21,6 +21,7 @@ pub mod numa;
 pub mod program;
 pub mod python;
 pub mod ranks;
+pub mod rendezvous;
 pub mod signals;
 pub mod streams;
 pub mod template;
@@ -37,11 +38,12 @@ use crate::events::EventLog;
 use crate::numa::CpuList;
 pub use crate::plan::error::PlanError;
 use crate::plan::eval::EvalPlan;
+use crate::plan::rendezvous::RendezvousPlan;
 
 /// One launch on this node.
 #[derive(Clone, Debug, Serialize)]
 pub struct Plan {
-    /// Nodes that take part.
+    /// Nodes that take part, at most.
     pub nnodes: usize,
     /// `TORCHELASTIC_RUN_ID`.
     pub run_id: String,
@@ -51,8 +53,10 @@ pub struct Plan {
     pub max_restarts: u32,
     /// Time between SIGTERM and SIGKILL.
     pub shutdown_timeout: Duration,
-    /// Where the store listens, and what the ranks are told.
+    /// Where the store of one node listens, and what the ranks are told.
     pub store: StorePlan,
+    /// Where the nodes meet, if there may be several.
+    pub rendezvous: Option<RendezvousPlan>,
     /// Signals that end the launch in order, by number and name; the names as the user gave them go to the ranks.
     pub signals: SignalPlan,
     /// Log files and console.

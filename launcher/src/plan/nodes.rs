@@ -1,23 +1,31 @@
-//! `--nnodes` and `--node-rank`.
+//! `--nnodes`.
 
 use crate::cli::python::int;
 use crate::plan::error::PlanError;
 
-/// Checks `--nnodes`, `N` or `MIN:MAX`, and gives the nodes that take part: one, in this version.
+/// How many nodes take part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nodes {
+    /// Fewest.
+    pub min: usize,
+    /// Most.
+    pub max: usize,
+}
+
+/// Reads `--nnodes`, `N` or `MIN:MAX`.
 ///
 /// # Errors
-/// What is no range, and ranges of more than one node.
-pub fn nodes(given: &str) -> Result<usize, PlanError> {
+/// What is no range.
+pub fn nodes(given: &str) -> Result<Nodes, PlanError> {
     let number = |part: &str| int(part).ok_or_else(|| PlanError::NodesNumber(part.to_owned()));
     let (min, max) = match given.split(':').collect::<Vec<_>>()[..] {
         [count] => (number(count)?, number(count)?),
         [min, max] => (number(min)?, number(max)?),
         _ => return Err(PlanError::NodesFormat(given.to_owned())),
     };
-    match (min, max) {
-        (min, max) if min < 1 || min > max => Err(PlanError::NodesRange { min, max }),
-        (1, 1) => Ok(1),
-        _ => Err(PlanError::SeveralNodes(given.to_owned())),
+    match (usize::try_from(min), usize::try_from(max)) {
+        (Ok(least), Ok(most)) if least > 0 && least <= most => Ok(Nodes { min: least, max: most }),
+        _ => Err(PlanError::NodesRange { min, max }),
     }
 }
 
@@ -26,14 +34,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_node_has_several_spellings() {
-        assert_eq!(["1", "1:1", " 1 : +1"].map(nodes), [Ok(1), Ok(1), Ok(1)]);
-    }
-
-    #[test]
-    fn several_nodes_are_refused_for_now() {
-        assert_eq!(nodes("2"), Err(PlanError::SeveralNodes("2".to_owned())));
-        assert_eq!(nodes("1:2"), Err(PlanError::SeveralNodes("1:2".to_owned())));
+    fn a_number_is_a_range_of_one() {
+        let one = || Ok(Nodes { min: 1, max: 1 });
+        assert_eq!(["1", "1:1", " 1 : +1"].map(nodes), [one(), one(), one()]);
+        assert_eq!(["4", "2:1_0"].map(nodes), [Ok(Nodes { min: 4, max: 4 }), Ok(Nodes { min: 2, max: 10 })]);
     }
 
     #[test]
@@ -42,6 +46,7 @@ mod tests {
         let text = "min_nodes must be > 0 and <= max_nodes, got min_nodes=2, max_nodes=1";
         assert_eq!(nodes("2:1").unwrap_err().to_string(), text);
         assert_eq!(nodes("0"), Err(PlanError::NodesRange { min: 0, max: 0 }));
+        assert_eq!(nodes("-1"), Err(PlanError::NodesRange { min: -1, max: -1 }));
         assert_eq!(nodes("a:1"), Err(PlanError::NodesNumber("a".to_owned())));
         assert_eq!(nodes(""), Err(PlanError::NodesNumber(String::new())));
     }

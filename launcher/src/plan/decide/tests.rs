@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::cli::{Environment, Request, parse};
 use crate::node::{Gpu, Node};
+use crate::plan::rendezvous::{Backend, RendezvousPlan};
 use crate::plan::{Plan, PlanError, RankPlan, Streams};
 
 const UUID: &str = "0f0e0d0c-0b0a-4908-8706-050403020100";
@@ -112,11 +113,40 @@ fn ranks_are_counted_by_number_or_by_device() {
     assert_eq!(one.ranks.len(), 1);
 }
 
+fn meeting(line: &str) -> RendezvousPlan {
+    plan(line).rendezvous.unwrap()
+}
+
 #[test]
-fn several_nodes_are_refused_for_now() {
-    assert!(refused("--nnodes 2 x").contains("several nodes are not available yet"));
-    assert!(refused("--nnodes 1:2 --standalone x").contains("several nodes are not available yet"));
-    assert_eq!(refused("--master-port 1 --node-rank 1 x"), "--node-rank is 1, on one node it can only be 0");
+fn several_static_nodes_meet_at_the_endpoint() {
+    let met = meeting("--nnodes 1:3 --node-rank 2 --master-addr node0 --master-port 1234 --rdzv-conf timeout=7 x");
+    assert_eq!((met.backend, met.host.as_str(), met.port, met.min, met.max), (Backend::Static, "node0", 1234, 3, 3));
+    assert_eq!((met.node_rank, met.timeout, met.join_timeout), (2, Duration::from_secs(7), Duration::from_secs(7)));
+    assert_eq!((meeting("--nnodes 2 x").host, meeting("--nnodes 2 x").port), ("127.0.0.1".to_owned(), 29500));
+    assert_eq!((plan("--nnodes 2 x").run_id.as_str(), plan("--nnodes 2 x").nnodes), ("none", 2));
+}
+
+#[test]
+fn several_elastic_nodes_meet_at_the_endpoint() {
+    let line = "--nnodes 1:4 --rdzv-backend c10d --rdzv-endpoint [fe80::1] --local-addr [::1] --rdzv-conf is_host=0 x";
+    let met = meeting(line);
+    assert_eq!((met.backend, met.host.as_str(), met.port, met.min, met.max), (Backend::C10d, "fe80::1", 29400, 1, 4));
+    assert_eq!(
+        (met.local_addr.as_deref(), met.hosts, met.keep_alive()),
+        (Some("::1"), Some(false), Duration::from_secs(15))
+    );
+}
+
+#[test]
+fn nodes_that_could_not_find_each_other_are_refused() {
+    assert!(plan("--nnodes 1:2 --standalone x").rendezvous.is_none());
+    assert_eq!(refused("--nnodes 2 --standalone x"), "--standalone is for one node, --nnodes is 2");
+    assert_eq!(refused("--master-port 1 --node-rank 1 x"), "--node-rank is 1, of 1 nodes it must be one from 0 to 0");
+    assert_eq!(refused("--nnodes 2 --node-rank -1 x"), "--node-rank is -1, of 2 nodes it must be one from 0 to 1");
+    assert!(refused("--nnodes 2 --master-port 0 x").starts_with("port 0 in endpoint 127.0.0.1:0"));
+    assert!(refused("--nnodes 2 --rdzv-backend c10d --rdzv-endpoint h:0 x").starts_with("port 0 in endpoint h:0"));
+    let file = "--nnodes 2 --rdzv-backend c10d --rdzv-endpoint /tmp/f --rdzv-conf store_type=file x";
+    assert!(refused(file).starts_with("store_type=file is for one node"));
 }
 
 #[test]
@@ -146,8 +176,13 @@ fn standalone_ignores_what_else_is_said_about_meeting() {
 }
 
 #[test]
-fn c10d_on_one_node_takes_a_free_port_under_its_id() {
-    assert_eq!(address("--rdzv-backend c10d --rdzv-endpoint n:29400 --rdzv-id a x"), at("127.0.0.1", None, "a"));
+fn c10d_on_one_node_s_loopback_takes_a_free_port_under_its_id() {
+    assert_eq!(
+        address("--rdzv-backend c10d --rdzv-endpoint localhost:29400 --rdzv-id a x"),
+        at("127.0.0.1", None, "a")
+    );
+    assert_eq!(meeting("--rdzv-backend c10d --rdzv-endpoint n:29400 x").max, 1);
+    assert_eq!(meeting("--rdzv-backend c10d --rdzv-endpoint localhost:1 --rdzv-conf is_host=0 x").port, 1);
     assert_eq!(address("--rdzv-backend c10d --local-addr n1 x"), at("n1", None, "none"));
     let file = "--rdzv-backend c10d --rdzv-endpoint /tmp/f --rdzv-conf store_type=file x";
     assert_eq!(address(file), at("127.0.0.1", None, "none"));

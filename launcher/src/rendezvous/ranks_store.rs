@@ -1,4 +1,4 @@
-//! The store of a launch, renewed for every attempt.
+//! The store in which the ranks of a round meet, renewed for every round.
 //!
 //! A restarted rank must not find the keys of its dead predecessor: with them, a fast rank connects to a peer that is
 //! gone (pytorch/pytorch#135712). All ranks have ended by then, so an empty store on the same port is safe.

@@ -1,0 +1,61 @@
+//! Which nodes still live: each counts up a number in the store, and who does not is gone. Pure.
+//!
+//! A beat is dated by the clock of who sees it, when it is seen to have changed. Torch compares the clocks of nodes
+//! instead, so that with 15 s between them living nodes are declared dead.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use crate::rendezvous::state::NodeId;
+
+/// What was seen of the other nodes.
+#[derive(Debug)]
+pub struct Beats {
+    limit: Duration,
+    seen: BTreeMap<NodeId, (Vec<u8>, Instant)>,
+}
+
+impl Beats {
+    /// A node is gone when its beat has not changed for `limit`.
+    pub fn new(limit: Duration) -> Beats {
+        Beats { limit, seen: BTreeMap::new() }
+    }
+
+    /// Takes in the beats of all known nodes, read at `now`, and says who is gone. One seen first now has its time yet.
+    pub fn on(&mut self, beats: impl IntoIterator<Item = (NodeId, Vec<u8>)>, now: Instant) -> BTreeSet<NodeId> {
+        let before = std::mem::take(&mut self.seen);
+        for (id, beat) in beats {
+            let changed_at = before.get(&id).filter(|(last, _)| *last == beat).map_or(now, |(_, at)| *at);
+            self.seen.insert(id, (beat, changed_at));
+        }
+        let is_gone = |at: Instant| now.saturating_duration_since(at) >= self.limit;
+        self.seen.iter().filter(|(_, (_, at))| is_gone(*at)).map(|(id, _)| id.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "tests need some `Instant` to count from")]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn beat(id: &str, beat: u8) -> (NodeId, Vec<u8>) {
+        (id.to_owned(), vec![beat])
+    }
+
+    #[test]
+    fn a_node_whose_beat_stands_still_is_gone() {
+        let (mut beats, now) = (Beats::new(3 * SECOND), Instant::now());
+        assert!(beats.on([beat("a", 1), beat("b", 1)], now).is_empty());
+        assert!(beats.on([beat("a", 2), beat("b", 1)], now + 2 * SECOND).is_empty());
+        assert_eq!(beats.on([beat("a", 3), beat("b", 1)], now + 3 * SECOND), BTreeSet::from(["b".to_owned()]));
+    }
+
+    #[test]
+    fn who_was_not_looked_at_is_not_blamed_for_the_pause() {
+        let (mut beats, now) = (Beats::new(3 * SECOND), Instant::now());
+        beats.on([beat("a", 1)], now);
+        assert!(beats.on([beat("a", 2)], now + 100 * SECOND).is_empty());
+    }
+}

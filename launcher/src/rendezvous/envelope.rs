@@ -1,0 +1,128 @@
+//! The state as text in the store, such that a foreign agent fails with a reason instead of waiting.
+//!
+//! Torchrun keeps its own state under the same key: base64 of a Python pickle. Ours is base64 of a pickle too, but one
+//! that Python cannot load: it asks for the number in a text that says who is at work here, and Python's error repeats
+//! the text. Behind it stands the state as JSON.
+//!
+//! ```text
+//! PROTO 4 · "builtins" · "int" · STACK_GLOBAL · "rrun keeps this rendezvous: …" · TUPLE1 · REDUCE · STOP · {"version": …}
+//! ```
+
+use crate::rendezvous::state::State;
+
+/// What Python says of it: `ValueError: invalid literal for int() with base 10: 'rrun keeps …'`, cut after 200
+/// characters.
+const NOTICE: &str = "rrun keeps this rendezvous and torchrun cannot take part in it: start this node with rrun too, or \
+                      give the launch another --rdzv-id";
+
+/// torch/distributed/elastic/rendezvous/c10d_rendezvous_backend.py, torch 2.11: a torchrun agent has come, but there is
+/// no state yet.
+const SENTINEL: &[u8] = b"Y2FuaW1hZGFt";
+
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/// What a text under the key of the state is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Our state.
+    State(Box<State>),
+    /// That of a torchrun agent.
+    Torchrun,
+    /// Neither.
+    Unknown,
+}
+
+/// The text of a state.
+pub fn seal(state: &State) -> Vec<u8> {
+    let json = serde_json::to_vec(state).expect("a state is names, numbers and lists");
+    encode(&[&head(), json.as_slice()].concat())
+}
+
+/// Reads a text.
+pub fn open(text: &[u8]) -> Content {
+    if text == SENTINEL {
+        return Content::Torchrun;
+    }
+    let Some(bytes) = decode(text) else { return Content::Unknown };
+    let json = bytes.strip_prefix(head().as_slice());
+    match json.map(serde_json::from_slice) {
+        Some(Ok(state)) => Content::State(state),
+        Some(Err(_)) => Content::Unknown,
+        None if bytes.starts_with(b"\x80") => Content::Torchrun,
+        None => Content::Unknown,
+    }
+}
+
+/// A pickle that calls `int(NOTICE)`. Python's pickletools.py has the opcodes.
+fn head() -> Vec<u8> {
+    let text = |text: &str| {
+        let length = u8::try_from(text.len()).expect("the texts here are short");
+        [&[0x8c, length], text.as_bytes()].concat() // SHORT_BINUNICODE
+    };
+    [b"\x80\x04".to_vec(), text("builtins"), text("int"), vec![0x93], text(NOTICE), vec![0x85, b'R', b'.']].concat()
+}
+
+fn encode(bytes: &[u8]) -> Vec<u8> {
+    let four = |three: &[u8]| {
+        let number = (0..3).fold(0_usize, |sum, at| sum << 8 | usize::from(three.get(at).copied().unwrap_or(0)));
+        [18, 12, 6, 0].map(|shift| ALPHABET[number >> shift & 63]).into_iter().enumerate().map({
+            let digits = three.len() + 1;
+            move |(at, digit)| if at < digits { digit } else { b'=' }
+        })
+    };
+    bytes.chunks(3).flat_map(four).collect()
+}
+
+fn decode(text: &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
+    let mut chunks = text.chunks_exact(4).peekable();
+    while let Some(four) = chunks.next() {
+        let padding = four.iter().rev().take_while(|&&digit| digit == b'=').count();
+        if padding > 2 || (padding > 0 && chunks.peek().is_some()) {
+            return None;
+        }
+        let value = |digit: &u8| ALPHABET.iter().position(|known| known == digit);
+        let digits: Vec<usize> = four[..4 - padding].iter().map(value).collect::<Option<_>>()?;
+        let number = digits.iter().chain([&0; 2]).take(4).fold(0, |sum, digit| sum << 6 | digit);
+        bytes.extend([16, 8, 0].iter().take(3 - padding).map(|shift| (number >> shift & 255) as u8));
+    }
+    text.len().is_multiple_of(4).then_some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_state_comes_back() {
+        let state = State { version: 3, round: 2, ..State::default() };
+        assert_eq!(open(&seal(&state)), Content::State(Box::new(state)));
+    }
+
+    #[test]
+    fn the_notice_is_one_that_python_repeats_whole() {
+        assert!(NOTICE.len() < 190 && !NOTICE.contains('\''), "{}", NOTICE.len());
+    }
+
+    #[test]
+    fn torchrun_s_states_are_told_from_rubbish() {
+        let contents = [&b"Y2FuaW1hZGFt"[..], b"gASVaAEAAAAAAACMN3RvcmNo", b"", b"abc", b"!!!!", b"YWJj"].map(open);
+        let (torchrun, unknown) = (Content::Torchrun, Content::Unknown);
+        let expected = [&torchrun, &torchrun, &unknown, &unknown, &unknown, &unknown].map(Clone::clone);
+        assert_eq!(contents, expected);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_survive_base64(bytes: Vec<u8>) {
+            prop_assert_eq!(decode(&encode(&bytes)), Some(bytes));
+        }
+
+        #[test]
+        fn any_text_is_read_as_something(text: Vec<u8>) {
+            let _ = open(&text);
+        }
+    }
+}

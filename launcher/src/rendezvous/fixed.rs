@@ -1,0 +1,228 @@
+//! The static rendezvous: nodes whose ranks are given meet at the store of node 0, with torch's own keys, so that rrun
+//! and torchrun can share a launch.
+//!
+//! ```text
+//! node r   ADD init/ 1 · SET <id>/torchelastic/role_info/<r>
+//! node 0   waits for all of them · SETs <id>/torchelastic/assigned_ranks/0..N
+//! node r   waits for its own
+//! ```
+//! Beside them each rrun leaves its name under `<id>/rrun/agent/<r>`. Where all nodes have, node 0 says so, and from then
+//! on they stay [together](crate::rendezvous::ring): a failure is one of all. A launch with a torchrun in it stays
+//! [apart](Apart), as torchrun knows it: restarts are local, and nobody hears of others' failures.
+
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::time::{Instant, timeout_at};
+
+use crate::plan::rendezvous::RendezvousPlan;
+use crate::rendezvous::error::RendezvousError;
+use crate::rendezvous::place::{Assigned, Master, Place, RoleInfo, assign};
+use crate::rendezvous::{Command, Job, Notice};
+use crate::store::{Client, Server, ServerHandle, StoreError};
+
+/// Between two looks at who is still missing.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// torch/distributed/elastic/agent/server/api.py, torch 2.11: `exit_barrier_timeout`.
+const EXIT_BARRIER: Duration = Duration::from_secs(300);
+
+/// A node that has met the others.
+#[derive(Debug)]
+pub struct Fixed {
+    /// The store, on node 0.
+    pub server: Option<ServerHandle>,
+    /// A client of it.
+    pub client: Client,
+    /// Whether every node runs rrun.
+    pub is_together: bool,
+    /// The ranks of this node.
+    assigned: Assigned,
+}
+
+/// Meets the other nodes.
+pub async fn meet(job: &Job, notices: &UnboundedSender<Notice>) -> Result<Fixed, RendezvousError> {
+    let RendezvousPlan { ref host, port, timeout, .. } = job.plan;
+    let server = match job.node_rank() {
+        0 => Some(Server::bind(host, Some(port))?.spawn()),
+        _ => None,
+    };
+    let mut client = job.connect(server.as_ref(), timeout, timeout).await?;
+    client.count_in().await?;
+    let key = format!("{}/rrun/agent/{}", job.run_id, job.node_rank());
+    let (mine, rank) = (job.name(), job.node_rank());
+    let taken = client.compare_set(&key, b"", mine.as_bytes()).await?;
+    if taken != mine.as_bytes() {
+        return Err(RendezvousError::TakenRank { rank, by: String::from_utf8_lossy(&taken).into_owned() });
+    }
+    let mut meeting = Meeting { job, client, notices };
+    let assigned = meeting.ranks().await?;
+    let is_together = meeting.client.check(&[&meeting.key("rrun/together")]).await?;
+    Ok(Fixed { server, client: meeting.client, is_together, assigned })
+}
+
+/// The exchange of role information and ranks.
+struct Meeting<'a> {
+    job: &'a Job,
+    client: Client,
+    notices: &'a UnboundedSender<Notice>,
+}
+
+impl Meeting<'_> {
+    fn key(&self, rest: &str) -> String {
+        format!("{}/{rest}", self.job.run_id)
+    }
+
+    async fn ranks(&mut self) -> Result<Assigned, RendezvousError> {
+        let (rank, nodes, local_world_size) = (self.job.node_rank(), self.job.plan.max, self.job.nproc);
+        if self.job.is_identical {
+            let (base, world) = (rank * local_world_size, nodes * local_world_size);
+            return Ok(Assigned(base, world, base, world));
+        }
+        let info = RoleInfo { role: self.job.role.clone(), rank, local_world_size };
+        let key = self.key(&format!("torchelastic/role_info/{rank}"));
+        self.client.set(&key, &json(&info)).await?;
+        if rank == 0 {
+            self.give().await?;
+        }
+        let key = self.key(&format!("torchelastic/assigned_ranks/{rank}"));
+        let text = self.client.get(&key).await?;
+        parse(&key, "list of four numbers", &text)
+    }
+
+    /// What node 0 does.
+    async fn give(&mut self) -> Result<(), RendezvousError> {
+        self.gather().await?;
+        let nodes = 0..self.job.plan.max;
+        let mut infos: Vec<RoleInfo> = Vec::new();
+        for node in nodes.clone() {
+            let key = self.key(&format!("torchelastic/role_info/{node}"));
+            let text = self.client.get(&key).await?;
+            infos.push(parse(&key, "role information", &text)?);
+        }
+        let agents: Vec<String> = nodes.clone().map(|node| self.key(&format!("rrun/agent/{node}"))).collect();
+        if self.client.check(&agents.iter().map(String::as_str).collect::<Vec<_>>()).await? {
+            let key = self.key("rrun/together");
+            self.client.set(&key, b"1").await?;
+        }
+        let keys: Vec<String> = nodes.map(|node| self.key(&format!("torchelastic/assigned_ranks/{node}"))).collect();
+        let values: Vec<Vec<u8>> = assign(&infos).iter().map(json).collect();
+        let pairs: Vec<(&str, &[u8])> = keys.iter().map(String::as_str).zip(values.iter().map(Vec::as_slice)).collect();
+        Ok(self.client.multi_set(&pairs).await?)
+    }
+
+    /// Waits for the role information of all nodes, and says who is missing.
+    async fn gather(&mut self) -> Result<(), RendezvousError> {
+        let (timeout, wanted) = (self.job.plan.timeout, self.job.plan.max);
+        let deadline = Instant::now() + timeout;
+        let keys: Vec<String> = (0..wanted).map(|node| self.key(&format!("torchelastic/role_info/{node}"))).collect();
+        let all: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let mut said = String::new();
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.client.wait(&all, left.min(LOOK)).await {
+                Err(StoreError::Missing { .. }) => {}
+                done => return Ok(done?),
+            }
+            let missing = self.missing(&all).await?;
+            if Instant::now() >= deadline && !missing.is_empty() {
+                return Err(RendezvousError::Missing { missing, wanted, timeout });
+            }
+            if missing != said && !missing.is_empty() {
+                // Nobody listens any more if the launch is over.
+                let _ = self.notices.send(Notice::Said(format!("waiting for node {missing} of {wanted}")));
+                said = missing;
+            }
+        }
+    }
+
+    async fn missing(&mut self, keys: &[&str]) -> Result<String, RendezvousError> {
+        let mut missing = Vec::new();
+        for (node, key) in keys.iter().enumerate() {
+            if !self.client.check(&[key]).await? {
+                missing.push(node.to_string());
+            }
+        }
+        Ok(missing.join(", "))
+    }
+}
+
+/// A node that shares the launch with a torchrun.
+#[derive(Debug)]
+pub struct Apart<'a> {
+    job: &'a Job,
+    fixed: Fixed,
+    restarts: u32,
+}
+
+impl<'a> Apart<'a> {
+    /// After the meeting.
+    pub fn new(job: &'a Job, fixed: Fixed) -> Apart<'a> {
+        Apart { job, fixed, restarts: 0 }
+    }
+
+    /// Does what the agent commands until it leaves.
+    pub async fn run(
+        mut self,
+        commands: &mut UnboundedReceiver<Command>,
+        notices: &UnboundedSender<Notice>,
+    ) -> Result<(), RendezvousError> {
+        let _ = notices.send(Notice::Joined(self.place()));
+        while let Some(command) = commands.recv().await {
+            match command {
+                Command::Join => drop(notices.send(Notice::Joined(self.place()))),
+                Command::Failed { restarts, .. } => self.restarts += u32::from(restarts),
+                Command::Done => {
+                    tokio::select! {
+                        () = self.exit_barrier(notices) => drop(notices.send(Notice::Succeeded)),
+                        () = crate::rendezvous::leave(commands) => return Ok(()),
+                    }
+                }
+                Command::Leave { .. } => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    fn place(&self) -> Place {
+        let RendezvousPlan { ref host, port, max: nodes, .. } = self.job.plan;
+        let master = Master { addr: host.clone(), port, is_agent_store: true };
+        Place { node: self.job.node_rank(), nodes, assigned: self.fixed.assigned, master, restarts: self.restarts }
+    }
+
+    /// Waits for the others; what goes wrong does not change that the ranks here have succeeded.
+    async fn exit_barrier(&mut self, notices: &UnboundedSender<Notice>) {
+        let deadline = Instant::now() + EXIT_BARRIER;
+        let end = timeout_at(deadline, self.check_out()).await;
+        let said = match end {
+            Ok(Ok(())) => return,
+            Ok(Err(err)) => format!("while waiting for the other nodes to end: {err}"),
+            Err(_) => format!("other nodes have not ended within {} s", EXIT_BARRIER.as_secs()),
+        };
+        let _ = notices.send(Notice::Said(said));
+    }
+
+    async fn check_out(&mut self) -> Result<(), StoreError> {
+        let key = |name: &str| format!("{}/torchelastic/agent/terminal_state/{name}", self.job.run_id);
+        let last = key("last_member");
+        let client = &mut self.fixed.client;
+        if client.add(&key("num_members"), 1).await? >= i64::try_from(self.job.plan.max).unwrap_or(i64::MAX) {
+            client.set(&last, b"<val_ignored>").await?;
+        }
+        client.wait(&[&last], EXIT_BARRIER).await
+    }
+}
+
+fn json(value: &impl serde::Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).expect("names and numbers are JSON")
+}
+
+fn parse<T: DeserializeOwned>(key: &str, what: &'static str, text: &[u8]) -> Result<T, RendezvousError> {
+    let malformed = |_| RendezvousError::Malformed {
+        key: key.to_owned(),
+        what,
+        found: String::from_utf8_lossy(text).chars().take(100).collect(),
+    };
+    serde_json::from_slice(text).map_err(malformed)
+}

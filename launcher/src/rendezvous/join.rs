@@ -1,0 +1,374 @@
+//! One node's part in the rendezvous: what it wants, what it reads in the shared state, what it does. Pure.
+//!
+//! ```text
+//!  Join ──► Joining ──world complete, its master known──► Staying ──Done, all are──► Out
+//!              ▲                                            │
+//!              └──────── Join: leave, come again ◄──Changed─┘        Leave: ──► Leaving ──► Left
+//! ```
+//! What an event asks for is remembered until the state shows it, because any write may lose to that of another node:
+//! the state is then read anew, and the same wish leads to another write.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use crate::rendezvous::place::{Master, Place};
+use crate::rendezvous::state::{Card, Closed, Failure, NodeId, State};
+
+/// How many nodes, and how long to wait for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Fewest nodes of a round.
+    pub min: usize,
+    /// Most nodes of a round.
+    pub max: usize,
+    /// How long more nodes may come after the first `min`.
+    pub last_call: Duration,
+    /// How long a node waits for its place.
+    pub join_timeout: Duration,
+    /// The static backend: a node that is lost is not replaced, the launch has failed.
+    pub is_fixed: bool,
+}
+
+/// What happened, besides a change of the state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The shared state was read or written.
+    Seen,
+    /// This node leaves its round, if it is in one, and wants to be in the next.
+    Join,
+    /// A rank failed here.
+    Failed {
+        /// Which.
+        failure: Failure,
+        /// Whether a restart is left.
+        restarts: bool,
+    },
+    /// All ranks here succeeded.
+    Done,
+    /// This node goes for good, and takes the launch with it if it gives a reason.
+    Leave {
+        /// Why nobody can go on.
+        closes: Option<Failure>,
+    },
+    /// The ranks of the round can meet there, as [`Action::Host`] had asked for.
+    Hosted {
+        /// The round.
+        round: u64,
+        /// Where.
+        master: Master,
+    },
+    /// These nodes do not live any more.
+    Gone(BTreeSet<NodeId>),
+    /// The time that [`Member::deadline`] named has come.
+    Deadline,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Put this in the place of the state; [`Event::Seen`] follows, whether that worked or not.
+    Write(Box<State>),
+    /// Make a meeting place for the ranks of this round.
+    Host {
+        /// The round.
+        round: u64,
+    },
+    /// Start the ranks.
+    Joined(Place),
+    /// The round is broken: end the ranks and join again.
+    Changed(Change),
+    /// The launch is over for all nodes.
+    Over {
+        /// How.
+        how: Closed,
+        /// Whether this node came after the end.
+        is_late: bool,
+    },
+    /// Not enough nodes came in time.
+    TimedOut {
+        /// Those that did, this one included.
+        came: usize,
+    },
+    /// No list has this node any more.
+    Left,
+}
+
+/// Why a round ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A rank of another node failed, and there will be a restart.
+    Failed(Failure),
+    /// These nodes, by address, left or died.
+    Lost(Vec<String>),
+    /// So many nodes wait to be let in.
+    Waiting(usize),
+    /// The others took this node for dead.
+    Expelled,
+}
+
+/// One node.
+#[derive(Debug)]
+pub struct Member {
+    me: NodeId,
+    card: Card,
+    settings: Settings,
+    goal: Goal,
+    /// Whether a list had this node since it began to join.
+    was_known: bool,
+    /// When the last call of a round is over.
+    last_call: Option<(u64, Instant)>,
+    hosting: Option<u64>,
+    hosted: Option<(u64, Master)>,
+    gone: BTreeSet<NodeId>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Goal {
+    /// `but` is the round that this node has been in.
+    Joining {
+        until: Instant,
+        but: Option<u64>,
+    },
+    Staying {
+        round: u64,
+        failed: Option<(Failure, bool)>,
+        is_done: bool,
+        is_told: bool,
+    },
+    Leaving {
+        closes: Option<Failure>,
+        is_told: bool,
+    },
+    Out,
+}
+
+impl Member {
+    /// A node that wants nothing yet.
+    pub fn new(me: NodeId, card: Card, settings: Settings) -> Member {
+        Member {
+            me,
+            card,
+            settings,
+            goal: Goal::Out,
+            was_known: false,
+            last_call: None,
+            hosting: None,
+            hosted: None,
+            gone: BTreeSet::new(),
+        }
+    }
+
+    /// When [`Event::Deadline`] is wanted.
+    pub fn deadline(&self) -> Option<Instant> {
+        let Goal::Joining { until, .. } = self.goal else { return None };
+        Some(self.last_call.map_or(until, |(_, at)| at.min(until)))
+    }
+
+    /// Whether this node waits for others.
+    pub fn is_joining(&self) -> bool {
+        matches!(self.goal, Goal::Joining { .. })
+    }
+
+    /// Takes in what happened at `now`, when `state` was the last state seen.
+    pub fn on(&mut self, event: Event, state: &State, now: Instant) -> Vec<Action> {
+        self.want(event, now);
+        self.was_known |= self.is_joining() && state.knows(&self.me);
+        self.keep_time(state, now);
+        self.gone.retain(|id| state.knows(id));
+        let mut next = state.clone();
+        self.change(&mut next, now);
+        if next != *state {
+            return vec![write(next)];
+        }
+        let told = self.tell(state, now);
+        // What was told may have changed the goal.
+        self.change(&mut next, now);
+        told.into_iter().chain((next != *state).then(|| write(next))).collect()
+    }
+
+    fn want(&mut self, event: Event, now: Instant) {
+        match (event, &mut self.goal) {
+            (Event::Seen | Event::Deadline, _) | (Event::Join, Goal::Joining { .. }) => {}
+            (Event::Join, goal) => {
+                let but = if let Goal::Staying { round, .. } = goal { Some(*round) } else { None };
+                self.goal = Goal::Joining { until: now + self.settings.join_timeout, but };
+                self.was_known = false;
+            }
+            (Event::Failed { failure, restarts }, Goal::Staying { failed, .. }) => {
+                failed.get_or_insert((failure, restarts));
+            }
+            (Event::Done, Goal::Staying { is_done, .. }) => *is_done = true,
+            (Event::Leave { closes }, goal) => *goal = Goal::Leaving { closes, is_told: false },
+            (Event::Hosted { round, master }, _) => self.hosted = Some((round, master)),
+            (Event::Gone(ids), _) => self.gone.extend(ids.into_iter().filter(|id| *id != self.me)),
+            (Event::Failed { .. } | Event::Done, Goal::Joining { .. } | Goal::Leaving { .. } | Goal::Out) => {}
+        }
+    }
+
+    /// The last call begins when this node sees that enough are here. The first clock to run out ends it for all.
+    fn keep_time(&mut self, state: &State, now: Instant) {
+        let is_called = !state.is_complete() && state.participants.len() >= self.settings.min;
+        self.last_call = match self.last_call {
+            _ if !is_called => None,
+            Some((round, at)) if round == state.round => Some((round, at)),
+            _ => Some((state.round, now + self.settings.last_call)),
+        };
+        if let Goal::Joining { until, .. } = &mut self.goal
+            && state.redundancy_list.contains(&self.me)
+        {
+            *until = now + self.settings.join_timeout;
+        }
+    }
+
+    /// Makes of the state what this node wants it to be.
+    fn change(&self, next: &mut State, now: Instant) {
+        self.gone.iter().for_each(|id| next.remove(id));
+        match &self.goal {
+            Goal::Joining { until, .. } if next.closed.is_some() || now >= *until => next.remove(&self.me),
+            Goal::Joining { but, .. } => self.join(next, *but, now),
+            Goal::Staying { round, .. } if next.round != *round || !next.participants.contains_key(&self.me) => {}
+            Goal::Staying { failed, is_done, .. } => {
+                if let Some((failure, restarts)) = failed {
+                    next.fail(failure.clone(), *restarts);
+                }
+                if *is_done {
+                    next.finish(&self.me);
+                }
+            }
+            Goal::Leaving { closes, .. } => {
+                if let Some(failure) = closes {
+                    next.fail(failure.clone(), false);
+                }
+                next.remove(&self.me);
+            }
+            Goal::Out => next.remove(&self.me),
+        }
+    }
+
+    fn join(&self, next: &mut State, but: Option<u64>, now: Instant) {
+        let is_in = next.participants.contains_key(&self.me);
+        let is_usable = but != Some(next.round) && next.is_whole() && next.failure.is_none();
+        if is_in && next.is_complete() && !is_usable {
+            next.remove(&self.me);
+        }
+        if !next.participants.contains_key(&self.me) {
+            self.come(next);
+        }
+        if !next.is_complete() && next.participants.contains_key(&self.me) && self.is_full(next, now) {
+            next.complete();
+        }
+        if let Some((round, master)) = &self.hosted
+            && *round == next.round
+            && next.node(&self.me) == Some(0)
+        {
+            next.master.get_or_insert(master.clone());
+        }
+    }
+
+    fn come(&self, next: &mut State) {
+        if next.has_place_for(&self.me, self.settings.max) {
+            next.add(&self.me, self.card.clone());
+        } else if next.participants.len() < self.settings.max {
+            next.redundancy_list.remove(&self.me);
+            next.wait_list.insert(self.me.clone());
+        } else {
+            next.wait_list.remove(&self.me);
+            next.redundancy_list.insert(self.me.clone());
+        }
+    }
+
+    fn is_full(&self, state: &State, now: Instant) -> bool {
+        let count = state.participants.len();
+        let is_over = self.last_call.is_some_and(|(round, at)| round == state.round && now >= at);
+        count == self.settings.max || (count >= self.settings.min && (state.is_reunited() || is_over))
+    }
+
+    /// What the agent has to know of a state that is as this node wants it.
+    fn tell(&mut self, state: &State, now: Instant) -> Option<Action> {
+        match &mut self.goal {
+            Goal::Joining { until, .. } => {
+                let is_over = now >= *until;
+                self.tell_joining(state, is_over)
+            }
+            Goal::Staying { is_told: false, .. } => self.tell_staying(state),
+            Goal::Leaving { is_told, .. } if !state.knows(&self.me) => {
+                (!std::mem::replace(is_told, true)).then_some(Action::Left)
+            }
+            Goal::Staying { .. } | Goal::Leaving { .. } | Goal::Out => None,
+        }
+    }
+
+    fn tell_joining(&mut self, state: &State, is_over: bool) -> Option<Action> {
+        if let Some(how) = &state.closed {
+            self.goal = Goal::Out;
+            return Some(Action::Over { how: how.clone(), is_late: !self.was_known });
+        }
+        if is_over {
+            self.goal = Goal::Out;
+            return Some(Action::TimedOut { came: state.participants.len() + 1 });
+        }
+        let node = state.node(&self.me).filter(|_| state.participants.contains_key(&self.me))?;
+        match state.place(&self.me) {
+            Some(place) => {
+                let round = state.round;
+                self.goal = Goal::Staying { round, failed: None, is_done: false, is_told: false };
+                Some(Action::Joined(place))
+            }
+            None if node == 0 && self.hosting != Some(state.round) => {
+                self.hosting = Some(state.round);
+                Some(Action::Host { round: state.round })
+            }
+            None => None,
+        }
+    }
+
+    fn tell_staying(&mut self, state: &State) -> Option<Action> {
+        let Goal::Staying { round, failed, is_done, is_told } = &mut self.goal else { return None };
+        let action = match &state.closed {
+            // A failure of our own is known here.
+            Some(Closed::Failed(_)) if failed.is_some() => None,
+            Some(how @ Closed::Failed(_)) => Some(Action::Over { how: how.clone(), is_late: false }),
+            Some(how @ Closed::Succeeded) => is_done.then(|| Action::Over { how: how.clone(), is_late: false }),
+            None if failed.is_some() => None,
+            None => broken(state, *round, &self.me, &self.settings),
+        };
+        *is_told = action.is_some();
+        if let Some(Action::Over { .. }) = action {
+            self.goal = Goal::Out;
+        }
+        action
+    }
+}
+
+fn write(mut next: State) -> Action {
+    next.version += 1;
+    Action::Write(Box::new(next))
+}
+
+/// Why the round that a node is in has to end, if it has.
+fn broken(state: &State, round: u64, me: &str, settings: &Settings) -> Option<Action> {
+    let changed = |change| Some(Action::Changed(change));
+    if state.round != round || !state.participants.contains_key(me) {
+        return changed(Change::Expelled);
+    }
+    if let Some(failure) = &state.failure {
+        return changed(Change::Failed(failure.clone()));
+    }
+    let is_lost = |(id, card): &(NodeId, Card)| (!state.participants.contains_key(id)).then(|| card.addr.clone());
+    let lost: Vec<String> = state.world.iter().filter_map(is_lost).collect();
+    match lost.first() {
+        Some(node) if settings.is_fixed => {
+            let failure = Failure { node: node.clone(), what: "the node is gone".to_owned() };
+            Some(Action::Over { how: Closed::Failed(failure), is_late: false })
+        }
+        Some(_) => changed(Change::Lost(lost)),
+        // Once a node is done, nobody is let in any more: its ranks would begin again.
+        None if state.done.is_empty() && !state.wait_list.is_empty() && state.participants.len() < settings.max => {
+            changed(Change::Waiting(state.wait_list.len()))
+        }
+        None => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

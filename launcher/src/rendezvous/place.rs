@@ -1,0 +1,88 @@
+//! Which ranks a node's processes get: running sums over the nodes in order. Pure.
+
+use serde::{Deserialize, Serialize};
+
+/// What a node tells the others about its ranks. As JSON it is torch's `role_info`: `rank` is the node's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoleInfo {
+    /// `ROLE_NAME`.
+    pub role: String,
+    /// Index of the node.
+    pub rank: usize,
+    /// Ranks on it.
+    pub local_world_size: usize,
+}
+
+/// What a node is told. As JSON it is torch's `assigned_ranks`, a list of four numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Assigned(
+    /// Global rank of the node's first process.
+    pub usize,
+    /// Ranks of all nodes.
+    pub usize,
+    /// Rank of the first process among those of its role.
+    pub usize,
+    /// Ranks of this role.
+    pub usize,
+);
+
+/// One entry a node, in their order. torch/distributed/elastic/agent/server/api.py, torch 2.11: `_assign_worker_ranks`.
+pub fn assign(nodes: &[RoleInfo]) -> Vec<Assigned> {
+    let of_role = |nodes: &[RoleInfo], role: &str| -> usize {
+        nodes.iter().filter(|node| node.role == role).map(|node| node.local_world_size).sum()
+    };
+    let sum = |nodes: &[RoleInfo]| -> usize { nodes.iter().map(|node| node.local_world_size).sum() };
+    let one = |(index, node): (usize, &RoleInfo)| {
+        let before = &nodes[..index];
+        Assigned(sum(before), sum(nodes), of_role(before, &node.role), of_role(nodes, &node.role))
+    };
+    nodes.iter().enumerate().map(one).collect()
+}
+
+/// Where the ranks of a round meet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Master {
+    /// `MASTER_ADDR`.
+    pub addr: String,
+    /// `MASTER_PORT`.
+    pub port: u16,
+    /// Whether a launcher hosts the store there, and not rank 0.
+    pub is_agent_store: bool,
+}
+
+/// This node's place in a round: all that its ranks are told about the world.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// `GROUP_RANK`.
+    pub node: usize,
+    /// `GROUP_WORLD_SIZE`.
+    pub nodes: usize,
+    /// Its ranks.
+    pub assigned: Assigned,
+    /// Where they meet.
+    pub master: Master,
+    /// `TORCHELASTIC_RESTART_COUNT`: restarts of the whole job so far.
+    pub restarts: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(role: &str, rank: usize, local_world_size: usize) -> RoleInfo {
+        RoleInfo { role: role.to_owned(), rank, local_world_size }
+    }
+
+    #[test]
+    fn nodes_may_differ_in_size_and_role() {
+        let nodes = [info("ps", 0, 2), info("tr", 1, 1), info("ps", 2, 3)];
+        assert_eq!(assign(&nodes), [Assigned(0, 6, 0, 5), Assigned(2, 6, 0, 1), Assigned(3, 6, 2, 5)]);
+    }
+
+    #[test]
+    fn json_is_torch_s() {
+        let text = serde_json::to_string(&info("default", 0, 2)).expect("it is JSON");
+        assert_eq!(text, r#"{"role":"default","rank":0,"local_world_size":2}"#);
+        assert_eq!(serde_json::to_string(&Assigned(0, 4, 0, 2)).expect("it is JSON"), "[0,4,0,2]");
+    }
+}

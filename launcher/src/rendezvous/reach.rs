@@ -1,0 +1,191 @@
+//! The way to the store of the rendezvous: who hosts it, how the others find it, and what they tried if they do not.
+
+use std::collections::BTreeMap;
+use std::fmt::{Display, Formatter};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::rendezvous::error::RendezvousError;
+use crate::store::{Client, StoreError};
+
+/// Before the second try to connect; doubles up to [`LAST_RETRY`], as hosts start within seconds but may take minutes.
+const FIRST_RETRY: Duration = Duration::from_millis(20);
+
+/// Between later tries to connect.
+const LAST_RETRY: Duration = Duration::from_secs(1);
+
+/// For one address of several: one that swallows packets must not keep us from the next.
+const ONE_TRY: Duration = Duration::from_secs(5);
+
+/// What was tried, and what came of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tries {
+    host: String,
+    /// What the resolver last said, if not addresses.
+    unresolved: Option<String>,
+    /// The last error of each address.
+    addrs: BTreeMap<SocketAddr, String>,
+}
+
+impl Display for Tries {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        if let Some(err) = &self.unresolved {
+            write!(
+                f,
+                "`{}` does not resolve on this node ({err}); give an address, or a name that it knows",
+                self.host
+            )?;
+        }
+        for (index, (addr, err)) in self.addrs.iter().enumerate() {
+            let separator = if index > 0 || self.unresolved.is_some() { "; " } else { "" };
+            write!(f, "{separator}{addr}: {err}")?;
+        }
+        if self.addrs.values().any(|err| err.contains("refused")) {
+            write!(f, " (nobody listens there: is the first node up, and is this its address and port?)")?;
+        } else if !self.addrs.is_empty() {
+            write!(
+                f,
+                " (no answer: is the port open between the nodes, and is this the address of the right network?)"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// Connects to the store, trying every address again until there is one or the time is over.
+pub async fn connect(
+    host: &str,
+    port: u16,
+    patience: Duration,
+    request_timeout: Duration,
+) -> Result<Client, RendezvousError> {
+    let deadline = Instant::now() + patience;
+    let mut tries = Tries { host: host.to_owned(), ..Tries::default() };
+    let mut pause = FIRST_RETRY;
+    loop {
+        if let Some(stream) = once(host, port, deadline, &mut tries).await {
+            match Client::over(stream, host, port, request_timeout).await {
+                // A host that goes down while it is greeted may come back.
+                Err(StoreError::Lost { err, .. }) => tries.unresolved = Some(format!("it hung up: {err}")),
+                client => return Ok(client?),
+            }
+        }
+        if Instant::now() + pause >= deadline {
+            let endpoint = endpoint(host, port);
+            return Err(RendezvousError::Unreachable { endpoint, timeout: patience, tries });
+        }
+        sleep(pause).await;
+        pause = (2 * pause).min(LAST_RETRY);
+    }
+}
+
+async fn once(host: &str, port: u16, deadline: Instant, tries: &mut Tries) -> Option<TcpStream> {
+    let addrs: Vec<SocketAddr> = match timeout_at(deadline, lookup_host((host, port))).await {
+        Ok(Ok(addrs)) => addrs.collect(),
+        Ok(Err(err)) => {
+            tries.unresolved = Some(err.to_string());
+            return None;
+        }
+        Err(_) => {
+            tries.unresolved = Some("the name service does not answer".to_owned());
+            return None;
+        }
+    };
+    tries.unresolved = None;
+    for addr in addrs {
+        let until = deadline.min(Instant::now() + ONE_TRY);
+        let err = match timeout_at(until, TcpStream::connect(addr)).await {
+            Ok(Ok(stream)) => return Some(stream),
+            Ok(Err(err)) => err,
+            Err(_) => io::ErrorKind::TimedOut.into(),
+        };
+        tries.addrs.insert(addr, err.to_string());
+    }
+    None
+}
+
+/// `host:port`, with brackets where they are needed.
+pub fn endpoint(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+/// Whether a name of an endpoint means this node: `localhost`, its host name, an address that it has.
+pub async fn is_here(host: &str) -> bool {
+    let hostname = nix::unistd::gethostname().unwrap_or_default();
+    host == "localhost" || hostname.to_str() == Some(host) || own_address(host).await.is_some()
+}
+
+/// The first address of this name that this node has.
+async fn own_address(host: &str) -> Option<IpAddr> {
+    lookup_host((host, 0)).await.ok()?.map(|addr| addr.ip()).find(|ip| is_own(*ip))
+}
+
+/// An address that can be bound is ours.
+fn is_own(ip: IpAddr) -> bool {
+    !ip.is_unspecified() && UdpSocket::bind((ip, 0)).is_ok()
+}
+
+/// Under which address the others reach the node that hosts at `host`: they found it by that name, so that the name
+/// itself will do where it means only this machine's loopback here.
+pub async fn address_of_host(host: &str) -> String {
+    match own_address(host).await {
+        Some(ip) if !ip.is_loopback() => ip.to_canonical().to_string(),
+        _ if host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback()) => loopback(),
+        _ => host.to_owned(),
+    }
+}
+
+/// Under which address the others reach this node: where its connection to the store comes from. Torch takes the host
+/// name instead, which may not resolve or lead to another network (pytorch/pytorch#150532).
+pub fn address_of_client(client: &Client) -> String {
+    match client.local_ip().map(|ip| ip.to_canonical()) {
+        Some(ip) if !ip.is_loopback() => ip.to_string(),
+        _ => loopback(),
+    }
+}
+
+fn loopback() -> String {
+    Ipv4Addr::LOCALHOST.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_tried_is_said() {
+        let mut tries = Tries { host: "node0".to_owned(), ..Tries::default() };
+        tries.addrs.insert("10.0.0.1:29400".parse().expect("an address"), "Connection refused".to_owned());
+        tries.addrs.insert("[fe80::1]:29400".parse().expect("an address"), "timed out".to_owned());
+        let text = tries.to_string();
+        assert!(text.starts_with("10.0.0.1:29400: Connection refused; [fe80::1]:29400: timed out (nobody"), "{text}");
+        let tries = Tries { host: "node0".to_owned(), unresolved: Some("x".to_owned()), ..Tries::default() };
+        assert!(tries.to_string().starts_with("`node0` does not resolve on this node (x)"), "{tries}");
+    }
+
+    #[tokio::test]
+    async fn loopback_addresses_and_names_are_here() {
+        assert!(is_here("localhost").await && is_here("127.0.0.3").await);
+        assert!(!is_here("192.0.2.1").await, "192.0.2.0/24 is for documentation");
+    }
+
+    #[tokio::test]
+    async fn nobody_listens_is_a_message_with_the_address() {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port();
+        let limit = Duration::from_millis(50);
+        let err = connect("127.0.0.1", port, limit, limit).await.expect_err("nobody listens");
+        let text = err.to_string();
+        assert!(text.contains(&format!("127.0.0.1:{port}: Connection refused")), "{text}");
+    }
+
+    #[tokio::test]
+    async fn a_host_on_loopback_is_found_on_loopback() {
+        assert_eq!(address_of_host("127.0.0.2").await, "127.0.0.1");
+        assert_eq!(address_of_host("localhost").await, "127.0.0.1");
+        assert_eq!(address_of_host("192.0.2.1").await, "192.0.2.1");
+    }
+}

@@ -1,0 +1,378 @@
+//! Nodes that stay together: [`Member`] connected to the store, to the clock and to the agent.
+//!
+//! ```text
+//! commands of the agent ─┐                            ┌─► COMPARE_SET the state, ring its bell
+//! bell of the state ─────┼─► Event ─► Member ─► Action ├─► host a store for the ranks
+//! beats, deadline ───────┘                            └─► notices to the agent
+//! ```
+//! Keys, `<key>` being that of the state: `<key>/rrun/version/<n>` appears when version n is written, which is what the
+//! others wait for; `<key>/rrun/beat/<node>` counts while the node lives.
+
+use std::collections::VecDeque;
+use std::future::pending;
+use std::time::Duration;
+
+use tokio::select;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::{JoinHandle, spawn};
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use crate::plan::StorePlan;
+use crate::plan::rendezvous::{Backend, RendezvousPlan};
+use crate::rendezvous::beats::Beats;
+use crate::rendezvous::envelope::{Content, open, seal};
+use crate::rendezvous::error::RendezvousError;
+use crate::rendezvous::join::{Action, Change, Event, Member, Settings};
+use crate::rendezvous::place::Master;
+use crate::rendezvous::ranks_store::AgentStore;
+use crate::rendezvous::state::{Card, Closed, State};
+use crate::rendezvous::{Command, Job, Notice};
+use crate::store::{Client, ServerHandle, StoreError};
+
+/// How long the host of the store stays for the others to read that the launch is over.
+const LINGER: Duration = Duration::from_secs(3);
+
+/// A node that waits longer than this says for whom.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// One node among the others.
+pub struct Ring<'a> {
+    job: &'a Job,
+    key: String,
+    addr: String,
+    asker: Client,
+    /// The text of `state`, which the next write replaces.
+    text: Vec<u8>,
+    state: State,
+    member: Member,
+    beats: Beats,
+    server: Option<ServerHandle>,
+    ranks_store: Option<AgentStore>,
+    notices: &'a UnboundedSender<Notice>,
+    seen: UnboundedReceiver<Result<Vec<u8>, StoreError>>,
+    watch: JoinHandle<()>,
+    waiting: Option<(Instant, String)>,
+    is_over: bool,
+}
+
+impl<'a> Ring<'a> {
+    /// Enters the ring of nodes whose state has this key. `server` is the store, where this node hosts it.
+    pub async fn enter(
+        job: &'a Job,
+        key: String,
+        server: Option<ServerHandle>,
+        notices: &'a UnboundedSender<Notice>,
+    ) -> Result<Ring<'a>, RendezvousError> {
+        let plan = &job.plan;
+        let limit = plan.keep_alive();
+        let mut asker = job.connect(server.as_ref(), plan.read_timeout, limit.max(PATIENCE)).await?;
+        let watcher = job.connect(server.as_ref(), plan.read_timeout, limit.max(PATIENCE)).await?;
+        let addr = job.address(server.is_some(), &asker).await;
+        let first = seal(&State::default());
+        let text = asker.compare_set(&key, b"", &first).await?;
+        let state = read(&key, &text)?;
+        let (seen_by, seen) = unbounded_channel();
+        let watch = spawn(watch(watcher, key.clone(), plan.keep_alive_interval, seen_by));
+        let card = Card { addr: addr.clone(), node_rank: plan.node_rank, role: job.role.clone(), nproc: job.nproc };
+        let member = Member::new(plan.node_id.clone(), card, settings(plan));
+        let (ranks_store, waiting) = (None, None);
+        let beats = Beats::new(limit);
+        let is_over = false;
+        Ok(Ring {
+            job,
+            key,
+            addr,
+            asker,
+            text,
+            state,
+            member,
+            beats,
+            server,
+            ranks_store,
+            notices,
+            seen,
+            watch,
+            waiting,
+            is_over,
+        })
+    }
+
+    /// Joins, and does what the agent commands until it leaves. What happens to the store after the end of the launch is
+    /// no error.
+    pub async fn run(mut self, commands: &mut UnboundedReceiver<Command>) -> Result<(), RendezvousError> {
+        let ended = self.turn(commands).await;
+        self.watch.abort();
+        match ended {
+            Err(err) if self.is_over => {
+                tracing::debug!("after the end: {err}");
+                crate::rendezvous::leave(commands).await;
+                Ok(())
+            }
+            ended => ended,
+        }
+    }
+
+    async fn turn(&mut self, commands: &mut UnboundedReceiver<Command>) -> Result<(), RendezvousError> {
+        let mut beat_at = Instant::now();
+        self.beat().await?;
+        self.handle(Event::Join).await?;
+        loop {
+            let deadline = self.member.deadline();
+            let deadline = async {
+                match deadline {
+                    Some(at) => sleep_until(at.into()).await,
+                    None => pending().await,
+                }
+            };
+            let event = select! {
+                command = commands.recv() => match command {
+                    Some(command) => self.event(command),
+                    None => return Ok(()),
+                },
+                Some(seen) = self.seen.recv() => {
+                    self.adopt(&seen?)?;
+                    Event::Seen
+                }
+                () = sleep_until(beat_at) => {
+                    beat_at = Instant::now() + self.job.plan.keep_alive_interval;
+                    self.beat().await?
+                }
+                () = deadline => Event::Deadline,
+            };
+            if self.handle(event).await? {
+                return Ok(());
+            }
+            self.say_waiting();
+        }
+    }
+
+    fn event(&mut self, command: Command) -> Event {
+        match command {
+            Command::Join => {
+                self.ranks_store = None;
+                Event::Join
+            }
+            Command::Failed { failure, restarts } => {
+                Event::Failed { failure: self.job.failure(&self.addr, failure), restarts }
+            }
+            Command::Done => Event::Done,
+            Command::Leave { why } => {
+                self.is_over = true;
+                // Without the store nobody can go on; that there is a reason is better to hear than that it is gone.
+                let closes = why.filter(|_| self.server.is_some());
+                Event::Leave { closes: closes.map(|what| self.job.failure(&self.addr, what)) }
+            }
+        }
+    }
+
+    /// Does what follows from an event; whether this node has left.
+    async fn handle(&mut self, event: Event) -> Result<bool, RendezvousError> {
+        let mut events = VecDeque::from([event]);
+        while let Some(event) = events.pop_front() {
+            for action in self.member.on(event, &self.state, Instant::now().into_std()) {
+                match action {
+                    Action::Write(next) => {
+                        self.write(*next).await?;
+                        events.push_back(Event::Seen);
+                    }
+                    Action::Host { round } => {
+                        let master = self.host(round).await?;
+                        events.push_back(Event::Hosted { round, master });
+                    }
+                    Action::Left => {
+                        self.linger().await;
+                        return Ok(true);
+                    }
+                    told => self.tell(told)?,
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    async fn write(&mut self, next: State) -> Result<(), RendezvousError> {
+        let desired = seal(&next);
+        let text = self.asker.compare_set(&self.key, &self.text, &desired).await?;
+        if text == desired {
+            let bell = bell(&self.key, next.version);
+            (self.text, self.state) = (desired, next);
+            return Ok(self.asker.set(&bell, b"").await?);
+        }
+        if text == self.text {
+            return Err(RendezvousError::Vanished(self.key.clone()));
+        }
+        self.state = read(&self.key, &text)?;
+        self.text = text;
+        Ok(())
+    }
+
+    /// Takes what the watch has read, unless it is older than what this node wrote since.
+    fn adopt(&mut self, text: &[u8]) -> Result<(), RendezvousError> {
+        let state = read(&self.key, text)?;
+        if state.version > self.state.version {
+            (self.text, self.state) = (text.to_vec(), state);
+        }
+        Ok(())
+    }
+
+    /// Shows that this node lives, and looks who else does.
+    async fn beat(&mut self) -> Result<Event, RendezvousError> {
+        let key = |id: &str| format!("{}/rrun/beat/{id}", self.key);
+        self.asker.add(&key(&self.job.plan.node_id), 1).await?;
+        let nodes: Vec<_> = self.state.nodes().into_iter().filter(|id| *id != self.job.plan.node_id).collect();
+        let keys: Vec<String> = nodes.iter().map(|id| key(id)).collect();
+        let beats = match keys.is_empty() {
+            true => Vec::new(),
+            false => self.asker.multi_get(&keys.iter().map(String::as_str).collect::<Vec<_>>()).await?,
+        };
+        Ok(Event::Gone(self.beats.on(nodes.into_iter().zip(beats), Instant::now().into_std())))
+    }
+
+    /// A place where the ranks of this round can meet, with nothing in it.
+    async fn host(&mut self, round: u64) -> Result<Master, RendezvousError> {
+        let plan = &self.job.plan;
+        if plan.backend == Backend::Static {
+            if round > 0 {
+                self.wipe().await?;
+            }
+            return Ok(Master { addr: plan.host.clone(), port: plan.port, is_agent_store: true });
+        }
+        let place = StorePlan { master_addr: self.addr.clone(), port: None };
+        let store = AgentStore::open(&place, self.job.is_shared)?;
+        let master = Master { addr: place.master_addr, port: store.port(), is_agent_store: store.is_hosted() };
+        self.ranks_store = Some(store);
+        // Torch's keys: nobody of us reads them, but monitors may.
+        let (addr, port) = (format!("{}.{round}/MASTER_ADDR", self.key), format!("{}.{round}/MASTER_PORT", self.key));
+        let values = [(addr.as_str(), master.addr.as_bytes()), (port.as_str(), &master.port.to_string().into_bytes())];
+        self.asker.multi_set(&values).await?;
+        Ok(master)
+    }
+
+    /// Removes what the ranks of the round before have left in the store that they share with us. All of them have
+    /// ended; with their keys, a fast rank would look for a dead peer (pytorch/pytorch#135712).
+    async fn wipe(&mut self) -> Result<(), RendezvousError> {
+        let ours = format!("/{}/", self.job.run_id).into_bytes();
+        for key in self.asker.keys().await? {
+            if key.starts_with(b"/") && !key.starts_with(&ours) {
+                self.asker.delete(&key).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, told: Action) -> Result<(), RendezvousError> {
+        let plan = &self.job.plan;
+        let notice = match told {
+            Action::Joined(place) => {
+                self.waiting = None;
+                Notice::Joined(place)
+            }
+            Action::Changed(change) => Notice::Changed(reason(&change)),
+            Action::Over { how, is_late: true } => {
+                let how = match how {
+                    Closed::Succeeded => "it has succeeded".to_owned(),
+                    Closed::Failed(failure) => format!("{}: {}", failure.node, failure.what),
+                };
+                return Err(RendezvousError::Closed { run_id: self.job.run_id.clone(), how });
+            }
+            Action::Over { how, is_late: false } => {
+                self.is_over = true;
+                match how {
+                    Closed::Succeeded => Notice::Succeeded,
+                    Closed::Failed(failure) => Notice::Failed(format!("{}: {}", failure.node, failure.what)),
+                }
+            }
+            Action::TimedOut { came } => {
+                return Err(RendezvousError::TimedOut { came, wanted: plan.min, timeout: plan.join_timeout });
+            }
+            Action::Write(_) | Action::Host { .. } | Action::Left => return Ok(()),
+        };
+        // Nobody listens any more if the launch is over.
+        let _ = self.notices.send(notice);
+        Ok(())
+    }
+
+    fn say_waiting(&mut self) {
+        if !self.member.is_joining() {
+            return;
+        }
+        let RendezvousPlan { min, max, ref node_id, .. } = self.job.plan;
+        let here = self.state.participants.len();
+        let text = if self.state.redundancy_list.contains(node_id) {
+            format!("waiting as a spare: {here} of at most {max} nodes run")
+        } else if self.state.is_complete() {
+            format!("waiting for the next round: {here} nodes are still in this one")
+        } else {
+            format!("waiting for nodes: {here} of at least {min} are here")
+        };
+        let now = Instant::now();
+        let (since, said) = self.waiting.get_or_insert((now, String::new()));
+        if now.duration_since(*since) >= PATIENCE && *said != text {
+            said.clone_from(&text);
+            let _ = self.notices.send(Notice::Said(text));
+        }
+    }
+
+    /// Who hosts the store goes last.
+    async fn linger(&mut self) {
+        let deadline = Instant::now() + LINGER;
+        while self.server.is_some() && self.state.closed.is_some() && !self.state.nodes().is_empty() {
+            let Ok(Some(Ok(text))) = timeout_at(deadline, self.seen.recv()).await else { return };
+            if self.adopt(&text).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Ring<'_> {
+    fn drop(&mut self) {
+        self.watch.abort();
+    }
+}
+
+fn settings(plan: &RendezvousPlan) -> Settings {
+    let RendezvousPlan { min, max, last_call_timeout: last_call, join_timeout, .. } = *plan;
+    Settings { min, max, last_call, join_timeout, is_fixed: plan.backend == Backend::Static }
+}
+
+fn read(key: &str, text: &[u8]) -> Result<State, RendezvousError> {
+    match open(text) {
+        Content::State(state) => Ok(*state),
+        Content::Torchrun => Err(RendezvousError::Torchrun(key.to_owned())),
+        Content::Unknown => Err(RendezvousError::Unknown(key.to_owned())),
+    }
+}
+
+fn bell(key: &str, version: u64) -> String {
+    format!("{key}/rrun/version/{version}")
+}
+
+/// Reads the state whenever it changes, and every `period` in case that the bell of a change was never rung.
+async fn watch(mut client: Client, key: String, period: Duration, seen: UnboundedSender<Result<Vec<u8>, StoreError>>) {
+    let mut last = Vec::new();
+    loop {
+        let text = match client.get(&key).await {
+            Ok(text) => text,
+            Err(err) => return drop(seen.send(Err(err))),
+        };
+        let version = if let Content::State(state) = open(&text) { state.version } else { 0 };
+        if text != last && seen.send(Ok(text.clone())).is_err() {
+            return;
+        }
+        last = text;
+        match client.wait(&[&bell(&key, version + 1)], period).await {
+            Ok(()) | Err(StoreError::Missing { .. }) => {}
+            Err(err) => return drop(seen.send(Err(err))),
+        }
+    }
+}
+
+fn reason(change: &Change) -> String {
+    match change {
+        Change::Failed(failure) => format!("{}: {}; all nodes restart", failure.node, failure.what),
+        Change::Lost(nodes) => format!("node {} is gone; the others begin a new round", nodes.join(", ")),
+        Change::Waiting(count) => format!("{count} more nodes have come; all begin a new round"),
+        Change::Expelled => "the other nodes took this one for dead; it joins them again".to_owned(),
+    }
+}
