@@ -248,5 +248,4 @@ pub(crate) mod tests {
         let file = tempfile::NamedTempFile::new().expect("a file");
         assert_eq!(launched(&logged(sh("exit 0", 1), file.path())), End::NotStarted);
     }
-
 }

@@ -34,11 +34,11 @@ pub struct Cli {
     #[arg(long, value_name = "N", default_value = "1", help_heading = "Ranks")]
     pub nproc_per_node: String,
 
-    /// Nodes: N or MIN:MAX; this version launches on one
+    /// Nodes: N, or MIN:MAX with the c10d backend
     #[arg(long, value_name = "N", default_value = "1:1", help_heading = "Ranks")]
     pub nnodes: String,
 
-    /// Index of this node (static backend)
+    /// Index of this node; with the c10d backend, what nodes are sorted by
     #[arg(long, value_name = "N", default_value = "0", value_parser = parse_int, help_heading = "Ranks")]
     pub node_rank: i64,
 

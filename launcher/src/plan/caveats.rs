@@ -39,7 +39,7 @@ pub fn notes(cli: &Cli, env: &Environment) -> Vec<String> {
             !is_static && has_master,
             "master_addr is only used for static rdzv_backend and when rdzv_endpoint is not specified.",
         ),
-        (!is_static && cli.node_rank != 0, "--node-rank is only used with the static backend"),
+        (cli.standalone && cli.node_rank != 0, "--node-rank has no effect with --standalone"),
         (without_files && wants_files, "-r and -t have no effect with --log-dir /dev/null"),
         (wants_timer, "TORCHELASTIC_ENABLE_FILE_TIMER has no effect yet: no timer of a rank is watched"),
     ];

@@ -37,7 +37,7 @@ pub enum PlanError {
     #[error("port 0 in endpoint {0}: several nodes need a port that all of them know")]
     FreePort(String),
     /// c10d with `store_type=file`.
-    #[error("store_type=file is for one node; give an endpoint HOST:PORT and leave the store type out")]
+    #[error("store_type=file with several nodes needs a file that all of them see: --rdzv-endpoint PATH")]
     FileStore,
     /// Negative or beyond reason.
     #[error("max_restarts must be >= 0, got {0}")]

@@ -8,7 +8,7 @@
 //! several nodes  static                               a rendezvous at the endpoint, which is the ranks' store too
 //!                c10d                                 a rendezvous at the endpoint; each round has a store of its own
 //! ```
-//! One node with c10d and another endpoint takes part in a rendezvous: it may be a spare, or replaced by one.
+//! One node with c10d and another endpoint, or a file, takes part in a rendezvous: it may be a spare, or replaced by one.
 //!
 //! With a free port, MASTER_ADDR is `--local-addr` or the loopback address: on one node the host name that torchrun takes
 //! may not resolve (pytorch/pytorch#150532) and leads nowhere else if it does.
@@ -115,7 +115,7 @@ fn fixed(cli: &Cli, nodes: Nodes, conf: Conf, node: &Node) -> Result<(StorePlan,
 /// The elastic backend. One node that meets on its own loopback, or nowhere in particular, meets nobody else.
 fn c10d(cli: &Cli, nodes: Nodes, conf: Conf, node: &Node) -> Result<(StorePlan, Option<RendezvousPlan>), PlanError> {
     if conf.has_file_store {
-        return if nodes.max == 1 { Ok((on_a_free_port(cli), None)) } else { Err(PlanError::FileStore) };
+        return by_file(cli, nodes, conf, node);
     }
     let endpoint = match cli.rdzv_endpoint.as_str() {
         "" => Endpoint { host: "localhost".to_owned(), port: None },
@@ -132,6 +132,18 @@ fn c10d(cli: &Cli, nodes: Nodes, conf: Conf, node: &Node) -> Result<(StorePlan, 
     Ok((store, Some(rendezvous(cli, Backend::C10d, (endpoint.host, port), nodes, conf, node))))
 }
 
+/// `store_type=file`: the endpoint is a file. Without one torchrun makes a file that nobody else knows.
+fn by_file(cli: &Cli, nodes: Nodes, conf: Conf, node: &Node) -> Result<(StorePlan, Option<RendezvousPlan>), PlanError> {
+    match cli.rdzv_endpoint.as_str() {
+        "" if nodes.min == 1 => Ok((on_a_free_port(cli), None)),
+        "" => Err(PlanError::FileStore),
+        path => {
+            let rendezvous = rendezvous(cli, Backend::C10d, (String::new(), 0), nodes, conf, node);
+            Ok((on_a_free_port(cli), Some(RendezvousPlan { file: Some(path.into()), ..rendezvous })))
+        }
+    }
+}
+
 fn rendezvous(
     cli: &Cli,
     backend: Backend,
@@ -144,6 +156,7 @@ fn rendezvous(
         backend,
         host,
         port,
+        file: None,
         min,
         max,
         node_id: node.uuid.clone(),

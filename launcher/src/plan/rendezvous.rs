@@ -1,5 +1,6 @@
 //! Where and with how many nodes a launch meets. A launch on one node has no such plan.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -13,6 +14,9 @@ pub struct RendezvousPlan {
     pub host: String,
     /// Port of the endpoint; any free one if 0, which only the host of the store can use.
     pub port: u16,
+    /// `store_type=file`: the file that says where the store is, in the place of host and port.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathBuf>,
     /// Fewest nodes.
     pub min: usize,
     /// Most nodes.

@@ -1,5 +1,7 @@
 //! Why nodes cannot meet.
 
+use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::rendezvous::reach::Tries;
@@ -17,6 +19,15 @@ pub enum RendezvousError {
         timeout: Duration,
         /// What was tried.
         tries: Tries,
+    },
+    /// `store_type=file`.
+    #[error("cannot meet by the file `{}`", .path.display())]
+    File {
+        /// The endpoint.
+        path: PathBuf,
+        /// What the system says.
+        #[source]
+        err: io::Error,
     },
     /// The store is gone, or says something strange.
     #[error(transparent)]

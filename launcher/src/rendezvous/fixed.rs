@@ -19,8 +19,9 @@ use tokio::time::{Instant, timeout_at};
 use crate::plan::rendezvous::RendezvousPlan;
 use crate::rendezvous::error::RendezvousError;
 use crate::rendezvous::place::{Assigned, Master, Place, RoleInfo, assign};
+use crate::rendezvous::spot::Spot;
 use crate::rendezvous::{Command, Job, Notice};
-use crate::store::{Client, Server, ServerHandle, StoreError};
+use crate::store::{Client, StoreError};
 
 /// Between two looks at who is still missing.
 const LOOK: Duration = Duration::from_secs(5);
@@ -31,10 +32,9 @@ const EXIT_BARRIER: Duration = Duration::from_secs(300);
 /// A node that has met the others.
 #[derive(Debug)]
 pub struct Fixed {
-    /// The store, on node 0.
-    pub server: Option<ServerHandle>,
-    /// A client of it.
-    pub client: Client,
+    /// The store, hosted by node 0.
+    pub spot: Spot,
+    client: Client,
     /// Whether every node runs rrun.
     pub is_together: bool,
     /// The ranks of this node.
@@ -44,11 +44,11 @@ pub struct Fixed {
 /// Meets the other nodes.
 pub async fn meet(job: &Job, notices: &UnboundedSender<Notice>) -> Result<Fixed, RendezvousError> {
     let RendezvousPlan { ref host, port, timeout, .. } = job.plan;
-    let server = match job.node_rank() {
-        0 => Some(Server::bind(host, Some(port))?.spawn()),
-        _ => None,
+    let spot = match job.node_rank() {
+        0 => Spot::hosted(host, port)?,
+        _ => Spot::elsewhere(host, port),
     };
-    let mut client = job.connect(server.as_ref(), timeout, timeout).await?;
+    let mut client = spot.connect(timeout, timeout).await?;
     client.count_in().await?;
     let key = format!("{}/rrun/agent/{}", job.run_id, job.node_rank());
     let (mine, rank) = (job.name(), job.node_rank());
@@ -59,7 +59,7 @@ pub async fn meet(job: &Job, notices: &UnboundedSender<Notice>) -> Result<Fixed,
     let mut meeting = Meeting { job, client, notices };
     let assigned = meeting.ranks().await?;
     let is_together = meeting.client.check(&[&meeting.key("rrun/together")]).await?;
-    Ok(Fixed { server, client: meeting.client, is_together, assigned })
+    Ok(Fixed { spot, client: meeting.client, is_together, assigned })
 }
 
 /// The exchange of role information and ranks.

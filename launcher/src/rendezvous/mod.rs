@@ -17,6 +17,7 @@ pub mod place;
 pub mod ranks_store;
 pub mod reach;
 pub mod ring;
+pub mod spot;
 pub mod state;
 
 use std::env;
@@ -34,8 +35,8 @@ use crate::rendezvous::error::RendezvousError;
 use crate::rendezvous::fixed::Apart;
 use crate::rendezvous::place::Place;
 use crate::rendezvous::ring::Ring;
+use crate::rendezvous::spot::Spot;
 use crate::rendezvous::state::Failure;
-use crate::store::{Client, Server, ServerHandle, StoreError};
 
 /// How long the end of a launch waits until the others know of it.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -163,45 +164,6 @@ impl Job {
         let host = nix::unistd::gethostname().unwrap_or_default();
         Failure { node: format!("node {} ({addr})", host.to_string_lossy()), what }
     }
-
-    async fn connect(
-        &self,
-        server: Option<&ServerHandle>,
-        patience: Duration,
-        request_timeout: Duration,
-    ) -> Result<Client, RendezvousError> {
-        // The host needs no name service to find itself.
-        let (host, port) = match server {
-            Some(server) => ("127.0.0.1", server.port()),
-            None => (self.plan.host.as_str(), self.plan.port),
-        };
-        reach::connect(host, port, patience, request_timeout).await
-    }
-
-    async fn address(&self, is_host: bool, client: &Client) -> String {
-        match &self.plan.local_addr {
-            Some(addr) => addr.clone(),
-            None if is_host => reach::address_of_host(&self.plan.host).await,
-            None => reach::address_of_client(client),
-        }
-    }
-
-    /// The store of an elastic launch, if it is this node's to host. Where that was only guessed from the endpoint's
-    /// name and the port is taken, another agent of this machine has been faster.
-    async fn host(&self) -> Result<Option<ServerHandle>, RendezvousError> {
-        let hosts = match self.plan.hosts {
-            Some(hosts) => hosts,
-            None => reach::is_here(&self.plan.host).await,
-        };
-        if !hosts {
-            return Ok(None);
-        }
-        match Server::bind(&self.plan.host, Some(self.plan.port)) {
-            Ok(server) => Ok(Some(server.spawn())),
-            Err(StoreError::PortInUse { .. }) if self.plan.hosts.is_none() => Ok(None),
-            Err(err) => Err(err.into()),
-        }
-    }
 }
 
 async fn attend(job: Job, mut commands: UnboundedReceiver<Command>, notices: UnboundedSender<Notice>) {
@@ -227,17 +189,17 @@ enum Met<'a> {
 }
 
 async fn meet<'a>(job: &'a Job, notices: &'a UnboundedSender<Notice>) -> Result<Met<'a>, RendezvousError> {
-    let (key, server) = match job.plan.backend {
+    let (key, spot) = match job.plan.backend {
         Backend::Static => {
             let met = fixed::meet(job, notices).await?;
             if !met.is_together {
                 return Ok(Met::Apart(Apart::new(job, met)));
             }
-            (format!("{}/rrun/state", job.run_id), met.server)
+            (format!("{}/rrun/state", job.run_id), met.spot)
         }
-        Backend::C10d => (format!("torch.rendezvous.{}", job.run_id), job.host().await?),
+        Backend::C10d => (format!("torch.rendezvous.{}", job.run_id), Spot::find(&job.plan).await?),
     };
-    Ok(Met::Together(Box::new(Ring::enter(job, key, server, notices).await?)))
+    Ok(Met::Together(Box::new(Ring::enter(job, key, spot, notices).await?)))
 }
 
 /// Ends when the agent wants to leave.

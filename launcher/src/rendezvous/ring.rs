@@ -25,9 +25,10 @@ use crate::rendezvous::error::RendezvousError;
 use crate::rendezvous::join::{Action, Change, Event, Member, Settings};
 use crate::rendezvous::place::Master;
 use crate::rendezvous::ranks_store::AgentStore;
+use crate::rendezvous::spot::Spot;
 use crate::rendezvous::state::{Card, Closed, State};
 use crate::rendezvous::{Command, Job, Notice};
-use crate::store::{Client, ServerHandle, StoreError};
+use crate::store::{Client, StoreError};
 
 /// How long the host of the store stays for the others to read that the launch is over.
 const LINGER: Duration = Duration::from_secs(3);
@@ -46,7 +47,7 @@ pub struct Ring<'a> {
     state: State,
     member: Member,
     beats: Beats,
-    server: Option<ServerHandle>,
+    spot: Spot,
     ranks_store: Option<AgentStore>,
     notices: &'a UnboundedSender<Notice>,
     seen: UnboundedReceiver<Result<Vec<u8>, StoreError>>,
@@ -56,18 +57,21 @@ pub struct Ring<'a> {
 }
 
 impl<'a> Ring<'a> {
-    /// Enters the ring of nodes whose state has this key. `server` is the store, where this node hosts it.
+    /// Enters the ring of nodes whose state has this key. `spot` is where their store is.
     pub async fn enter(
         job: &'a Job,
         key: String,
-        server: Option<ServerHandle>,
+        spot: Spot,
         notices: &'a UnboundedSender<Notice>,
     ) -> Result<Ring<'a>, RendezvousError> {
         let plan = &job.plan;
         let limit = plan.keep_alive();
-        let mut asker = job.connect(server.as_ref(), plan.read_timeout, limit.max(PATIENCE)).await?;
-        let watcher = job.connect(server.as_ref(), plan.read_timeout, limit.max(PATIENCE)).await?;
-        let addr = job.address(server.is_some(), &asker).await;
+        let mut asker = spot.connect(plan.read_timeout, limit.max(PATIENCE)).await?;
+        let watcher = spot.connect(plan.read_timeout, limit.max(PATIENCE)).await?;
+        let addr = match &plan.local_addr {
+            Some(addr) => addr.clone(),
+            None => spot.address(&asker).await,
+        };
         let first = seal(&State::default());
         let text = asker.compare_set(&key, b"", &first).await?;
         let state = read(&key, &text)?;
@@ -87,7 +91,7 @@ impl<'a> Ring<'a> {
             state,
             member,
             beats,
-            server,
+            spot,
             ranks_store,
             notices,
             seen,
@@ -159,7 +163,7 @@ impl<'a> Ring<'a> {
             Command::Leave { why } => {
                 self.is_over = true;
                 // Without the store nobody can go on; that there is a reason is better to hear than that it is gone.
-                let closes = why.filter(|_| self.server.is_some());
+                let closes = why.filter(|_| self.spot.server.is_some());
                 Event::Leave { closes: closes.map(|what| self.job.failure(&self.addr, what)) }
             }
         }
@@ -316,7 +320,7 @@ impl<'a> Ring<'a> {
     /// Who hosts the store goes last.
     async fn linger(&mut self) {
         let deadline = Instant::now() + LINGER;
-        while self.server.is_some() && self.state.closed.is_some() && !self.state.nodes().is_empty() {
+        while self.spot.server.is_some() && self.state.closed.is_some() && !self.state.nodes().is_empty() {
             let Ok(Some(Ok(text))) = timeout_at(deadline, self.seen.recv()).await else { return };
             if self.adopt(&text).is_err() {
                 return;

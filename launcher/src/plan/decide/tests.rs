@@ -145,8 +145,8 @@ fn nodes_that_could_not_find_each_other_are_refused() {
     assert_eq!(refused("--nnodes 2 --node-rank -1 x"), "--node-rank is -1, of 2 nodes it must be one from 0 to 1");
     assert!(refused("--nnodes 2 --master-port 0 x").starts_with("port 0 in endpoint 127.0.0.1:0"));
     assert!(refused("--nnodes 2 --rdzv-backend c10d --rdzv-endpoint h:0 x").starts_with("port 0 in endpoint h:0"));
-    let file = "--nnodes 2 --rdzv-backend c10d --rdzv-endpoint /tmp/f --rdzv-conf store_type=file x";
-    assert!(refused(file).starts_with("store_type=file is for one node"));
+    let file = "--nnodes 2 --rdzv-backend c10d --rdzv-conf store_type=file x";
+    assert!(refused(file).starts_with("store_type=file with several nodes needs a file"));
 }
 
 #[test]
@@ -185,7 +185,8 @@ fn c10d_on_one_node_s_loopback_takes_a_free_port_under_its_id() {
     assert_eq!(meeting("--rdzv-backend c10d --rdzv-endpoint localhost:1 --rdzv-conf is_host=0 x").port, 1);
     assert_eq!(address("--rdzv-backend c10d --local-addr n1 x"), at("n1", None, "none"));
     let file = "--rdzv-backend c10d --rdzv-endpoint /tmp/f --rdzv-conf store_type=file x";
-    assert_eq!(address(file), at("127.0.0.1", None, "none"));
+    assert_eq!(meeting(file).file, Some("/tmp/f".into()));
+    assert_eq!(address("--rdzv-backend c10d --rdzv-conf store_type=file x"), at("127.0.0.1", None, "none"));
     assert!(
         refused("--rdzv-backend c10d --rdzv-endpoint /tmp/f x").contains("The hostname of the rendezvous endpoint")
     );

@@ -1,0 +1,122 @@
+//! Where the store of a rendezvous is, and whether this node hosts it.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::plan::rendezvous::RendezvousPlan;
+use crate::rendezvous::error::RendezvousError;
+use crate::rendezvous::reach;
+use crate::store::{Client, Server, ServerHandle, StoreError};
+
+/// Between two looks into a file whose host has not written yet.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The host itself needs no name service.
+const LOOPBACK: &str = "127.0.0.1";
+
+/// Where the store is.
+#[derive(Debug)]
+pub struct Spot {
+    /// The store, if this node hosts it.
+    pub server: Option<ServerHandle>,
+    /// How the other nodes find it.
+    pub host: String,
+    port: u16,
+    /// Says that the host lives, to those who meet by a file.
+    _lock: Option<File>,
+}
+
+impl Spot {
+    /// The endpoint, hosted here.
+    pub fn hosted(host: &str, port: u16) -> Result<Spot, StoreError> {
+        let server = Server::bind(host, Some(port))?.spawn();
+        let port = server.port();
+        Ok(Spot { server: Some(server), host: host.to_owned(), port, _lock: None })
+    }
+
+    /// The endpoint, hosted elsewhere.
+    pub fn elsewhere(host: &str, port: u16) -> Spot {
+        Spot { server: None, host: host.to_owned(), port, _lock: None }
+    }
+
+    /// The store of an elastic launch, hosted if that is this node's to do. Where that was only guessed from the
+    /// endpoint's name and the port is taken, another agent of this machine has been faster.
+    pub async fn find(plan: &RendezvousPlan) -> Result<Spot, RendezvousError> {
+        if let Some(path) = &plan.file {
+            return Spot::by_file(path, plan).await;
+        }
+        let hosts = match plan.hosts {
+            Some(hosts) => hosts,
+            None => reach::is_here(&plan.host).await,
+        };
+        if !hosts {
+            return Ok(Spot::elsewhere(&plan.host, plan.port));
+        }
+        match Spot::hosted(&plan.host, plan.port) {
+            Err(StoreError::PortInUse { .. }) if plan.hosts.is_none() => Ok(Spot::elsewhere(&plan.host, plan.port)),
+            spot => Ok(spot?),
+        }
+    }
+
+    /// `store_type=file`: who has the lock on the file hosts the store, and writes into the file where that is. Torch
+    /// keeps the whole state in the file instead, and reads it over and over.
+    async fn by_file(path: &Path, plan: &RendezvousPlan) -> Result<Spot, RendezvousError> {
+        let unusable = |err| RendezvousError::File { path: path.to_path_buf(), err };
+        let mut file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(unusable)?;
+        match file.try_lock() {
+            Ok(()) => {
+                file.set_len(0).map_err(unusable)?;
+                let host = plan.local_addr.clone().unwrap_or_else(hostname);
+                let spot = Spot::hosted(&host, 0)?;
+                writeln!(file, "{}", reach::endpoint(&host, spot.port)).map_err(unusable)?;
+                Ok(Spot { _lock: Some(file), ..spot })
+            }
+            Err(TryLockError::WouldBlock) => written(&mut file, plan.read_timeout).await.map_err(unusable),
+            Err(TryLockError::Error(err)) => Err(unusable(err)),
+        }
+    }
+
+    /// Connects to it. Waits so long for a store, and so long for each answer.
+    pub async fn connect(&self, patience: Duration, request_timeout: Duration) -> Result<Client, RendezvousError> {
+        let host = if self.server.is_some() { LOOPBACK } else { &self.host };
+        reach::connect(host, self.port, patience, request_timeout).await
+    }
+
+    /// Under which address the others reach this node.
+    pub async fn address(&self, client: &Client) -> String {
+        match self.server {
+            Some(_) => reach::address_of_host(&self.host).await,
+            None => reach::address_of_client(client),
+        }
+    }
+}
+
+/// What the host has written into its file, when it has.
+async fn written(file: &mut File, patience: Duration) -> io::Result<Spot> {
+    let deadline = Instant::now() + patience;
+    let mut text = String::new();
+    loop {
+        file.rewind()?;
+        text.clear();
+        file.read_to_string(&mut text)?;
+        let endpoint = text.strip_suffix('\n').and_then(|text| text.rsplit_once(':'));
+        if let Some((host, port)) = endpoint
+            && let Ok(port) = port.parse()
+        {
+            return Ok(Spot::elsewhere(host.trim_matches(['[', ']']), port));
+        }
+        if Instant::now() >= deadline {
+            return Err(io::Error::other("who has locked it does not write where the store is"));
+        }
+        sleep(LOOK).await;
+    }
+}
+
+fn hostname() -> String {
+    nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned()
+}
