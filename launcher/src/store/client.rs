@@ -62,7 +62,7 @@ impl Client {
 
     /// Takes over a connection that was made by the caller; every request has the time given.
     pub async fn over(stream: TcpStream, host: &str, port: u16, timeout: Duration) -> Result<Client, StoreError> {
-        Client { stream, addr: endpoint(host, port), timeout, is_idle: true }.greet().await
+        Client { stream, addr: authority(host, port).into(), timeout, is_idle: true }.greet().await
     }
 
     /// The address from which this node reaches the store.
@@ -219,10 +219,6 @@ impl Client {
     fn lost(&self, err: io::Error) -> StoreError {
         StoreError::Lost { addr: self.addr.to_string(), err }
     }
-}
-
-fn endpoint(host: &str, port: u16) -> Arc<str> {
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }.into()
 }
 
 /// The key as it travels.
