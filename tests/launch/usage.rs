@@ -131,11 +131,6 @@ fn a_log_folder_that_is_a_file_is_refused() {
 }
 
 #[test]
-fn several_nodes_are_refused_in_plain_words() {
-    refused(1, &["--nnodes", "2"]).stderr_has("several nodes are not available yet");
-}
-
-#[test]
 fn help_names_every_option_of_torchrun_and_starts_nothing() {
     let ended = Rrun::new().options(&["--help"]).succeeds().stderr_is("");
     let options = "nnodes nproc-per-node rdzv-backend rdzv-endpoint rdzv-id rdzv-conf standalone max-restarts \
