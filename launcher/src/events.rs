@@ -49,6 +49,10 @@ pub enum Happening<'a> {
     Round {
         /// `TORCHELASTIC_RESTART_COUNT`.
         restarts: u32,
+        /// `GROUP_RANK`.
+        node: usize,
+        /// `GROUP_WORLD_SIZE`.
+        nodes: usize,
     },
     /// The launcher received a signal.
     Signal {
@@ -116,8 +120,11 @@ fn event(plan: &Plan, happening: &Happening<'_>, now: SystemTime) -> Value {
             own.extend(usage.iter().map(|usage| ("usage".to_owned(), usage.clone())));
             return whole(plan, &format!("torchelastic.worker.status.{name}"), "WORKER", own, now);
         }
-        Happening::Round { restarts } => {
-            ("torchelastic.worker.status.RENDEZVOUS", "AGENT", one("agent_restarts", (*restarts).into()))
+        Happening::Round { restarts, node, nodes } => {
+            let mut own = one("agent_restarts", (*restarts).into());
+            own.insert("group_rank".to_owned(), (*node).into());
+            own.insert("group_world_size".to_owned(), (*nodes).into());
+            ("torchelastic.worker.status.RENDEZVOUS", "AGENT", own)
         }
         Happening::Signal { name } => ("rrun.signal", "AGENT", one("signal", (*name).into())),
         Happening::Over { is_success: true } => ("torchelastic.worker.status.SUCCEEDED", "AGENT", Map::new()),

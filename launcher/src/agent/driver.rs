@@ -19,6 +19,7 @@ use crate::agent::event::{Action, End, Event, LocalRank};
 use crate::agent::group::Group;
 use crate::agent::variables::Round;
 use crate::agent::{chain, print, say};
+use crate::events::{self, Happening};
 use crate::failure::root_cause;
 use crate::logs::attempt::AttemptLogs;
 use crate::logs::folder::RunFolder;
@@ -124,6 +125,7 @@ impl<'a> Driver<'a> {
             received = self.signals.recv() => {
                 let (number, name) = (received.number, signals::name(received.number));
                 say(format_args!("Received {number} death signal, shutting down workers ({name})"));
+                events::record(self.plan, &Happening::Signal { name: &name });
                 vec![Event::Received(received)]
             }
             number = self.notices.recv() => {
@@ -140,6 +142,7 @@ impl<'a> Driver<'a> {
     /// SLURM's announcement of the end; it has reached every process of a step, but only us of a batch script.
     fn pass_on(&self, number: i32) {
         let name = signals::name(number);
+        events::record(self.plan, &Happening::Signal { name: &name });
         match self.plan.signals.sender {
             Sender::SlurmToStep => say(format_args!("{name} received, as the ranks have; the launch goes on")),
             Sender::SlurmToScript | Sender::Anyone => {
@@ -182,6 +185,8 @@ impl<'a> Driver<'a> {
             say(format_args!("restart {attempt} of {}", self.plan.max_restarts));
         }
         self.place = place;
+        let Place { node, nodes, .. } = self.place;
+        events::record(self.plan, &Happening::Round { restarts: attempt, node, nodes });
         self.end_attempt();
         Event::Joined { attempt }
     }
@@ -294,6 +299,7 @@ impl<'a> Driver<'a> {
         self.end_attempt();
         self.company.leave(end.reason()).await;
         self.flush().await;
+        events::record(self.plan, &Happening::Over { is_success: end == End::Succeeded });
         match end {
             End::Succeeded | End::NotStarted => {}
             End::Failed => self.report(),

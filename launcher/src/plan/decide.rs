@@ -37,7 +37,7 @@ impl Plan {
         let program = Program::new(cli, env, node)?;
         let eval = match &program {
             Program::Eval { args, .. } => {
-                Some(eval::check(args, nproc, node.visible_gpus(visible_devices.as_deref()))?)
+                Some(eval::check(args, nodes.max * nproc, node.visible_gpus(visible_devices.as_deref()))?)
             }
             Program::Foreign { .. } => None,
         };
