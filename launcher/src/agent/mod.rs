@@ -12,6 +12,7 @@ pub mod driver;
 pub mod error;
 pub mod event;
 pub mod group;
+pub mod own_name;
 pub mod variables;
 
 use std::error::Error;
@@ -34,6 +35,7 @@ pub fn launch(plan: &Plan) -> End {
     for note in &plan.notes {
         say(note);
     }
+    own_name::check(plan);
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime.block_on(run_async(plan, Leftovers::adopt())),
         Err(err) => {

@@ -1,0 +1,68 @@
+//! Whether the name of this node leads to it: gloo gives the address behind it to the other nodes.
+//!
+//! Debian's installer writes `127.0.1.1 <name>` into `/etc/hosts`, and containers often have a name that nobody knows.
+//! The ranks then meet, and their first collective fails (pytorch/pytorch#150532).
+
+use std::env;
+use std::io;
+use std::net::{IpAddr, ToSocketAddrs as _};
+
+use crate::agent::say;
+use crate::plan::Plan;
+
+/// Says what is wrong with the name, if several nodes take part and nobody has named an interface for gloo. A name server
+/// may take its time, so the question is asked beside the launch and its answer not waited for.
+pub fn check(plan: &Plan) {
+    let is_local = |host: &str| host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    let concerns = plan.rendezvous.as_ref().is_some_and(|how| !is_local(&how.host));
+    if !concerns || env::var_os("GLOO_SOCKET_IFNAME").is_some() {
+        return;
+    }
+    let name = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
+    std::thread::spawn(move || {
+        if let Some(line) = caveat(&name, addresses(&name)) {
+            say(line);
+        }
+    });
+}
+
+fn addresses(name: &str) -> io::Result<Vec<IpAddr>> {
+    Ok((name, 0).to_socket_addrs()?.map(|addr| addr.ip()).collect())
+}
+
+fn caveat(name: &str, found: io::Result<Vec<IpAddr>>) -> Option<String> {
+    let what = match found {
+        Ok(addresses) if addresses.iter().any(|ip| !ip.is_loopback()) => return None,
+        Ok(addresses) => match addresses.first() {
+            Some(ip) => format!("leads to {ip}, which other nodes cannot reach"),
+            None => "has no address".to_owned(),
+        },
+        Err(err) => format!("cannot be resolved ({err})"),
+    };
+    Some(format!("the name of this node, `{name}`, {what}: gloo needs GLOO_SOCKET_IFNAME, the interface to the others"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(addresses: &[&str]) -> Option<String> {
+        caveat("node1", Ok(addresses.iter().map(|ip| ip.parse().expect("an address")).collect()))
+    }
+
+    #[test]
+    fn a_name_that_leads_here_from_elsewhere_is_no_word_worth() {
+        assert_eq!(told(&["127.0.1.1", "10.0.0.7"]), None);
+        assert_eq!(told(&["fe80::1"]), None);
+    }
+
+    #[test]
+    fn a_name_that_leads_nowhere_is_said() {
+        assert!(
+            told(&["127.0.1.1"]).is_some_and(|line| line.contains("`node1`, leads to 127.0.1.1, which other nodes"))
+        );
+        assert!(told(&[]).is_some_and(|line| line.contains("has no address")));
+        let err = caveat("x", Err(io::Error::other("no such name")));
+        assert!(err.is_some_and(|line| line.contains("cannot be resolved (no such name)")));
+    }
+}
