@@ -1,0 +1,56 @@
+//! What SLURM sends, and what of it the ranks see.
+
+use crate::job::{Job, RRUN, has_slurm};
+
+/// A rank that says what it is told, and ends after SIGTERM.
+const RANK: &str = "trap \"echo told TERM; exit 0\" TERM; trap \"echo told USR1\" USR1; echo ready $RANK; \
+                    i=0; while [ $i -lt 600 ] && [ ! -e done ]; do sleep 0.1; i=$((i+1)); done; echo through";
+
+fn step() -> String {
+    format!("srun {RRUN} --nproc-per-node 2 --no-python sh -c '{RANK}'")
+}
+
+#[test]
+#[ignore = "needs SLURM"]
+fn a_cancelled_job_s_ranks_have_time_to_save() {
+    if !has_slurm() {
+        return;
+    }
+    let job = Job::submit(&["-N2", "--ntasks-per-node=1"], &step());
+    job.wait_for("ready 3");
+    job.signal(&[]);
+    let (state, output) = job.end();
+    assert_eq!((state.as_str(), output.matches("told TERM").count()), ("CANCELLED", 4), "{output}");
+}
+
+#[test]
+#[ignore = "needs SLURM"]
+fn sigusr1_to_the_step_reaches_the_ranks_once_and_ends_nothing() {
+    if !has_slurm() {
+        return;
+    }
+    let job = Job::submit(&["-N1", "-n1"], &step());
+    job.wait_for("ready 1");
+    job.signal(&["-s", "USR1"]);
+    job.wait_for("told USR1\ntold USR1\n");
+    job.signal(&["-s", "TERM"]);
+    let (_, output) = job.end();
+    assert!(output.contains("rrun: SIGUSR1 received, as the ranks have; the launch goes on"), "{output}");
+    assert_eq!(output.matches("told USR1").count(), 2, "{output}");
+}
+
+#[test]
+#[ignore = "needs SLURM"]
+fn sigusr1_to_the_script_is_passed_on_by_the_launcher() {
+    if !has_slurm() {
+        return;
+    }
+    let launch = format!("{RRUN} --nproc-per-node 2 --no-python sh -c '{RANK}' & rrun=$!");
+    let script = format!("{launch}\ntrap 'kill -USR1 $rrun' USR1\nwait $rrun; touch done; wait $rrun");
+    let job = Job::submit(&["-N1", "-n1"], &script);
+    job.wait_for("ready 1");
+    job.signal(&["--batch", "-s", "USR1"]);
+    job.wait_for("rrun: SIGUSR1 received and passed on to the ranks; the launch goes on");
+    let (state, output) = job.end();
+    assert_eq!((state.as_str(), output.matches("told USR1").count()), ("COMPLETED", 2), "{output}");
+}
