@@ -83,6 +83,34 @@ impl Job {
         poll(text, || self.output().contains(text).then_some(()), || self.output());
     }
 
+    /// Waits until something is so.
+    pub fn wait_until(&self, what: &str, mut is_so: impl FnMut() -> bool) {
+        let mut ask = || {
+            let so = is_so();
+            assert!(so || ALIVE.contains(&self.state().as_str()), "no {what}; the output is\n{}", self.output());
+            so.then_some(())
+        };
+        poll(what, &mut ask, || self.output());
+    }
+
+    /// Where the script runs.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// `scontrol release`, `requeue` and the like.
+    pub fn control(&self, command: &[&str]) {
+        let status = Command::new("scontrol").args(command).arg(&self.id).status().expect("scontrol starts");
+        assert!(status.success(), "scontrol {command:?}");
+    }
+
+    /// Ends the two minutes that SLURM holds a requeued job back.
+    pub fn start_now(&self) {
+        let job = format!("JobId={}", self.id);
+        let status = Command::new("scontrol").args(["update", &job, "StartTime=now"]).status();
+        assert!(status.expect("scontrol starts").success(), "scontrol update {job}");
+    }
+
     /// Sends a signal to the processes of the steps, or with `--batch` to the script.
     pub fn signal(&self, options: &[&str]) {
         let status = Command::new("scancel").args(options).arg(&self.id).status().expect("scancel starts");
@@ -106,7 +134,8 @@ impl Job {
         lines
     }
 
-    fn state(&self) -> String {
+    /// As SLURM calls it.
+    pub fn state(&self) -> String {
         let out = Command::new("scontrol").args(["show", "job", &self.id]).output().expect("scontrol starts").stdout;
         let text = String::from_utf8_lossy(&out).into_owned();
         let state = text.split_whitespace().find_map(|word| word.strip_prefix("JobState="));

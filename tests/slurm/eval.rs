@@ -1,0 +1,95 @@
+//! Evaluations that SLURM interrupts, and that go on where they were.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use crate::job::{Job, RRUN, has_slurm};
+
+/// Enough episodes of a job that it is cut off in the middle of them, without pictures.
+const EPISODES: usize = 400;
+
+/// More than can be done before the time limit.
+const ENDLESS: usize = 100_000;
+
+/// Whether the ranks' program stands beside the launcher; says why not.
+fn has_rank() -> bool {
+    let found = Path::new(RRUN).with_file_name("rrun-rank").exists();
+    if !found {
+        eprintln!("skipped: rrun-rank is not built");
+    }
+    found
+}
+
+fn write_jobs(folder: &Path, episodes: usize) {
+    let job = |name: &str, environment: &str| {
+        serde_json::json!({
+            "name": name, "num_episodes": episodes, "policy_type": "scripted",
+            "arena_env_args": {"environment": environment, "num_envs": 2, "enable_cameras": false},
+        })
+    };
+    let jobs = serde_json::json!({"jobs": [job("push", "push"), job("place", "pick_and_place")]});
+    fs::write(folder.join("jobs.json"), jobs.to_string()).expect("the jobs file is written");
+}
+
+/// How often the journals have each episode of a job.
+fn finished(folder: &Path) -> BTreeMap<(String, u64), usize> {
+    let mut counts = BTreeMap::new();
+    let Ok(files) = fs::read_dir(folder.join("run/journal")) else { return counts };
+    for file in files {
+        let text = fs::read_to_string(file.expect("an entry").path()).expect("a journal is text");
+        // The last line may be torn while a rank writes.
+        for line in text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok()) {
+            if let (Some(job), Some(episode)) = (line["job"].as_str(), line["episode"].as_u64()) {
+                *counts.entry((job.to_owned(), episode)).or_insert(0) += 1;
+            }
+        }
+    }
+    counts
+}
+
+/// The example of the guide on the two jobs.
+fn submit(options: &[&str], episodes: usize) -> Job {
+    let job = Job::example("eval.sbatch", &[&["--export=ALL,JOBS=jobs.json,OUTPUT=run", "--hold"], options].concat());
+    write_jobs(job.folder(), episodes);
+    job.control(&["release"]);
+    job
+}
+
+#[test]
+#[ignore = "needs SLURM"]
+fn an_evaluation_that_is_requeued_goes_on_with_the_episodes_that_are_missing() {
+    if !has_slurm() || !has_rank() {
+        return;
+    }
+    let job = submit(&[], EPISODES);
+    job.wait_until("episodes of the first run", || finished(job.folder()).len() > EPISODES / 10);
+    job.control(&["requeue"]);
+    job.wait_until("the job to be back in the queue", || job.state() == "PENDING");
+    let before = finished(job.folder()).len();
+    assert!(before < 2 * EPISODES, "the job was through before it was requeued");
+    job.start_now();
+    let (state, output) = job.end();
+    assert_eq!(state, "COMPLETED", "{output}");
+    let counts = finished(job.folder());
+    assert_eq!((counts.len(), counts.values().max()), (2 * EPISODES, Some(&1)), "{output}");
+    let report = fs::read_to_string(job.folder().join("run/report.json")).expect("the report is written");
+    let report: serde_json::Value = serde_json::from_str(&report).expect("the report is JSON");
+    assert_eq!(report["partial"], false, "{output}");
+}
+
+#[test]
+#[ignore = "needs SLURM"]
+fn the_time_limit_leaves_a_report_of_what_was_done() {
+    if !has_slurm() || !has_rank() {
+        return;
+    }
+    let job = submit(&["--time=1"], ENDLESS);
+    let (state, output) = job.end();
+    assert_eq!(state, "TIMEOUT", "{output}");
+    let done = finished(job.folder());
+    assert_eq!(done.values().max(), Some(&1), "{output}");
+    let report = fs::read_to_string(job.folder().join("run/report.json")).expect("the report is written");
+    let report: serde_json::Value = serde_json::from_str(&report).expect("the report is JSON");
+    assert_eq!(report["partial"], true, "{output}");
+}
