@@ -5,11 +5,8 @@ use std::path::PathBuf;
 use serde_json::{Map, Value};
 
 use crate::env::EnvSpec;
+use crate::policy::fields::{Fields, argument};
 use crate::policy::{Policy, PolicyError, RandomAction, ReplayAction, Scripted, ZeroAction};
-
-/// Fields that Arena gives to every policy and that are read elsewhere: the device by [`crate::device`], the number of
-/// environments from the job.
-const ELSEWHERE: &[&str] = &["policy_device", "policy_device_id", "num_envs"];
 
 /// Steps that the scripted expert plans ahead, and how many of them are taken.
 const SCRIPTED_HORIZON: usize = 8;
@@ -62,18 +59,19 @@ pub fn make(policy_type: &str, config: &Map<String, Value>, env: &EnvSpec) -> Re
 
 impl Wanted {
     fn read(policy_type: &str, config: &Map<String, Value>) -> Result<Self, PolicyError> {
-        let mut fields = Fields { left: config.clone() };
+        let mut fields = Fields::of_job(config);
         let (kind, chunk_length) = match policy_type {
-            "zero_action" => (Kind::Zero, fields.chunk_length(1, 1)?),
-            "random_action" => (Kind::Random, fields.chunk_length(1, 1)?),
+            "zero_action" => (Kind::Zero, Some(fields.chunk_length(1, 1)?)),
+            "random_action" => (Kind::Random, Some(fields.chunk_length(1, 1)?)),
             "replay_action" => {
                 // A demonstration is one chunk, of which every action is taken.
-                let path = fields.string("replay_file_path")?.ok_or_else(|| missing("replay_file_path"))?.into();
+                let missing = || argument("replay_file_path", "missing", "a file name is needed");
+                let path = fields.path("replay_file_path")?.ok_or_else(missing)?;
                 (Kind::Replay { path, only: fields.string("episode_name")? }, None)
             }
             "scripted" => {
                 let horizon = fields.positive("action_horizon")?.unwrap_or(SCRIPTED_HORIZON);
-                (Kind::Scripted { horizon }, fields.chunk_length(horizon, SCRIPTED_CHUNK_LENGTH.min(horizon))?)
+                (Kind::Scripted { horizon }, Some(fields.chunk_length(horizon, SCRIPTED_CHUNK_LENGTH.min(horizon))?))
             }
             _ => {
                 let known = jobs::known::POLICIES.join(", ");
@@ -83,56 +81,6 @@ impl Wanted {
         fields.finish()?;
         Ok(Self { kind, chunk_length })
     }
-}
-
-struct Fields {
-    left: Map<String, Value>,
-}
-
-impl Fields {
-    fn string(&mut self, field: &str) -> Result<Option<String>, PolicyError> {
-        match self.left.shift_remove(field) {
-            None | Some(Value::Null) => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text)),
-            Some(other) => Err(argument(field, &other.to_string(), "a string is needed".to_owned())),
-        }
-    }
-
-    fn positive(&mut self, field: &str) -> Result<Option<usize>, PolicyError> {
-        match self.left.shift_remove(field) {
-            None | Some(Value::Null) => Ok(None),
-            Some(value) => match value.as_u64().and_then(|number| usize::try_from(number).ok()) {
-                Some(number @ 1..=4096) => Ok(Some(number)),
-                _ => Err(argument(field, &value.to_string(), "a whole number from 1 to 4096 is needed".to_owned())),
-            },
-        }
-    }
-
-    fn chunk_length(&mut self, horizon: usize, default: usize) -> Result<Option<usize>, PolicyError> {
-        let chunk_length = self.positive("action_chunk_length")?.unwrap_or(default);
-        if chunk_length > horizon {
-            let wanted = format!("at most the action_horizon {horizon} is needed");
-            return Err(argument("action_chunk_length", &chunk_length.to_string(), wanted));
-        }
-        Ok(Some(chunk_length))
-    }
-
-    fn finish(self) -> Result<(), PolicyError> {
-        match self.left.iter().find(|(field, _)| !ELSEWHERE.contains(&field.as_str())) {
-            None => Ok(()),
-            Some((field, value)) => {
-                Err(argument(field, &value.to_string(), "but this policy has no such field".to_owned()))
-            }
-        }
-    }
-}
-
-fn missing(field: &str) -> PolicyError {
-    argument(field, "missing", "a file name is needed".to_owned())
-}
-
-fn argument(field: &str, found: &str, wanted: String) -> PolicyError {
-    PolicyError::Argument { field: field.to_owned(), found: found.to_owned(), wanted }
 }
 
 #[cfg(test)]

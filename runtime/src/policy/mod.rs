@@ -3,10 +3,13 @@
 //! One [`Policy`] serves all environments of a rank. The eval loop calls [`Policy::act`] with just the environments
 //! that have used up their chunk; a policy keeps what it remembers by [`EnvIndex`].
 
+use std::path::PathBuf;
+
 use crate::env::{EnvIndex, EnvSpec, Observation};
 
 mod basic;
 mod config;
+mod fields;
 mod replay;
 mod scripted;
 
@@ -70,14 +73,22 @@ pub enum PolicyError {
         known: String,
     },
     /// A policy argument has a wrong name, type or value.
-    #[error("`policy_config_dict.{field}` is {found}, {wanted}")]
+    #[error("{place} is {found}, {wanted}")]
     Argument {
-        /// The argument.
-        field: String,
+        /// The argument, and the file it stands in.
+        place: String,
         /// Its value.
         found: String,
         /// What is accepted, as a clause.
         wanted: String,
+    },
+    /// A file that the policy is made from cannot be used.
+    #[error("`{}`: {reason}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
     },
     /// The environment does not show what the policy needs.
     #[error("policy `{policy}` needs {wanted}; environment `{env}` has {found}")]

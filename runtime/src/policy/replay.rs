@@ -9,6 +9,7 @@ use std::path::Path;
 use hdf5::{File, Group};
 
 use crate::env::{EnvIndex, EnvSpec, Observation};
+use crate::policy::fields::argument;
 use crate::policy::{Chunk, EpisodeStart, Policy, PolicyError, PolicySpec};
 
 /// Replays recorded actions.
@@ -43,10 +44,8 @@ impl ReplayAction {
     /// [`PolicyError::Argument`] naming file and demonstration when it cannot be read, or when the actions are not
     /// those of this environment.
     pub fn open(path: &Path, only: Option<&str>, env: &EnvSpec) -> Result<Self, PolicyError> {
-        let refuse = |found: String, wanted: &str| PolicyError::Argument {
-            field: "replay_file_path".to_owned(),
-            found: format!("`{}`, {found}", path.display()),
-            wanted: wanted.to_owned(),
+        let refuse = |found: String, wanted: &str| {
+            argument("replay_file_path", &format!("`{}`, {found}", path.display()), wanted)
         };
         let unreadable =
             |err: hdf5::Error| refuse(err.to_string(), "an HDF5 file with data/demo_<n>/actions is needed");

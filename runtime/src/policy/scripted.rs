@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 use std::f64::consts::PI;
 
+use super::fields::argument;
 use super::{Chunk, EpisodeStart, Policy, PolicyError, PolicySpec, require_state};
 use crate::env::mujoco::arm::{METRES_PER_ACTION, RADIANS_PER_ACTION};
 use crate::env::mujoco::rotation::{difference, from_vector, minus, multiply, norm, shorten};
@@ -109,8 +110,7 @@ impl Scripted {
         require_state(NAME, env, &["eef_position", "eef_quaternion", "gripper_position", "goal_position"])?;
         require_state(NAME, env, keys)?;
         if horizon == 0 {
-            let wanted = "at least 1 is needed".to_owned();
-            return Err(PolicyError::Argument { field: "action_horizon".to_owned(), found: "0".to_owned(), wanted });
+            return Err(argument("action_horizon", "0", "at least 1 is needed"));
         }
         Ok(Self { task, horizon, episodes: BTreeMap::new() })
     }

@@ -1,0 +1,245 @@
+//! Settings of a policy, read field by field: known names with their types and ranges, the rest refused by name.
+//!
+//! They stand in the job (`policy_config_dict`), and for some policies also in a YAML file that the job names; the job
+//! wins.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+
+use crate::policy::PolicyError;
+
+/// Fields that Arena gives to every policy and that are read elsewhere: the device by [`crate::device`], the number of
+/// environments from the job.
+const ELSEWHERE: &[&str] = &["policy_device", "policy_device_id", "num_envs"];
+
+/// The settings of one policy.
+pub(crate) struct Fields {
+    /// Innermost first: the first that has a field says its value.
+    layers: Vec<Layer>,
+}
+
+struct Layer {
+    /// The YAML file; none for the job.
+    file: Option<PathBuf>,
+    left: Map<String, Value>,
+}
+
+/// A value and where it stands.
+struct Found {
+    file: Option<PathBuf>,
+    value: Value,
+}
+
+impl Fields {
+    /// The `policy_config_dict` of a job.
+    pub(crate) fn of_job(config: &Map<String, Value>) -> Self {
+        Self { layers: vec![Layer { file: None, left: config.clone() }] }
+    }
+
+    /// Puts a YAML file under what is there.
+    pub(crate) fn under(&mut self, file: &Path) -> Result<(), PolicyError> {
+        let left = read_yaml(file)?;
+        self.layers.push(Layer { file: Some(file.to_owned()), left });
+        Ok(())
+    }
+
+    /// Fields that may stand there and change nothing.
+    pub(crate) fn ignore(&mut self, fields: &[&str]) {
+        for layer in &mut self.layers {
+            layer.left.retain(|name, _| !fields.contains(&name.as_str()));
+        }
+    }
+
+    pub(crate) fn string(&mut self, field: &str) -> Result<Option<String>, PolicyError> {
+        self.read(field, "a string is needed", |value| value.as_str().map(str::to_owned))
+    }
+
+    /// A file or folder. In a YAML file it is looked for from the working directory, then beside that file.
+    pub(crate) fn path(&mut self, field: &str) -> Result<Option<PathBuf>, PolicyError> {
+        let Some(found) = self.take(field) else { return Ok(None) };
+        let Some(text) = found.value.as_str() else { return Err(found.refuse(field, "a path is needed")) };
+        let given = PathBuf::from(text);
+        let beside = found.file.as_deref().and_then(Path::parent).map(|folder| folder.join(&given));
+        Ok(Some(beside.filter(|beside| !given.exists() && beside.exists()).unwrap_or(given)))
+    }
+
+    /// A string, or a list of them.
+    pub(crate) fn strings(&mut self, field: &str) -> Result<Option<Vec<String>>, PolicyError> {
+        self.read(field, "a string or a list of strings is needed", |value| match value {
+            Value::String(text) => Some(vec![text.clone()]),
+            Value::Array(items) => items.iter().map(|item| item.as_str().map(str::to_owned)).collect(),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn positive(&mut self, field: &str) -> Result<Option<usize>, PolicyError> {
+        self.read(field, "a whole number from 1 to 4096 is needed", |value| {
+            value.as_u64().and_then(|number| usize::try_from(number).ok()).filter(|number| (1..=4096).contains(number))
+        })
+    }
+
+    pub(crate) fn seed(&mut self, field: &str) -> Result<Option<u64>, PolicyError> {
+        self.read(field, "a whole number from 0 is needed", Value::as_u64)
+    }
+
+    /// One of a few words.
+    pub(crate) fn one_of<T: Copy>(&mut self, field: &str, words: &[(&str, T)]) -> Result<Option<T>, PolicyError> {
+        let known = words.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ");
+        self.read(field, &format!("one of {known} is needed"), |value| {
+            words.iter().find(|(word, _)| value.as_str() == Some(word)).map(|(_, meaning)| *meaning)
+        })
+    }
+
+    /// How many actions of a chunk of `horizon` are taken.
+    pub(crate) fn chunk_length(&mut self, horizon: usize, default: usize) -> Result<usize, PolicyError> {
+        let chunk_length = self.positive("action_chunk_length")?.unwrap_or(default);
+        if chunk_length > horizon {
+            let wanted = format!("at most the action_horizon {horizon} is needed");
+            return Err(argument("action_chunk_length", &chunk_length.to_string(), &wanted));
+        }
+        Ok(chunk_length)
+    }
+
+    /// Refuses what nobody read.
+    pub(crate) fn finish(self) -> Result<(), PolicyError> {
+        for layer in self.layers {
+            let unread = layer.left.into_iter().find(|(field, _)| !ELSEWHERE.contains(&field.as_str()));
+            if let Some((field, value)) = unread {
+                let found = Found { file: layer.file, value };
+                return Err(found.refuse(&field, "but this policy has no such field"));
+            }
+        }
+        Ok(())
+    }
+
+    fn read<T>(
+        &mut self,
+        field: &str,
+        wanted: &str,
+        convert: impl FnOnce(&Value) -> Option<T>,
+    ) -> Result<Option<T>, PolicyError> {
+        let Some(found) = self.take(field) else { return Ok(None) };
+        convert(&found.value).map(Some).ok_or_else(|| found.refuse(field, wanted))
+    }
+
+    /// The innermost value that is not null; the others of that name are read with it.
+    fn take(&mut self, field: &str) -> Option<Found> {
+        let mut innermost = None;
+        for layer in &mut self.layers {
+            let value = layer.left.shift_remove(field).filter(|value| !value.is_null());
+            innermost = innermost.or_else(|| value.map(|value| Found { file: layer.file.clone(), value }));
+        }
+        innermost
+    }
+}
+
+impl Found {
+    fn refuse(&self, field: &str, wanted: &str) -> PolicyError {
+        PolicyError::Argument {
+            place: place(self.file.as_deref(), field),
+            found: self.value.to_string(),
+            wanted: wanted.to_owned(),
+        }
+    }
+}
+
+/// Refuses a field of the job.
+pub(crate) fn argument(field: &str, found: &str, wanted: &str) -> PolicyError {
+    PolicyError::Argument { place: place(None, field), found: found.to_owned(), wanted: wanted.to_owned() }
+}
+
+/// Reads a YAML file that holds a map.
+pub(crate) fn read_yaml(file: &Path) -> Result<Map<String, Value>, PolicyError> {
+    let refuse = |reason: String| PolicyError::File { path: file.to_owned(), reason };
+    let text = fs::read_to_string(file).map_err(|err| refuse(err.to_string()))?;
+    match serde_saphyr::from_str::<Value>(&text) {
+        Ok(Value::Object(map)) => Ok(map),
+        Ok(_) => Err(refuse("a map of fields is needed".to_owned())),
+        Err(err) => Err(refuse(err.to_string())),
+    }
+}
+
+fn place(file: Option<&Path>, field: &str) -> String {
+    match file {
+        None => format!("`policy_config_dict.{field}`"),
+        Some(file) => format!("`{}` field {field}", file.display()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn job(config: Value) -> Fields {
+        let Value::Object(config) = config else { panic!("an object is meant") };
+        Fields::of_job(&config)
+    }
+
+    fn file(text: &str) -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("policy.yaml");
+        fs::write(&path, text).unwrap();
+        (folder, path)
+    }
+
+    #[test]
+    fn the_job_wins_over_the_file() {
+        let (_folder, path) = file("action_horizon: 16\nlanguage_instruction: lift\n");
+        let mut fields = job(json!({"action_horizon": 8}));
+        fields.under(&path).unwrap();
+        assert_eq!(fields.positive("action_horizon").unwrap(), Some(8));
+        assert_eq!(fields.string("language_instruction").unwrap().as_deref(), Some("lift"));
+        assert!(fields.finish().is_ok());
+    }
+
+    #[test]
+    fn a_wrong_field_of_the_file_is_named_with_the_file() {
+        let (_folder, path) = file("action_horizon: sixteen\n");
+        let mut fields = job(json!({}));
+        fields.under(&path).unwrap();
+        let text = fields.positive("action_horizon").unwrap_err().to_string();
+        assert_eq!(
+            text,
+            format!(
+                "`{}` field action_horizon is \"sixteen\", a whole number from 1 to 4096 is needed",
+                path.display()
+            )
+        );
+    }
+
+    #[test]
+    fn a_field_that_nobody_reads_is_refused_wherever_it_stands() {
+        let (_folder, path) = file("horizon: 16\npolicy_device: cuda\n");
+        let mut fields = job(json!({}));
+        fields.under(&path).unwrap();
+        assert!(
+            fields
+                .finish()
+                .unwrap_err()
+                .to_string()
+                .ends_with("field horizon is 16, but this policy has no such field")
+        );
+    }
+
+    #[test]
+    fn what_is_no_yaml_is_refused_with_its_line() {
+        let (_folder, path) = file("a: 1\nb: [1, 2\nc: 3\n");
+        let text = read_yaml(&path).unwrap_err().to_string();
+        assert!(text.contains("policy.yaml`: ") && text.contains("line"), "{text}");
+        let (_folder, path) = file("- 1\n");
+        assert!(read_yaml(&path).unwrap_err().to_string().ends_with("a map of fields is needed"));
+    }
+
+    #[test]
+    fn a_path_in_a_file_is_found_beside_it() {
+        let (folder, path) = file("joints: joints.yaml\nmodel_path: elsewhere\n");
+        fs::write(folder.path().join("joints.yaml"), "").unwrap();
+        let mut fields = job(json!({}));
+        fields.under(&path).unwrap();
+        assert_eq!(fields.path("joints").unwrap(), Some(folder.path().join("joints.yaml")));
+        assert_eq!(fields.path("model_path").unwrap(), Some(PathBuf::from("elsewhere")));
+    }
+}
