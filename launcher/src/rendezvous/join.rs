@@ -231,6 +231,10 @@ impl Member {
                 if let Some((failure, restarts)) = failed {
                     next.fail(failure.clone(), *restarts);
                 }
+                // The first to see it says who is gone: those who see it later see others gone too, by leaving.
+                if let Some(node) = lost(next).into_iter().next().filter(|_| self.settings.is_fixed) {
+                    next.fail(Failure { node, what: "the node is gone".to_owned() }, false);
+                }
                 if *is_done {
                     next.finish(&self.me);
                 }
@@ -354,20 +358,23 @@ fn broken(state: &State, round: u64, me: &str, settings: &Settings) -> Option<Ac
     if let Some(failure) = &state.failure {
         return changed(Change::Failed(failure.clone()));
     }
-    let is_lost = |(id, card): &(NodeId, Card)| (!state.participants.contains_key(id)).then(|| card.addr.clone());
-    let lost: Vec<String> = state.world.iter().filter_map(is_lost).collect();
-    match lost.first() {
-        Some(node) if settings.is_fixed => {
-            let failure = Failure { node: node.clone(), what: "the node is gone".to_owned() };
-            Some(Action::Over { how: Closed::Failed(failure), is_late: false })
-        }
-        Some(_) => changed(Change::Lost(lost)),
+    match lost(state) {
+        lost if !lost.is_empty() => changed(Change::Lost(lost)),
         // Once a node is done, nobody is let in any more: its ranks would begin again.
-        None if state.done.is_empty() && !state.wait_list.is_empty() && state.participants.len() < settings.max => {
+        _ if state.done.is_empty() && !state.wait_list.is_empty() && state.participants.len() < settings.max => {
             changed(Change::Waiting(state.wait_list.len()))
         }
-        None => None,
+        _ => None,
     }
+}
+
+/// Addresses of the nodes that the round has lost. Those that wait for the next one have not caused its end; they are
+/// named only where nobody else is missing.
+fn lost(state: &State) -> Vec<String> {
+    let is_out = |(id, _): &&(NodeId, Card)| !state.participants.contains_key(id);
+    let out: Vec<_> = state.world.iter().filter(is_out).collect();
+    let are_gone = out.iter().any(|(id, _)| !state.knows(id));
+    out.into_iter().filter(|(id, _)| !are_gone || !state.knows(id)).map(|(_, card)| card.addr.clone()).collect()
 }
 
 #[cfg(test)]

@@ -289,6 +289,32 @@ fn with_fixed_nodes_a_lost_one_is_the_end() {
     assert!(matches!(&told[..], [(0, Action::Over { how: Closed::Failed(_), .. })]), "{told:?}");
 }
 
+#[test]
+fn with_fixed_nodes_all_blame_the_one_that_was_lost_first() {
+    let mut world = World::new(3, 3, 3);
+    world.members.iter_mut().for_each(|member| member.settings.is_fixed = true);
+    world.join(&[0, 1, 2]);
+    world.told();
+    world.on(0, gone(1));
+    world.settle();
+    let failure = Failure { node: "node1".to_owned(), what: "the node is gone".to_owned() };
+    let over = Action::Over { how: Closed::Failed(failure), is_late: false };
+    assert_eq!(world.told(), [0, 1, 2].map(|node| (node, over.clone())));
+}
+
+#[test]
+fn who_hears_late_of_a_dead_node_does_not_count_those_that_wait_already() {
+    let mut world = World::new(3, 1, 3);
+    world.join(&[0, 1, 2]);
+    world.told();
+    world.on(0, gone(1));
+    world.on(0, Event::Join);
+    world.views[2] = world.state.clone();
+    world.on(2, Event::Seen);
+    let lost = Change::Lost(vec!["node1".to_owned()]);
+    assert_eq!(world.told(), [changed(0, lost.clone()), changed(2, lost)]);
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Read,
