@@ -5,6 +5,8 @@ use std::io;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 
+use crate::process::files::FileLimit;
+
 /// One folder a GPU, with a file `information` in it; made by NVIDIA's kernel driver.
 const GPU_FOLDER: &str = "/proc/driver/nvidia/gpus";
 
@@ -15,8 +17,8 @@ pub struct Node {
     pub cpus: usize,
     /// NVIDIA GPUs, whether `CUDA_VISIBLE_DEVICES` hides them or not.
     pub gpus: Vec<Gpu>,
-    /// Files that a process may have open (`ulimit -n`), if there is a limit.
-    pub open_files: Option<u64>,
+    /// Files that a process may have open, if that can be read.
+    pub open_files: Option<FileLimit>,
     /// The running `rrun`, links resolved.
     pub executable: PathBuf,
     /// A random UUID of version 4, the run id of a launch that was given none.
@@ -41,7 +43,7 @@ impl Node {
         Ok(Node {
             cpus: cpus(),
             gpus: gpus(Path::new(GPU_FOLDER), Path::new("/dev")),
-            open_files: open_files(),
+            open_files: FileLimit::current(),
             executable: std::env::current_exe()?.canonicalize()?,
             uuid: fs::read_to_string("/proc/sys/kernel/random/uuid")?.trim().to_owned(),
         })
@@ -80,12 +82,6 @@ impl Node {
         }
         item.parse().ok().filter(|&index| index < self.gpus.len())
     }
-}
-
-fn open_files() -> Option<u64> {
-    let limits = fs::read_to_string("/proc/self/limits").ok()?;
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
-    line.split_whitespace().next()?.parse().ok()
 }
 
 fn cpus() -> usize {
@@ -182,7 +178,7 @@ mod tests {
     #[test]
     fn this_node_has_a_cpu_an_executable_and_a_uuid() {
         let node = Node::read().unwrap();
-        assert!(node.open_files.is_some_and(|files| files > 3));
+        assert!(node.open_files.is_some_and(|files| files.hard > 3));
         assert!(node.cpus > 0 && node.executable.is_absolute());
         assert_eq!((node.uuid.len(), &node.uuid[14..15]), (36, "4"));
     }

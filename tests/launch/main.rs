@@ -4,6 +4,7 @@
 
 mod argv;
 mod command;
+mod crowd;
 mod dry_run;
 mod ended;
 mod environment;

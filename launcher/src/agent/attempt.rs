@@ -64,6 +64,9 @@ impl Attempt {
         let output = logs.output.take().ok_or("it runs already")?;
         let variables = round.variables(plan, logs.error_file.as_deref());
         let mut command = command(plan, &[&round.plan.env, &variables], output).ok_or("there is no program")?;
+        if let Some(limit) = round.plan.open_files {
+            pre_exec::limit_files(&mut command, limit);
+        }
         let program = || plan.argv[0].to_string_lossy();
         Rank::spawn(&mut command).map_err(|err| format!("`{}`: {err}", program()))
     }

@@ -36,6 +36,9 @@ pub fn launch(plan: &Plan) -> End {
         say(note);
     }
     own_name::check(plan);
+    if let Some(Err(err)) = plan.open_files.map(|limit| limit.raised().apply()) {
+        tracing::debug!("the limit on open files stays: {err}");
+    }
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime.block_on(run_async(plan, Leftovers::adopt())),
         Err(err) => {
@@ -132,6 +135,7 @@ pub(crate) mod tests {
             title: "test".to_owned(),
             env: BTreeMap::new(),
             ranks: (0..nproc).map(rank).collect(),
+            open_files: None,
             events: EventLog::None,
             reports_usage: false,
             notes: Vec::new(),

@@ -5,12 +5,16 @@ use crate::cli::{Cli, Environment};
 use crate::events::EventLog;
 use crate::plan::error::PlanError;
 use crate::plan::streams::StreamMap;
+use crate::process::files::FileLimit;
 
 /// Files that the launcher has open besides those of its ranks.
 const OWN_FILES: u64 = 64;
 
 /// Files that it has open for a rank: two logs, followed twice each, and the rank's connections to the store.
 const FILES_A_RANK: u64 = 8;
+
+/// Connections to the store of a rank of another node: its own, and that of one group more.
+const FILES_A_GUEST: u64 = 2;
 
 /// Refuses options that a later version will have, or none.
 ///
@@ -46,12 +50,16 @@ pub fn notes(cli: &Cli, env: &Environment) -> Vec<String> {
     caveats.into_iter().filter(|(applies, _)| *applies).map(|(_, note)| note.to_owned()).collect()
 }
 
-/// A limit on open files that will hurt: without it a launch of many ranks ends in "Too many open files".
-pub fn open_files(limit: Option<u64>, nproc: usize) -> Option<String> {
+/// A limit on open files that will hurt where it cannot be raised: a launch of many ranks ends in "Too many open files".
+/// Any node may come to host the store that the ranks of all nodes meet in.
+pub fn open_files(limit: Option<FileLimit>, nnodes: usize, nproc: usize) -> Option<String> {
     let ranks = u64::try_from(nproc).unwrap_or(u64::MAX);
-    let wanted = ranks.saturating_mul(FILES_A_RANK).saturating_add(OWN_FILES);
-    let limit = limit.filter(|&limit| limit < wanted)?;
-    Some(format!("at most {limit} files may be open (ulimit -n), {nproc} ranks may need {wanted}"))
+    let guests = ranks.saturating_mul(u64::try_from(nnodes).unwrap_or(u64::MAX).saturating_sub(1));
+    let wanted = [ranks.saturating_mul(FILES_A_RANK), guests.saturating_mul(FILES_A_GUEST), OWN_FILES];
+    let wanted = wanted.into_iter().fold(0, u64::saturating_add);
+    let limit = limit.map(|limit| limit.hard).filter(|&hard| hard < wanted)?;
+    let elsewhere = if guests > 0 { format!(" and {guests} on other nodes") } else { String::new() };
+    Some(format!("at most {limit} files may be open (ulimit -Hn), {nproc} ranks{elsewhere} may need {wanted}"))
 }
 
 #[cfg(test)]
@@ -60,8 +68,11 @@ mod tests {
 
     #[test]
     fn a_limit_on_files_is_said_where_it_will_hurt() {
-        assert_eq!([open_files(Some(1024), 64), open_files(None, 64)], [None, None]);
-        let note = "at most 1024 files may be open (ulimit -n), 256 ranks may need 2112";
-        assert_eq!(open_files(Some(1024), 256).as_deref(), Some(note));
+        let limit = Some(FileLimit { soft: 256, hard: 1024 });
+        assert_eq!([open_files(limit, 1, 64), open_files(None, 9, 64)], [None, None]);
+        let note = "at most 1024 files may be open (ulimit -Hn), 256 ranks may need 2112";
+        assert_eq!(open_files(limit, 1, 256).as_deref(), Some(note));
+        let note = "at most 1024 files may be open (ulimit -Hn), 64 ranks and 960 on other nodes may need 2496";
+        assert_eq!(open_files(limit, 16, 64).as_deref(), Some(note));
     }
 }

@@ -20,7 +20,7 @@ impl Plan {
         let mut plan = Plan::of_options(&slurm.cli, slurm.first_local_rank(), env, node)?;
         numa::place(&slurm.cli, env, node, &mut plan.ranks)?;
         slurm.complete(&mut plan, env, node);
-        plan.notes.extend(caveats::open_files(node.open_files, plan.ranks.len()));
+        plan.notes.extend(caveats::open_files(node.open_files, plan.nnodes, plan.ranks.len()));
         Ok(plan)
     }
 
@@ -62,6 +62,7 @@ impl Plan {
             logs,
             title: program.title().to_owned(),
             env: variables,
+            open_files: node.open_files,
             events: EventLog::parse(&cli.event_log_handler).unwrap_or_default(),
             reports_usage: cli.rusage,
             notes,

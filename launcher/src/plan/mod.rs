@@ -39,6 +39,7 @@ use crate::numa::CpuList;
 pub use crate::plan::error::PlanError;
 use crate::plan::eval::EvalPlan;
 use crate::plan::rendezvous::RendezvousPlan;
+use crate::process::files::FileLimit;
 
 /// One launch on this node.
 #[derive(Clone, Debug, Serialize)]
@@ -67,6 +68,9 @@ pub struct Plan {
     pub env: BTreeMap<String, String>,
     /// One entry a local rank, in order.
     pub ranks: Vec<RankPlan>,
+    /// What the launcher was given and its ranks inherit; the launcher itself raises it.
+    #[serde(skip)]
+    pub open_files: Option<FileLimit>,
     /// `--event-log-handler`.
     pub events: EventLog,
     /// `--rusage`: what each rank used is said when it has ended.

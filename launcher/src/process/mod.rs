@@ -9,6 +9,7 @@
 
 pub mod command;
 pub mod exit;
+pub mod files;
 pub mod leftover;
 pub mod oom;
 pub mod pre_exec;

@@ -1,5 +1,5 @@
 //! What a rank does between `fork` and `exec`: own session, death with its launcher, clean signals and descriptors, its
-//! CPUs.
+//! CPUs, its limits.
 //!
 //! The only unsafe code of the launcher. Everything here runs in a copy of a process that may have had other threads,
 //! so it makes system calls and nothing else: no allocation, no lock, no log line.
@@ -15,6 +15,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getpid, getppid, setsid};
 
 use crate::numa::CpuList;
+use crate::process::files::FileLimit;
 use crate::process::usage::Usage;
 
 /// Makes `command` start as a rank: leader of a session of its own, killed by the kernel when the calling thread ends,
@@ -38,6 +39,16 @@ pub fn bind(command: &mut Command, cpus: &CpuList) {
     }
     // SAFETY: the closure makes one async-signal-safe system call (sched_setaffinity) on a set that it owns.
     unsafe { command.pre_exec(move || Ok(sched_setaffinity(Pid::from_raw(0), &set)?)) };
+}
+
+/// Makes `command` start with these limits on open files. One that it may not have is left as it is.
+pub fn limit_files(command: &mut Command, limit: FileLimit) {
+    let apply = move || {
+        let _ = limit.apply();
+        Ok(())
+    };
+    // SAFETY: the closure makes one async-signal-safe system call (setrlimit) with numbers that it owns.
+    unsafe { command.pre_exec(apply) };
 }
 
 fn in_child(launcher: Pid) -> io::Result<()> {
@@ -121,6 +132,16 @@ mod tests {
         bind(&mut command, &CpuList::parse(&first.to_string()).expect("a list"));
         let out = command.output().expect("/bin/sh starts").stdout;
         assert_eq!(String::from_utf8_lossy(&out).trim(), format!("Cpus_allowed_list:\t{first}"));
+    }
+
+    #[test]
+    fn a_rank_has_the_limit_on_files_that_is_asked_for() {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "ulimit -Sn"]).stdout(Stdio::piped());
+        prepare(&mut command);
+        let limit = FileLimit::current().expect("Linux has limits");
+        limit_files(&mut command, FileLimit { soft: 77, ..limit });
+        assert_eq!(command.output().expect("/bin/sh starts").stdout, b"77\n");
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! The listening end of the store.
 
-use std::fs;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener as StdListener};
 use std::sync::Arc;
@@ -10,6 +9,7 @@ use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 
+use crate::process::files::FileLimit;
 use crate::store::connection::Connection;
 use crate::store::error::{StoreError, authority};
 use crate::store::hub::Hub;
@@ -193,18 +193,9 @@ async fn attend(stream: TcpStream, peer: SocketAddr, hub: Hub) {
 
 /// Clients beyond this wait to be accepted, so that a flood of them cannot keep the launcher from opening files.
 fn max_clients() -> usize {
-    let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
-    let files = soft_file_limit(&limits).unwrap_or(USUAL_FILES);
+    let soft = FileLimit::current().map(|limit| usize::try_from(limit.soft).unwrap_or(usize::MAX));
+    let files = soft.unwrap_or(USUAL_FILES);
     files.saturating_sub(LEFT_OVER).max(files / 2).max(1)
-}
-
-/// Line `Max open files  <soft>  <hard>  files` of `/proc/self/limits`.
-fn soft_file_limit(limits: &str) -> Option<usize> {
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
-    match line.split_ascii_whitespace().next()? {
-        "unlimited" => Some(usize::MAX),
-        soft => soft.parse().ok(),
-    }
 }
 
 #[cfg(test)]

@@ -207,11 +207,3 @@ async fn a_renewed_store_is_empty_and_keeps_its_port() {
     assert!(!client.check(&["k"]).await.unwrap());
     assert_eq!(store.port(), port);
 }
-
-#[test]
-fn the_file_limit_is_the_soft_one() {
-    let line = "Max locked memory         unlimited            unlimited            bytes     \n\
-                Max open files            1024                 524288               files     \n";
-    assert_eq!(soft_file_limit(line), Some(1024));
-    assert_eq!(soft_file_limit(""), None);
-}

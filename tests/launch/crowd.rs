@@ -1,0 +1,88 @@
+//! Strangers at the store by the thousand, and a launch that does not mind.
+
+use std::io::Write as _;
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+use launcher::process::files::FileLimit;
+use launcher::store::Client;
+
+use crate::command::Rrun;
+use crate::running::wait_until;
+
+/// Connections that do nothing.
+const IDLE: usize = 10_000;
+
+/// What a launcher and a test need besides.
+const OTHERS: u64 = 400;
+
+/// Of the launcher with all these connections: a buffer of 4 KiB each, and a task. Bytes.
+const MOST_MEMORY: usize = 100 << 20;
+
+/// `VALIDATE`, and a `SET` of a value of 8 MiB that never comes.
+const PROMISE: &[u8] = b"\x00\xce\xf7\x85\x3c\x01\x02\0\0\0\0\0\0\0/k\0\0\x80\0\0\0\0\0";
+
+/// Resident memory. Bytes.
+fn memory(pid: i32) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+}
+
+/// Free now, and outside the ranges from which other ports come.
+fn free_port() -> u16 {
+    let first = 10_000 + (std::process::id() % 2_000) as u16;
+    (first..12_000).find(|&port| TcpListener::bind(("0.0.0.0", port)).is_ok()).unwrap()
+}
+
+#[test]
+fn the_launcher_raises_the_limit_on_files_and_its_ranks_do_not_see_it() {
+    let rrun = Rrun::new().sh("ulimit -Sn > soft; ulimit -Hn > hard; grep open /proc/$PPID/limits > launcher");
+    let ended = rrun.start_below("ulimit -Sn 300; ulimit -Hn 900; exec \"$@\"").wait().succeeds();
+    assert_eq!((ended.text("soft").trim(), ended.text("hard").trim()), ("300", "900"));
+    let launcher = ended.text("launcher");
+    assert_eq!(launcher.split_whitespace().collect::<Vec<_>>()[3..5], ["900", "900"], "{launcher}");
+}
+
+#[test]
+fn a_limit_on_files_that_will_hurt_is_said() {
+    let rrun = Rrun::new().nproc(8).sh("true");
+    let ended = rrun.start_below("ulimit -n 120; exec \"$@\"").wait();
+    ended.stderr_has("at most 120 files may be open (ulimit -Hn), 8 ranks may need 128");
+}
+
+#[test]
+#[ignore = "ten thousand connections: 5 s"]
+fn ten_thousand_idle_connections_harm_nobody() {
+    let limit = FileLimit::current().unwrap();
+    if limit.hard < IDLE as u64 + OTHERS {
+        return eprintln!("skipped: only {} files may be open", limit.hard);
+    }
+    limit.raised().apply().unwrap();
+    let port = free_port();
+    let rrun = Rrun::new().options(&["--master-port", &port.to_string()]).sh("echo up > up; await go");
+    let running = rrun.start_below("ulimit -Sn 1024; exec \"$@\"");
+    running.wait_for_files(&["up"]);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let connect = || Client::connect("127.0.0.1", port, Duration::from_secs(60));
+    let mut friend = runtime.block_on(connect()).unwrap();
+    let mut idle = Vec::new();
+    for number in 0..IDLE {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        // A third says nothing, a third has greeted, a third has announced more than it will ever send.
+        stream.write_all([&b""[..], &PROMISE[..5], PROMISE][number % 3]).unwrap();
+        idle.push(stream);
+    }
+    let mut late = runtime.block_on(connect()).unwrap();
+    runtime.block_on(friend.set("k", b"v")).unwrap();
+    assert_eq!(runtime.block_on(late.get("k")).unwrap(), b"v", "who comes after them is served");
+    let used = memory(running.pid());
+    eprintln!("{} KiB with {IDLE} connections", used >> 10);
+    assert!(used < MOST_MEMORY, "{used} bytes");
+    drop(idle);
+    wait_until("that they are forgotten", || {
+        std::fs::read_dir(format!("/proc/{}/fd", running.pid())).is_ok_and(|files| files.count() < 100)
+    });
+    running.write("go");
+    running.wait().succeeds();
+}
