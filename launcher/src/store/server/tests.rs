@@ -102,6 +102,43 @@ async fn strangers_are_closed_and_harm_nobody() {
 }
 
 #[tokio::test]
+async fn half_a_request_holds_nobody_up_and_leaves_nothing() {
+    let store = host();
+    let mut friend = join(&store).await;
+    let whole = bytes(&[Request::Validate, Request::Set { key: b"/half", value: &[7; 1 << 20] }]);
+    let mut halves = Vec::new();
+    for _ in 0..64 {
+        let mut stream = connect(&store).await;
+        stream.write_all(&whole[..whole.len() / 2]).await.unwrap();
+        halves.push(stream);
+    }
+    friend.set("k", b"v").await.unwrap();
+    assert_eq!(friend.get("k").await.unwrap(), b"v");
+    halves.pop().unwrap().write_all(&whole[whole.len() / 2..]).await.unwrap();
+    assert_eq!(friend.get("half").await.unwrap().len(), 1 << 20, "one of them ends its request");
+    friend.delete(b"/half").await.unwrap();
+    drop(halves);
+    friend.set("k", b"w").await.unwrap();
+    assert!(!friend.check(&["half"]).await.unwrap(), "the others went without");
+}
+
+#[tokio::test]
+async fn who_reads_slowly_gets_all_and_keeps_nobody_waiting() {
+    let store = host();
+    let mut friend = join(&store).await;
+    friend.set("big", &vec![1; MAX_VALUE]).await.unwrap();
+    let mut slow = connect(&store).await;
+    let gets = vec![Request::Get { key: b"/big" }; 3];
+    slow.write_all(&[bytes(&[Request::Validate]), bytes(&gets)].concat()).await.unwrap();
+    let (mut got, mut sip) = (0, vec![0; 100_000]);
+    while got < 3 * (8 + MAX_VALUE) {
+        got += within(slow.read(&mut sip)).await.unwrap();
+        friend.add("n", 1).await.unwrap();
+    }
+    assert_eq!(got, 3 * (8 + MAX_VALUE));
+}
+
+#[tokio::test]
 async fn who_does_not_read_is_not_read_from_and_others_are_served() {
     let store = host();
     let mut friend = join(&store).await;
