@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
@@ -67,12 +67,21 @@ impl Cluster {
         Cluster { dir: tempfile::tempdir().unwrap(), port, nodes: Vec::new() }
     }
 
+    /// Where the nodes run and the records are.
+    pub fn folder(&self) -> &Path {
+        self.dir.path()
+    }
+
     /// Starts a node with these options and this program, and gives its number.
     fn start(&mut self, options: &[&str], program: &[&str]) -> usize {
+        self.start_as(Command::new(env!("CARGO_BIN_EXE_rrun")), options, program)
+    }
+
+    /// As [`Cluster::start`], by a command that `exec`s the launcher.
+    pub fn start_as(&mut self, mut command: Command, options: &[&str], program: &[&str]) -> usize {
         let index = self.nodes.len();
         let file = |name: &str| self.dir.path().join(format!("{name}.{index}"));
         let (stdout, stderr) = (file("stdout"), file("stderr"));
-        let mut command = Command::new(env!("CARGO_BIN_EXE_rrun"));
         command.args(options).args(program).current_dir(self.dir.path()).stdin(Stdio::null());
         command.env("DIR", self.dir.path()).env("NODE", index.to_string()).env("OMP_NUM_THREADS", "1");
         command.env("TMPDIR", self.dir.path()).env_remove("SLURM_JOB_ID");
@@ -142,6 +151,12 @@ impl Cluster {
             #[expect(clippy::disallowed_methods, reason = "between two looks at real processes")]
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    /// Lets a network be as it is for a while.
+    #[expect(clippy::disallowed_methods, reason = "what lasts a time is tested")]
+    pub fn pause(&self, time: Duration) {
+        std::thread::sleep(time);
     }
 
     /// Lets the ranks of [`RECORD`] end.

@@ -1,0 +1,118 @@
+//! Machines of a network: a network, host-name and mount namespace each, two cables each to two switches.
+//!
+//! ```text
+//!  node0 eth0 ─── v0 ┐                        eth0: 10.77.0.1, .2, … /24 and fd00::1, ::2, … /64
+//!  node1 eth0 ─── v1 ┼─ br0 ┐ switch's        eth1: 10.78.0.1, .2, … /24
+//!  node0 eth1 ─── w0 ┐      │ own namespace
+//!  node1 eth1 ─── w1 ┼─ br1 ┘
+//! ```
+//! A namespace lives as long as a process in it: a `cat` that ends with the test, because its standard input does.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::{Child, Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+/// What the `cat` of a namespace does first.
+const OPEN: &str = "hostname $0 && mount --bind $1 /etc/hosts && ip link set lo up && echo open && exec cat";
+
+/// Machines and their switches.
+pub struct Lab {
+    switch: Room,
+    hosts: Vec<Room>,
+    _files: TempDir,
+}
+
+/// Namespaces of one machine.
+struct Room {
+    keeper: Child,
+}
+
+impl Lab {
+    /// So many machines; `None`, and the reason on stderr, where namespaces are not to be had.
+    pub fn new(hosts: usize) -> Option<Lab> {
+        let made = Lab::make(hosts);
+        made.map_err(|reason| eprintln!("skipped, no network namespaces: {}", reason.trim())).ok()
+    }
+
+    fn make(count: usize) -> Result<Lab, String> {
+        let files = tempfile::tempdir().map_err(|err| err.to_string())?;
+        let names: String = (0..count).map(|host| format!("10.77.0.{} node{host}\n", host + 1)).collect();
+        let names_file = files.path().join("hosts");
+        fs::write(&names_file, format!("127.0.0.1 localhost\n{names}")).map_err(|err| err.to_string())?;
+        let room = |name: &str| Room::open(name, &names_file.display().to_string());
+        let switch = room("switch")?;
+        let hosts = (0..count).map(|host| room(&format!("node{host}"))).collect::<Result<Vec<Room>, String>>()?;
+        switch.sh("for br in br0 br1; do ip link add $br type bridge && ip link set $br up || exit; done")?;
+        for (host, room) in hosts.iter().enumerate() {
+            let (pid, number) = (room.keeper.id(), host + 1);
+            switch.sh(&format!(
+                "ip link add v{host} type veth peer name eth0 netns {pid} && ip link set v{host} master br0 up &&
+                 ip link add w{host} type veth peer name eth1 netns {pid} && ip link set w{host} master br1 up"
+            ))?;
+            room.sh(&format!(
+                "ip addr add 10.77.0.{number}/24 dev eth0 && ip addr add fd00::{number}/64 dev eth0 nodad &&
+                 ip addr add 10.78.0.{number}/24 dev eth1 && ip link set eth0 up && ip link set eth1 up"
+            ))?;
+        }
+        Ok(Lab { switch, hosts, _files: files })
+    }
+
+    /// `rrun` on this machine, run in this folder.
+    pub fn rrun(&self, host: usize, dir: &str) -> Command {
+        let mut command = self.hosts[host].enter();
+        command.args(["env", "-C", dir, env!("CARGO_BIN_EXE_rrun")]);
+        command
+    }
+
+    /// Pulls the cable between this machine and the first switch.
+    pub fn unplug(&self, host: usize) {
+        self.switch.sh(&format!("ip link set v{host} down")).unwrap();
+    }
+
+    /// Puts it back.
+    pub fn plug(&self, host: usize) {
+        self.switch.sh(&format!("ip link set v{host} up")).unwrap();
+    }
+}
+
+impl Room {
+    fn open(name: &str, names_file: &str) -> Result<Room, String> {
+        let mut command = Command::new("unshare");
+        command.args(["--net", "--uts", "--mount", "--", "sh", "-c", OPEN, name, names_file]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut keeper = command.spawn().map_err(|err| format!("unshare: {err}"))?;
+        let mut said = String::new();
+        let stdout = keeper.stdout.take().map(BufReader::new);
+        stdout.map(|mut lines| lines.read_line(&mut said));
+        let room = Room { keeper };
+        if said == "open\n" { Ok(room) } else { Err(room.last_words()) }
+    }
+
+    fn last_words(mut self) -> String {
+        let mut text = String::new();
+        self.keeper.stderr.take().map(|mut stderr| stderr.read_to_string(&mut text));
+        text
+    }
+
+    fn enter(&self) -> Command {
+        let mut command = Command::new("nsenter");
+        command.args(["--target", &self.keeper.id().to_string(), "--net", "--uts", "--mount", "--"]);
+        command
+    }
+
+    fn sh(&self, script: &str) -> Result<(), String> {
+        let Output { status, stderr, .. } =
+            self.enter().args(["sh", "-c", script]).output().map_err(|err| format!("nsenter: {err}"))?;
+        if status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&stderr).into_owned()) }
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        // The launchers in the namespaces have been killed by now, or end when their test does.
+        let _ = self.keeper.kill();
+        let _ = self.keeper.wait();
+    }
+}

@@ -1,0 +1,80 @@
+//! Machines that lose sight of each other for a while.
+
+use crate::cluster::{RECORD, sh};
+use crate::site::{NOTICED, Site, Stopwatch};
+
+/// Gone after 10 s without a beat.
+const PATIENT: &str = "keep_alive_interval=1,keep_alive_max_attempt=10,last_call_timeout=1";
+
+#[test]
+#[ignore = "a cable out for 3 s: 6 s"]
+fn a_short_cut_is_not_noticed() {
+    let Some(mut site) = Site::new(2) else { return };
+    for host in 0..2 {
+        site.elastic(host, "1:2", &["--rdzv-conf", PATIENT], &sh(RECORD));
+    }
+    site.cluster.wait_for(2, 2, 0);
+    site.lab.unplug(1);
+    site.cluster.pause(std::time::Duration::from_secs(3));
+    site.lab.plug(1);
+    // What comes from the other side shows that the connection lives.
+    site.cluster.go();
+    site.cluster.all_succeed(&[0, 1]);
+    assert_eq!(site.cluster.records().len(), 2, "{:?}", site.cluster.records());
+}
+
+#[test]
+#[ignore = "waits for the keep-alive time: 15 s"]
+fn a_long_cut_ends_the_ranks_behind_it_and_a_new_launcher_there_is_let_in() {
+    let Some(mut site) = Site::new(3) else { return };
+    for host in 0..3 {
+        site.elastic(host, "1:3", &[], &sh(RECORD));
+    }
+    site.cluster.wait_for(3, 3, 0);
+    let watch = Stopwatch::start();
+    site.lab.unplug(2);
+    site.cluster.wait_for(2, 2, 0);
+    watch.within(NOTICED, "a round without the node that is cut off");
+    assert_eq!(site.cluster.end(2), 1);
+    watch.within(NOTICED, "the end of the node that is cut off");
+    let said = site.cluster.stderr(2);
+    assert!(said.contains("the store at 10.77.0.1:29400 has not answered for 3 s"), "{said}");
+    site.lab.plug(2);
+    let again = site.elastic(2, "1:3", &[], &sh(RECORD));
+    let all = site.cluster.wait_for(6, 3, 0);
+    assert_eq!(all.iter().filter(|record| record.node == again).count(), 1);
+    site.cluster.go();
+    site.cluster.all_succeed(&[0, 1, again]);
+}
+
+#[test]
+#[ignore = "waits for the keep-alive time: 6 s"]
+fn a_host_that_is_cut_off_goes_on_alone_if_that_is_enough() {
+    let Some(mut site) = Site::new(3) else { return };
+    for host in 0..3 {
+        site.elastic(host, "1:3", &[], &sh(RECORD));
+    }
+    site.cluster.wait_for(3, 3, 0);
+    site.lab.unplug(0);
+    site.cluster.wait_for(1, 1, 0);
+    for node in [1, 2] {
+        assert_eq!(site.cluster.end(node), 1);
+    }
+    site.cluster.go();
+    site.cluster.all_succeed(&[0]);
+}
+
+#[test]
+#[ignore = "waits for the keep-alive and the join time: 10 s"]
+fn too_few_behind_a_cut_are_told_how_many_they_are() {
+    let Some(mut site) = Site::new(2) else { return };
+    let options = ["--rdzv-conf", "keep_alive_interval=1,keep_alive_max_attempt=3,join_timeout=4"];
+    for host in 0..2 {
+        site.elastic(host, "2", &options, &sh(RECORD));
+    }
+    site.cluster.wait_for(2, 2, 0);
+    site.lab.unplug(1);
+    assert_eq!([site.cluster.end(0), site.cluster.end(1)], [1, 1]);
+    let said = site.cluster.stderr(0);
+    assert!(said.contains("node 10.77.0.2 is gone") && said.contains("of 2 nodes only 1 came within 4 s"), "{said}");
+}
