@@ -72,6 +72,11 @@ impl Cluster {
         self.dir.path()
     }
 
+    /// Where the nodes meet.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Starts a node with these options and this program, and gives its number.
     fn start(&mut self, options: &[&str], program: &[&str]) -> usize {
         self.start_as(Command::new(env!("CARGO_BIN_EXE_rrun")), options, program)

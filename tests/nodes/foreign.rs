@@ -1,5 +1,7 @@
 //! A rendezvous that torchrun keeps, and one that torchrun would like to take part in.
 
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use launcher::store::{Client, Server};
@@ -28,8 +30,13 @@ pub fn serve() -> u16 {
 
 /// A runtime and, on it, a client of the store.
 fn client(port: u16) -> (Runtime, Client) {
+    client_of(port, Duration::from_secs(20))
+}
+
+/// The same with so much patience.
+fn client_of(port: u16, patience: Duration) -> (Runtime, Client) {
     let runtime = runtime();
-    let client = runtime.block_on(Client::connect("127.0.0.1", port, Duration::from_secs(20))).unwrap();
+    let client = runtime.block_on(Client::connect("127.0.0.1", port, patience)).unwrap();
     (runtime, client)
 }
 
@@ -62,4 +69,67 @@ fn torchrun_reads_why_it_cannot_join_rrun() {
     let Ok(python) = python else { return eprintln!("skipped: no python3") };
     let said = String::from_utf8_lossy(&python.stderr).into_owned();
     assert!(!python.status.success() && said.contains("start this node with rrun too"), "{said}");
+}
+
+/// The real thing, if the test environment is there; killed when the test ends.
+struct Torchrun(Child);
+
+impl Torchrun {
+    /// An agent that meets others at this port and writes to a file in the folder.
+    fn start(port: u16, nnodes: &str, folder: &Path) -> Option<Torchrun> {
+        let python = concat!(env!("CARGO_MANIFEST_DIR"), "/../.venv/bin/python");
+        let imports = Command::new(python).args(["-c", "import torch"]).stderr(Stdio::null()).status();
+        if !imports.is_ok_and(|status| status.success()) {
+            eprintln!("skipped: no Python torch in .venv");
+            return None;
+        }
+        let file = std::fs::File::create(folder.join("torchrun")).unwrap();
+        let mut command = Command::new(python);
+        command.args(["-m", "torch.distributed.run", "--rdzv-backend", "c10d", "--nnodes", nnodes]);
+        command.args(["--rdzv-endpoint", &format!("127.0.0.1:{port}"), "--rdzv-conf", "read_timeout=20"]);
+        command.args(["--no-python", "/bin/sh", "-c", "exit 0"]).current_dir(folder).stdin(Stdio::null());
+        Some(Torchrun(command.stdout(Stdio::null()).stderr(file).spawn().unwrap()))
+    }
+
+    fn has_ended(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_some()
+    }
+}
+
+impl Drop for Torchrun {
+    fn drop(&mut self) {
+        // Both only fail where it has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+#[ignore = "starts a real torchrun: 10 s"]
+fn a_torchrun_that_joins_rrun_says_why_it_cannot_and_does_no_harm() {
+    let mut cluster = Cluster::new();
+    let node = cluster.elastic("1:2", &[], &sh(RECORD));
+    cluster.wait_for(1, 1, 0);
+    let Some(mut torchrun) = Torchrun::start(cluster.port(), "1:2", cluster.folder()) else { return };
+    cluster.wait_until("the end of torchrun", |_| torchrun.has_ended());
+    assert!(!torchrun.0.wait().unwrap().success());
+    let said = std::fs::read_to_string(cluster.folder().join("torchrun")).unwrap();
+    assert!(said.contains("torchrun cannot take part in it: start this node with rrun too"), "{said}");
+    cluster.go();
+    cluster.all_succeed(&[node]);
+    assert_eq!(cluster.records().len(), 1);
+}
+
+#[test]
+#[ignore = "starts a real torchrun: 10 s"]
+fn rrun_that_joins_a_torchrun_says_why_it_cannot_and_does_no_harm() {
+    let mut cluster = Cluster::new();
+    let Some(mut torchrun) = Torchrun::start(cluster.port(), "2", cluster.folder()) else { return };
+    let (runtime, mut client) = client_of(cluster.port(), Duration::from_secs(60));
+    runtime.block_on(client.get("torch.rendezvous.none")).unwrap();
+    let node = cluster.elastic("2", &[], &sh(RECORD));
+    assert_eq!(cluster.end(node), 1);
+    let said = cluster.stderr(node);
+    assert!(said.contains("torchrun keeps the rendezvous") && said.contains("another --rdzv-id"), "{said}");
+    assert!(!torchrun.has_ended(), "it still waits for a second torchrun");
 }
