@@ -172,7 +172,8 @@ fn a_wrong_value_is_found_before_a_missing_program() {
 
 #[test]
 fn abbreviations_work_over_the_real_options() {
-    let cli = cli(&["--standal", "--nnode", "1", "--max-r", "2", "--nproc", "2", "--local-r", "0", "--virt", "x"]);
+    let cli =
+        cli(&["--standal", "--nnode", "1", "--max-r", "2", "--nproc-p", "2", "--local-r", "0", "--virtual-l", "x"]);
     assert_eq!((cli.max_restarts, cli.nproc_per_node.as_str(), cli.local_ranks_filter.as_str()), (2, "2", "0"));
     assert!(cli.standalone && cli.virtual_local_rank);
     let text = "ambiguous option: --rdzv could match --rdzv-backend, --rdzv_backend, --rdzv-endpoint, --rdzv_endpoint, \

@@ -137,29 +137,28 @@ fn find<'a>(word: &OsStr, spellings: &'a [Spelling]) -> Result<Option<Vec<Found<
         None => (bytes, None),
     };
     let Some(name) = std::str::from_utf8(name).ok().filter(|name| name.len() > 2) else { return Ok(None) };
-    let Some(spelling) = find_long(name, spellings)? else { return Ok(None) };
+    let Some(spelling) = find_long(name, word, spellings)? else { return Ok(None) };
     match value {
         Some(value) if !spelling.takes_value => Err(superfluous(spelling, &value)),
         value => Ok(Some(vec![(spelling, value)])),
     }
 }
 
-/// An exact name, or the one option of which `name` is a beginning. Two spellings of one option are no ambiguity.
-fn find_long<'a>(name: &str, spellings: &'a [Spelling]) -> Result<Option<&'a Spelling>, String> {
+/// The option of this exact name, else that of the one spelling of which `name` is a beginning. Two spellings of one option
+/// are two, as for argparse: `--nproc` begins `--nproc-per-node` and `--nproc_per_node`.
+fn find_long<'a>(name: &str, word: &OsStr, spellings: &'a [Spelling]) -> Result<Option<&'a Spelling>, String> {
     if let Some(exact) = spellings.iter().find(|spelling| spelling.longs().iter().any(|long| long == name)) {
         return Ok(Some(exact));
     }
     let torchrun_s = spellings.iter().filter(|spelling| !OUR_OWN.contains(&spelling.long.as_str()));
-    let matches: Vec<(&Spelling, Vec<String>)> = torchrun_s
-        .map(|spelling| (spelling, spelling.longs().into_iter().filter(|long| long.starts_with(name)).collect()))
-        .filter(|(_, longs): &(_, Vec<String>)| !longs.is_empty())
-        .collect();
+    let longs = torchrun_s.flat_map(|spelling| spelling.longs().into_iter().map(move |long| (spelling, long)));
+    let matches: Vec<(&Spelling, String)> = longs.filter(|(_, long)| long.starts_with(name)).collect();
     match matches.as_slice() {
         [] => Ok(None),
         [(spelling, _)] => Ok(Some(spelling)),
         several => {
-            let longs: Vec<&str> = several.iter().flat_map(|(_, longs)| longs).map(String::as_str).collect();
-            Err(format!("ambiguous option: {name} could match {}", longs.join(", ")))
+            let longs: Vec<&str> = several.iter().map(|(_, long)| long.as_str()).collect();
+            Err(format!("ambiguous option: {} could match {}", word.to_string_lossy(), longs.join(", ")))
         }
     }
 }
@@ -257,22 +256,29 @@ mod tests {
     }
 
     #[test]
-    fn an_abbreviation_of_one_option_in_two_spellings_is_clear() {
-        assert_eq!(read(&["--nproc", "2", "a"]), "nproc-per-node=2 | a");
+    fn an_abbreviation_of_one_spelling_is_clear() {
         assert_eq!(read(&["--nproc-per=2", "a"]), "nproc-per-node=2 | a");
+        assert_eq!(read(&["--nproc_", "2", "a"]), "nproc-per-node=2 | a");
         assert_eq!(read(&["--mod", "a"]), "module | a");
+    }
+
+    #[test]
+    fn an_abbreviation_of_two_spellings_of_one_option_is_ambiguous() {
+        let text = |word| format!("ambiguous option: {word} could match --nproc-per-node, --nproc_per_node");
+        assert_eq!(read(&["--nproc", "2", "a"]), text("--nproc"));
+        assert_eq!(read(&["--nproc=2", "a"]), text("--nproc=2"));
     }
 
     #[test]
     fn an_abbreviation_of_several_options_is_ambiguous() {
         let text = "ambiguous option: --rdzv could match --rdzv-id, --rdzv_id, --rdzv-conf, --rdzv_conf";
         assert_eq!(read(&["--rdzv", "x", "a"]), text);
-        assert_eq!(read(&["--rdzv=x", "a"]), text);
     }
 
     #[test]
     fn our_own_options_do_not_blur_abbreviations() {
-        assert_eq!(read(&["--v", "a"]), "virtual-local-rank | a");
+        assert_eq!(read(&["--virtual-", "a"]), "virtual-local-rank | a");
+        assert_eq!(read(&["--vers", "a"]), "?--vers | a");
         assert_eq!(read(&["--version"]), "version | ");
     }
 
