@@ -11,6 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::Value;
 
 use crate::process::exit::Exit;
+use crate::process::usage::Usage;
 use crate::signals;
 
 /// An error file holds one traceback; more than this many bytes of it are not read.
@@ -30,7 +31,9 @@ pub struct Casualty {
     pub pid: i32,
     /// How it ended.
     pub exit: Exit,
-    /// When that was seen.
+    /// What it used, if the kernel tells.
+    pub usage: Option<Usage>,
+    /// When its end was seen.
     pub at: SystemTime,
     /// The signal with which the launcher had told it to end, if it had.
     pub stopped_by: Option<i32>,
@@ -96,6 +99,14 @@ impl Failure {
         }
         Some(error)
     }
+}
+
+/// The failures that the launcher did not cause, the root cause first.
+pub fn by_themselves(failures: &[Failure]) -> Vec<&Failure> {
+    let root = root_cause(failures);
+    let others = (0..failures.len()).filter(|index| Some(*index) != root);
+    let others = others.map(|index| &failures[index]).filter(|failure| failure.casualty.stopped_by.is_none());
+    root.map(|index| &failures[index]).into_iter().chain(others).collect()
 }
 
 /// Index of the failure that came first. Of one second, one that the launcher did not cause, then the one seen first.
@@ -165,7 +176,7 @@ mod tests {
 
     fn casualty(exit: Exit) -> Casualty {
         let at = UNIX_EPOCH + std::time::Duration::from_secs(100);
-        Casualty { local_rank: 0, rank: 4, pid: 1234, exit, at, stopped_by: None }
+        Casualty { local_rank: 0, rank: 4, pid: 1234, exit, usage: None, at, stopped_by: None }
     }
 
     fn with(error: Value) -> Failure {
@@ -230,6 +241,18 @@ mod tests {
         stopped.casualty.stopped_by = Some(15);
         let failures = [stopped, Failure::new(casualty(Exit::Code(5)), None, Ok(None))];
         assert_eq!(root_cause(&failures), Some(1));
+    }
+
+    #[test]
+    fn ranks_that_failed_by_themselves_come_after_the_root_cause() {
+        let failed = |rank: usize, stopped_by| {
+            let casualty = Casualty { rank, stopped_by, ..casualty(Exit::Code(1)) };
+            Failure { timestamp: if rank == 2 { 99 } else { 100 }, ..Failure::new(casualty, None, Ok(None)) }
+        };
+        let failures = [failed(0, None), failed(1, Some(15)), failed(2, None), failed(3, None)];
+        let ranks: Vec<usize> = by_themselves(&failures).iter().map(|failure| failure.casualty.rank).collect();
+        assert_eq!(ranks, [2, 0, 3]);
+        assert!(by_themselves(&[]).is_empty());
     }
 
     #[test]

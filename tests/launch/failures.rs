@@ -126,9 +126,54 @@ fn the_root_cause_is_the_earliest_by_the_error_files() {
     assert!(ended.other_failures().ends_with("traceback : tb0"), "{}", ended.stderr);
 }
 
+/// What the launcher says between the end of the ranks and its report.
+fn last_words(stderr: &str) -> &str {
+    let (_, words) = stderr.split_once("rrun: root cause: ").expect(stderr);
+    words.split("\n===").next().unwrap()
+}
+
 #[test]
 fn the_last_lines_of_a_captured_stderr_are_said_again() {
     let rrun = Rrun::new().options(&["-r", "2", "--log-dir", "logs"]);
     let ended = rrun.sh("echo why it failed >&2; exit 3").fails_with(1).stderr_has("rank 0: end of `");
     ended.stderr_has("/attempt_0/0/stderr.log`:\n  why it failed\n");
+}
+
+#[test]
+fn the_last_lines_are_of_stdout_where_stderr_is_silent() {
+    let rrun = Rrun::new().options(&["-r", "3", "--log-dir", "logs"]);
+    let ended = rrun.sh("echo why it failed; exit 3").fails_with(1);
+    ended.stderr_has("/attempt_0/0/stdout.log`:\n  why it failed\n");
+}
+
+#[test]
+fn the_root_cause_is_said_first_and_what_the_rank_used() {
+    let ended = last_of(2, "exit 7").fails_with(1);
+    let words = last_words(&ended.stderr);
+    assert!(
+        words.starts_with("rank 1 (local_rank 1, pid ") && words.contains(" exited with code 7; it used "),
+        "{words}"
+    );
+    assert!(words.contains(" s of CPU, ") && words.contains(" MiB of memory\n"), "{words}");
+}
+
+#[test]
+fn a_rank_that_was_stopped_is_not_quoted() {
+    let script = "trap 'echo stopped >&2; exit 9' TERM; [ $RANK = 2 ] && { echo > up; while :; do sleep 0.01; done; }; \
+                  trap '' TERM; await up; echo > failing.$RANK; await failing.0; await failing.1; \
+                  echo oh $RANK >&2; exit 1";
+    let ended = Rrun::new().nproc(3).options(&["-r", "2", "--log-dir", "logs"]).sh(script).fails_with(1);
+    let words = last_words(&ended.stderr);
+    assert!(words.contains("stderr.log`:\n  oh "), "{words}");
+    assert!(!words.contains("stopped"), "{words}");
+}
+
+#[test]
+fn a_rank_whose_stderr_was_not_kept_comes_with_advice() {
+    let said = "rank 1: its stderr went to the console, among that of the other ranks; -r 2 or -t 2 keeps it";
+    last_of(2, "exit 7").fails_with(1).stderr_has(said);
+    let hidden = last_of(2, "exit 7").options(&["--local-ranks-filter", "0"]).fails_with(1);
+    hidden.stderr_has("rank 1: its stderr went nowhere, by --local-ranks-filter; -r 2 or -t 2 keeps it");
+    // All of the console is of the one rank.
+    Rrun::new().sh("exit 7").fails_with(1).stderr_lacks("-t 2");
 }

@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 use crate::agent::event::LocalRank;
 use crate::agent::say;
 use crate::agent::variables::Round;
-use crate::events::{self, EventLog, Happening, Who};
+use crate::events::{self, Happening, Who};
 use crate::failure::{Casualty, Failure};
 use crate::logs::attempt::{AttemptLogs, RankLogs};
 use crate::logs::last_lines::last_lines;
@@ -19,9 +19,10 @@ use crate::process::command::command;
 use crate::process::exit::Exit;
 use crate::process::pre_exec;
 use crate::process::rank::Rank;
+use crate::process::usage::Usage;
 use crate::signals;
 
-/// Lines of a failed rank's captured stderr that are said again at the end.
+/// Lines of a failed rank's captured output that are said again at the end.
 const LAST_LINES: usize = 10;
 
 /// One attempt. `ranks` is shorter than `logs` if a rank could not be started.
@@ -77,10 +78,11 @@ impl Attempt {
         for (local_rank, rank) in self.ranks.iter_mut().enumerate() {
             let Some(exit) = rank.peek(now) else { continue };
             exited.push((LocalRank(local_rank), exit));
-            tell(round, local_rank, rank.pid(), exit);
+            let usage = pre_exec::usage(rank.pid());
+            tell(round, local_rank, rank.pid(), exit, usage);
             if !exit.is_success() {
                 let (rank, pid) = (round.rank(local_rank), rank.pid().as_raw());
-                self.casualties.push(Casualty { local_rank, rank, pid, exit, at: now, stopped_by: self.sent });
+                self.casualties.push(Casualty { local_rank, rank, pid, exit, usage, at: now, stopped_by: self.sent });
             }
         }
         exited
@@ -134,22 +136,18 @@ impl Attempt {
         self.casualties.iter().map(|casualty| Failure::read(casualty.clone(), error_file(casualty))).collect()
     }
 
-    /// Where the stderr of this local rank was captured, and its last lines.
+    /// Where the stderr of this local rank was captured, or its stdout if it wrote nothing there, and the last lines.
     pub fn last_lines(&self, local_rank: usize) -> Option<(PathBuf, Vec<String>)> {
-        let path = self.logs.get(local_rank)?.stderr.clone()?;
-        let lines = last_lines(&path, LAST_LINES).ok().filter(|lines| !lines.is_empty())?;
-        Some((path, lines))
+        let captured = self.logs.get(local_rank)?.captured.iter();
+        let mut written = captured.filter_map(|path| Some((path.clone(), last_lines(path, LAST_LINES).ok()?)));
+        written.find(|(_, lines)| !lines.is_empty())
     }
 }
 
 /// Tells of the end of the rank `index`, and what it used, who wants to know.
-fn tell(round: &Round<'_>, index: usize, pid: Pid, exit: Exit) {
+fn tell(round: &Round<'_>, index: usize, pid: Pid, exit: Exit, usage: Option<Usage>) {
     let plan = round.plan;
     let rank = round.rank(index);
-    if !plan.reports_usage && plan.events == EventLog::None {
-        return;
-    }
-    let usage = pre_exec::usage(pid);
     if let Some(usage) = usage.filter(|_| plan.reports_usage) {
         say(format_args!("rank {rank} {exit}: {usage}"));
     }

@@ -1,9 +1,7 @@
 //! The loop: waits for something to happen, asks the group what it means, does it.
 
 use std::collections::VecDeque;
-use std::env;
 use std::future::{Future, pending};
-use std::path::Path;
 use std::pin::Pin;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -18,9 +16,8 @@ use crate::agent::error::AgentError;
 use crate::agent::event::{Action, End, Event, LocalRank};
 use crate::agent::group::Group;
 use crate::agent::variables::Round;
-use crate::agent::{chain, print, say};
+use crate::agent::{chain, last_words, say};
 use crate::events::{self, Happening};
-use crate::failure::root_cause;
 use crate::logs::attempt::AttemptLogs;
 use crate::logs::folder::RunFolder;
 use crate::plan::{Plan, Sender};
@@ -29,7 +26,6 @@ use crate::process::leftover::{Leftovers, Reach};
 use crate::process::oom::OomKills;
 use crate::rendezvous::Notice;
 use crate::rendezvous::place::Place;
-use crate::report;
 use crate::signals::{self, Notices, Signals};
 
 /// Between two looks for leftovers, which are not all our children and so do not all tell us when they end.
@@ -328,15 +324,6 @@ impl<'a> Driver<'a> {
         if self.ended_by_others && failures.iter().all(|failure| failure.casualty.stopped_by.is_some()) {
             return;
         }
-        let Some(root) = root_cause(&failures).map(|index| &failures[index]) else { return };
-        if let Some((path, lines)) = self.attempt.last_lines(root.casualty.local_rank) {
-            say(format_args!("rank {}: end of `{}`:", root.casualty.rank, path.display()));
-            lines.iter().for_each(|line| print(format_args!("  {line}\n")));
-        }
-        print(report::render(&self.plan.title, &report::host(), &failures));
-        let own = env::var_os("TORCHELASTIC_ERROR_FILE").filter(|path| !path.is_empty());
-        if let Some(Err(err)) = own.map(|path| root.forward_to(Path::new(&path))) {
-            say(format_args!("cannot write the launcher's own error file: {err}"));
-        }
+        last_words::say_all(self.plan, &self.attempt, &failures, self.memory.hint());
     }
 }

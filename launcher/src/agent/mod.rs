@@ -12,6 +12,7 @@ pub mod driver;
 pub mod error;
 pub mod event;
 pub mod group;
+pub mod last_words;
 pub mod own_name;
 pub mod variables;
 

@@ -29,8 +29,9 @@ pub struct RankLogs {
     pub output: Option<Output>,
     /// `TORCHELASTIC_ERROR_FILE`; none with `--log-dir /dev/null`.
     pub error_file: Option<PathBuf>,
-    /// The file that holds standard error, if it is captured.
-    pub stderr: Option<PathBuf>,
+    /// The files that hold standard error and standard output, as far as these are captured, in this order: who fails
+    /// says why on the first.
+    pub captured: Vec<PathBuf>,
 }
 
 /// What the lines of all ranks have in common.
@@ -47,7 +48,7 @@ impl AttemptLogs {
         let rank = || RankLogs {
             output: Some(Output { stdout: Stdio::inherit(), stderr: Stdio::inherit() }),
             error_file: None,
-            stderr: None,
+            captured: Vec::new(),
         };
         AttemptLogs { ranks: (0..nproc).map(|_| rank()).collect(), tail: None }
     }
@@ -75,13 +76,15 @@ impl AttemptLogs {
 impl RankLogs {
     fn create(folder: &Path, rank: &RankPlan) -> Result<RankLogs, LogError> {
         let (stdout, stderr) = (stdout_log(folder), stderr_log(folder));
-        let captures_stderr = rank.redirect.stderr || rank.tee.stderr;
+        let captures = rank.redirect.or(rank.tee);
         let output = Output {
-            stdout: stdio(rank.redirect.stdout || rank.tee.stdout, rank.shown, stdout)?,
-            stderr: stdio(captures_stderr, rank.shown, stderr.clone())?,
+            stdout: stdio(captures.stdout, rank.shown, &stdout)?,
+            stderr: stdio(captures.stderr, rank.shown, &stderr)?,
         };
         let error_file = Some(folder.join("error.json"));
-        Ok(RankLogs { output: Some(output), error_file, stderr: captures_stderr.then_some(stderr) })
+        let captured = [(captures.stderr, stderr), (captures.stdout, stdout)];
+        let captured = captured.into_iter().filter(|(is_captured, _)| *is_captured).map(|(_, path)| path).collect();
+        Ok(RankLogs { output: Some(output), error_file, captured })
     }
 }
 
@@ -115,9 +118,9 @@ fn stderr_log(folder: &Path) -> PathBuf {
     folder.join("stderr.log")
 }
 
-fn stdio(is_captured: bool, is_shown: bool, path: PathBuf) -> Result<Stdio, LogError> {
+fn stdio(is_captured: bool, is_shown: bool, path: &Path) -> Result<Stdio, LogError> {
     match (is_captured, is_shown) {
-        (true, _) => open(path).map(Stdio::from),
+        (true, _) => open(path.to_path_buf()).map(Stdio::from),
         (false, true) => Ok(Stdio::inherit()),
         (false, false) => Ok(Stdio::null()),
     }

@@ -1,0 +1,123 @@
+//! What is said of a launch that has failed: the root cause in a line, the end of what the failed ranks wrote, and the
+//! report that torchrun's users know.
+//!
+//! ```text
+//! rrun: root cause: rank 3 (local_rank 1, pid 4711) on node1 exited with code 1; it used 1.50 s of CPU, …
+//! rrun: rank 3: end of `/tmp/…/attempt_0/1/stderr.log`:
+//!   RuntimeError: …
+//! ============================================================
+//! train.py FAILED
+//! ```
+//! Torchrun's report alone has no word of a program without `@record`, only a link (Facico/Chinese-Vicuna#113,
+//! hiyouga/LlamaFactory#7032).
+
+use std::env;
+use std::path::Path;
+
+use crate::agent::attempt::Attempt;
+use crate::agent::{print, say};
+use crate::failure::{Failure, by_themselves};
+use crate::plan::Plan;
+use crate::process::exit::Exit;
+use crate::report;
+
+/// Ranks whose last lines are shown: of many that fail by themselves the first tell most.
+const SHOWN: usize = 4;
+
+/// Says it, and hands the root cause on to who started this launcher. `memory` is the hint for a rank that was killed by
+/// SIGKILL.
+pub fn say_all(plan: &Plan, attempt: &Attempt, failures: &[Failure], memory: &str) {
+    let blamed = by_themselves(failures);
+    let Some(root) = blamed.first() else { return };
+    say(headline(root, &report::host(), memory));
+    for failure in blamed.iter().take(SHOWN) {
+        say_last_lines(attempt, failure);
+    }
+    if let Some(line) = advice(plan, attempt, root) {
+        say(line);
+    }
+    print(report::render(&plan.title, &report::host(), failures));
+    let own = env::var_os("TORCHELASTIC_ERROR_FILE").filter(|path| !path.is_empty());
+    if let Some(Err(err)) = own.map(|path| root.forward_to(Path::new(&path))) {
+        say(format_args!("cannot write the launcher's own error file: {err}"));
+    }
+}
+
+fn headline(root: &Failure, host: &str, memory: &str) -> String {
+    let casualty = &root.casualty;
+    let (rank, local_rank, pid, exit) = (casualty.rank, casualty.local_rank, casualty.pid, casualty.exit);
+    let hint = if exit == Exit::Signal(libc::SIGKILL) { memory } else { "" };
+    let used = casualty.usage.map(|usage| format!("; it used {usage}")).unwrap_or_default();
+    format!("root cause: rank {rank} (local_rank {local_rank}, pid {pid}) on {host} {exit}{hint}{used}")
+}
+
+fn say_last_lines(attempt: &Attempt, failure: &Failure) {
+    if let Some((path, lines)) = attempt.last_lines(failure.casualty.local_rank) {
+        say(format_args!("rank {}: end of `{}`:", failure.casualty.rank, path.display()));
+        lines.iter().for_each(|line| print(format_args!("  {line}\n")));
+    }
+}
+
+/// How to learn more the next time, if the rank has left nothing to read here.
+fn advice(plan: &Plan, attempt: &Attempt, root: &Failure) -> Option<String> {
+    let casualty = &root.casualty;
+    let is_told = root.error_file.is_some() || attempt.last_lines(casualty.local_rank).is_some();
+    let planned = plan.ranks.get(casualty.local_rank)?;
+    let is_captured = planned.redirect.or(planned.tee).stderr;
+    if is_told || is_captured || plan.logs.disabled {
+        return None;
+    }
+    let where_to = match (planned.shown, plan.ranks.len()) {
+        (false, _) => "nowhere, by --local-ranks-filter",
+        (true, 1) => return None,
+        (true, _) => "to the console, among that of the other ranks",
+    };
+    Some(format!("rank {}: its stderr went {where_to}; -r 2 or -t 2 keeps it, and its end is said here", casualty.rank))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use super::*;
+    use crate::agent::tests::plan;
+    use crate::failure::Casualty;
+    use crate::plan::Streams;
+    use crate::process::usage::Usage;
+
+    fn failure(exit: Exit, usage: Option<Usage>) -> Failure {
+        let casualty = Casualty { local_rank: 1, rank: 5, pid: 99, exit, usage, at: UNIX_EPOCH, stopped_by: None };
+        Failure::read(casualty, None)
+    }
+
+    #[test]
+    fn the_root_cause_is_one_line_with_all_that_is_known() {
+        let usage = Usage { user_s: 1.5, system_s: 0.25, max_rss: 3 << 20 };
+        let text = headline(&failure(Exit::Code(7), Some(usage)), "node1", " (no memory)");
+        let used = "1.50 s of CPU, 0.25 s in the kernel, at most 3 MiB of memory";
+        assert_eq!(
+            text,
+            format!("root cause: rank 5 (local_rank 1, pid 99) on node1 exited with code 7; it used {used}")
+        );
+    }
+
+    #[test]
+    fn lack_of_memory_is_a_hint_for_sigkill_alone() {
+        let said = |signal| headline(&failure(Exit::Signal(signal), None), "node1", " (no memory)");
+        assert!(said(libc::SIGKILL).ends_with("on node1 was killed by SIGKILL (no memory)"));
+        assert!(said(libc::SIGSEGV).ends_with("on node1 was killed by SIGSEGV"));
+    }
+
+    #[test]
+    fn where_nothing_was_kept_it_is_said_how_to_keep_it() {
+        let advice = |plan: &Plan| advice(plan, &Attempt::default(), &failure(Exit::Code(1), None));
+        let mut plan = plan(&["true"], 2);
+        assert_eq!(advice(&plan), None, "without a log folder nothing can be kept");
+        plan.logs.disabled = false;
+        assert!(advice(&plan).is_some_and(|line| line.contains("rank 5: its stderr went to the console, among")));
+        plan.ranks[1].shown = false;
+        assert!(advice(&plan).is_some_and(|line| line.contains("went nowhere, by --local-ranks-filter; -r 2 or")));
+        plan.ranks[1].redirect = Streams { stdout: false, stderr: true };
+        assert_eq!(advice(&plan), None, "it was kept, and is empty");
+    }
+}
