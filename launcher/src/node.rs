@@ -19,6 +19,8 @@ pub struct Node {
     pub gpus: Vec<Gpu>,
     /// Files that a process may have open, if that can be read.
     pub open_files: Option<FileLimit>,
+    /// Ports that the kernel gives to outgoing connections, the first and the last.
+    pub connection_ports: Option<(u16, u16)>,
     /// The running `rrun`, links resolved.
     pub executable: PathBuf,
     /// A random UUID of version 4, the run id of a launch that was given none.
@@ -44,6 +46,7 @@ impl Node {
             cpus: cpus(),
             gpus: gpus(Path::new(GPU_FOLDER), Path::new("/dev")),
             open_files: FileLimit::current(),
+            connection_ports: connection_ports(),
             executable: std::env::current_exe()?.canonicalize()?,
             uuid: fs::read_to_string("/proc/sys/kernel/random/uuid")?.trim().to_owned(),
         })
@@ -82,6 +85,12 @@ impl Node {
         }
         item.parse().ok().filter(|&index| index < self.gpus.len())
     }
+}
+
+fn connection_ports() -> Option<(u16, u16)> {
+    let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
+    let (first, last) = range.trim().split_once(char::is_whitespace)?;
+    Some((first.parse().ok()?, last.trim().parse().ok()?))
 }
 
 fn cpus() -> usize {
@@ -179,6 +188,7 @@ mod tests {
     fn this_node_has_a_cpu_an_executable_and_a_uuid() {
         let node = Node::read().unwrap();
         assert!(node.open_files.is_some_and(|files| files.hard > 3));
+        assert!(node.connection_ports.is_some_and(|(first, last)| first <= last));
         assert!(node.cpus > 0 && node.executable.is_absolute());
         assert_eq!((node.uuid.len(), &node.uuid[14..15]), (36, "4"));
     }

@@ -3,6 +3,7 @@
 
 use crate::cli::{Cli, Environment};
 use crate::events::EventLog;
+use crate::plan::Plan;
 use crate::plan::error::PlanError;
 use crate::plan::streams::StreamMap;
 use crate::process::files::FileLimit;
@@ -62,9 +63,36 @@ pub fn open_files(limit: Option<FileLimit>, nnodes: usize, nproc: usize) -> Opti
     Some(format!("at most {limit} files may be open (ulimit -Hn), {nproc} ranks{elsewhere} may need {wanted}"))
 }
 
+/// A port to meet at that somebody's outgoing connection may hold by chance, now or at the next launch. With a port of its
+/// own choice a launch holds it from its beginning to its end, so that only given ones can be in the way.
+pub fn port(plan: &Plan, connections: Option<(u16, u16)>) -> Option<String> {
+    let port = match &plan.rendezvous {
+        Some(meeting) if meeting.file.is_some() => return None,
+        Some(meeting) => meeting.port,
+        None => plan.store.port?,
+    };
+    let (first, last) = connections.filter(|(first, last)| (*first..=*last).contains(&port))?;
+    Some(format!(
+        "port {port} is one of those that the kernel gives to outgoing connections ({first} to {last}), one of which may \
+         hold it: take one outside"
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agent::tests::plan;
+    use crate::plan::StorePlan;
+
+    #[test]
+    fn a_port_among_those_of_connections_is_said() {
+        let said = |port| {
+            let store = StorePlan { master_addr: "127.0.0.1".to_owned(), port };
+            super::port(&Plan { store, ..plan(&["true"], 1) }, Some((32_768, 60_999)))
+        };
+        assert_eq!([said(None), said(Some(29_500)), said(Some(61_000))], [None, None, None]);
+        assert!(said(Some(40_000)).is_some_and(|note| note.starts_with("port 40000 is one of those")));
+    }
 
     #[test]
     fn a_limit_on_files_is_said_where_it_will_hurt() {

@@ -21,6 +21,7 @@ impl Plan {
         numa::place(&slurm.cli, env, node, &mut plan.ranks)?;
         slurm.complete(&mut plan, env, node);
         plan.notes.extend(caveats::open_files(node.open_files, plan.nnodes, plan.ranks.len()));
+        plan.notes.extend(caveats::port(&plan, node.connection_ports));
         Ok(plan)
     }
 

@@ -11,7 +11,14 @@ const UUID: &str = "0f0e0d0c-0b0a-4908-8706-050403020100";
 
 fn node() -> Node {
     let executable = "/nonexistent/rrun".into();
-    Node { cpus: 4, gpus: vec![Gpu::default(); 2], open_files: None, executable, uuid: UUID.to_owned() }
+    Node {
+        cpus: 4,
+        gpus: vec![Gpu::default(); 2],
+        open_files: None,
+        connection_ports: None,
+        executable,
+        uuid: UUID.to_owned(),
+    }
 }
 
 fn plan_with(line: &str, variables: &[(&str, &str)]) -> Result<Plan, PlanError> {
