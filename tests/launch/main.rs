@@ -8,6 +8,7 @@ mod crowd;
 mod dry_run;
 mod ended;
 mod environment;
+mod events;
 mod failures;
 mod leftovers;
 mod logs;
