@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Longer than anything here takes on a busy machine with two cores.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(180);
 
 /// Short times, so that what waits for them ends soon.
 pub const FAST: &str =
@@ -162,6 +162,11 @@ impl Cluster {
     #[expect(clippy::disallowed_methods, reason = "what lasts a time is tested")]
     pub fn pause(&self, time: Duration) {
         std::thread::sleep(time);
+    }
+
+    /// A file in the folder in which launchers and ranks run.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
     }
 
     /// Lets the ranks of [`RECORD`] end.

@@ -16,7 +16,7 @@ dist.destroy_process_group()
 
 /// `RRUN_TEST_PYTHON`, or that of the project's environment, if it can import torch: the minimal install has libtorch,
 /// but not the NVIDIA libraries that Python needs for that.
-fn python() -> Option<String> {
+pub fn python() -> Option<String> {
     let own = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.venv/bin/python"));
     let python = env::var("RRUN_TEST_PYTHON").unwrap_or_else(|_| own.display().to_string());
     let imported = std::process::Command::new(&python).args(["-c", "import torch"]).output();

@@ -12,4 +12,5 @@ mod losses;
 mod partitions;
 mod refusals;
 mod site;
+mod training;
 mod wires;
