@@ -3,7 +3,11 @@ SHELL := /bin/bash
 CARGO := cargo
 RRUN := target/release/rrun
 
-.PHONY: demo test slow bench build check
+# torchrun's black-box tests, of rrun: `make conformance PYTEST_ARGS='-k signal'`
+CONFORMANCE := CONF_VENV=$(CURDIR)/.venv LAUNCHER=$(CURDIR)/$(RRUN) EXPECT_BETTER=1 \
+	.venv/bin/pytest -q tests/conformance
+
+.PHONY: demo test slow conformance bench build check
 
 build:
 	@./setup.sh run
@@ -17,11 +21,16 @@ demo: build
 test:
 	@./setup.sh test
 	$(CARGO) test --release --locked --workspace
+	$(CONFORMANCE) -m quick
 
-# Minutes more: all jobs at 1 to 4 ranks, long soaks.
-slow:
-	@./setup.sh test
+# Minutes more: all jobs at 1 to 4 ranks, long soaks, all of the black-box tests.
+slow: conformance
 	$(CARGO) test --release --locked --workspace -- --ignored --skip gpu_
+
+conformance:
+	@./setup.sh test
+	$(CARGO) build --release --locked --package launcher
+	$(CONFORMANCE) $(PYTEST_ARGS)
 
 bench:
 	@./setup.sh test
