@@ -10,6 +10,7 @@ use crate::env::{EnvIndex, EnvSpec, Observation};
 mod basic;
 mod config;
 mod fields;
+pub mod gr00t;
 mod replay;
 mod scripted;
 

@@ -1,0 +1,84 @@
+//! Where each file of a checkpoint lies.
+
+use std::path::{Path, PathBuf};
+
+use super::{LoadError, ModelConfig, VlmConfig};
+
+/// A model directory and the files of its backbone.
+#[derive(Clone, Debug)]
+pub struct ModelDir {
+    root: PathBuf,
+    vlm: Option<PathBuf>,
+}
+
+impl ModelDir {
+    /// Finds the backbone's files: `vlm` if given, else `vlm/` in the model directory, else none.
+    ///
+    /// # Errors
+    /// [`LoadError::NoFile`] when `root` has no `config.json` or `vlm` is given and has none.
+    pub fn open(root: &Path, vlm: Option<&Path>) -> Result<Self, LoadError> {
+        need(root, "config.json")?;
+        if let Some(given) = vlm {
+            need(given, "config.json")?;
+            return Ok(Self { root: root.to_owned(), vlm: Some(given.to_owned()) });
+        }
+        let inside = root.join("vlm");
+        Ok(Self { root: root.to_owned(), vlm: inside.is_dir().then_some(inside) })
+    }
+
+    /// The model directory itself.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The directory of the backbone's files, if there is one.
+    pub fn vlm(&self) -> Option<&Path> {
+        self.vlm.as_deref()
+    }
+
+    /// Sizes of the network and of its backbone (the released ones when there is no backbone directory), checked
+    /// against each other.
+    ///
+    /// # Errors
+    /// [`LoadError`] naming file and field.
+    pub fn configs(&self) -> Result<(ModelConfig, VlmConfig), LoadError> {
+        let path = self.root.join("config.json");
+        let model = ModelConfig::read(&path)?;
+        let vlm = match self.vlm.as_ref().map(|dir| dir.join("config.json")).filter(|path| path.is_file()) {
+            Some(path) => VlmConfig::read(&path)?,
+            None => VlmConfig::released(),
+        };
+        model.check_backbone(&path, &vlm)?;
+        Ok((model, vlm))
+    }
+
+    /// A file of the processor: in the model directory, or in `processor/` when training left it there.
+    pub fn processor_file(&self, name: &str) -> PathBuf {
+        let inside = self.root.join("processor");
+        let moved = !self.root.join("processor_config.json").is_file() && inside.is_dir();
+        if moved { inside.join(name) } else { self.root.join(name) }
+    }
+
+    /// A file of the backbone that has no built-in value: the tokenizer.
+    ///
+    /// # Errors
+    /// [`LoadError::NoFile`] saying where it is looked for.
+    pub fn vlm_file(&self, name: &str) -> Result<PathBuf, LoadError> {
+        let Some(dir) = &self.vlm else {
+            let wanted = format!(
+                "`vlm/{name}`, and no other directory of the backbone was given: copy the tokenizer of the \
+                 repository that `model_name` names there, or point to it"
+            );
+            return Err(LoadError::NoFile { dir: self.root.clone(), wanted });
+        };
+        need(dir, name)
+    }
+}
+
+fn need(dir: &Path, name: &str) -> Result<PathBuf, LoadError> {
+    let path = dir.join(name);
+    if path.is_file() {
+        return Ok(path);
+    }
+    Err(LoadError::NoFile { dir: dir.to_owned(), wanted: format!("`{name}`") })
+}

@@ -1,0 +1,88 @@
+//! The header of a safetensors file: which tensor lies where.
+//!
+//! ```text
+//! u64 n, little endian │ n bytes of JSON │ the tensors, back to back
+//! ```
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::Range;
+use std::path::Path;
+
+use safetensors::Dtype;
+use safetensors::tensor::Metadata;
+use serde::de::IgnoredAny;
+
+use super::super::LoadError;
+use super::pairs::Pairs;
+
+/// Bytes of the length in front of the header.
+const LENGTH: u64 = 8;
+/// A header is refused above this many bytes, as safetensors' own reader does.
+const MAX_HEADER: u64 = 100_000_000;
+
+/// Where a tensor lies in its file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// As the file says it.
+    pub(super) dtype: Dtype,
+    /// As the file says it.
+    pub(super) shape: Vec<i64>,
+    /// Bytes, counted from the beginning of the file.
+    pub(super) bytes: Range<i64>,
+}
+
+/// Reads the header of the file at `path`: its tensors by name, which cover the rest of the file without gap or overlap.
+///
+/// # Errors
+/// [`LoadError`] naming the file.
+pub(super) fn read(path: &Path, file: &mut File) -> Result<Vec<(String, Entry)>, LoadError> {
+    let size = file.metadata().map_err(LoadError::io(path))?.len();
+    let bad = |reason: String| LoadError::Safetensors { path: path.to_owned(), reason };
+    let json = match header(file, size) {
+        Ok(Ok(json)) => json,
+        Ok(Err(reason)) => return Err(bad(reason)),
+        Err(err) => return Err(LoadError::Io { path: path.to_owned(), err }),
+    };
+    entries(&json, size).map_err(bad)
+}
+
+/// The JSON; reads no more than the file has.
+fn header(file: &mut File, size: u64) -> io::Result<Result<Vec<u8>, String>> {
+    let mut length = [0; LENGTH as usize];
+    if size < LENGTH {
+        return Ok(Err(format!("{size} bytes are not even a header")));
+    }
+    file.read_exact(&mut length)?;
+    let length = u64::from_le_bytes(length);
+    if length > MAX_HEADER || length > size - LENGTH {
+        return Ok(Err(format!("a header of {length} bytes is announced in a file of {size}")));
+    }
+    let mut json = Vec::new();
+    file.take(length).read_to_end(&mut json)?;
+    Ok(Ok(json))
+}
+
+/// The tensors that `json`, in a file of `size` bytes, describes.
+fn entries(json: &[u8], size: u64) -> Result<Vec<(String, Entry)>, String> {
+    let names: Pairs<IgnoredAny> = serde_json::from_slice(json).map_err(|err| format!("header: {err}"))?;
+    if let Some(name) = names.duplicate() {
+        return Err(format!("tensor `{name}` is there twice"));
+    }
+    // Refuses gaps, overlaps, overflows and shapes that do not fit the bytes.
+    let metadata: Metadata = serde_json::from_slice(json).map_err(|err| format!("header: {err}"))?;
+    let begin = LENGTH + json.len() as u64;
+    let described = begin.saturating_add(metadata.data_len() as u64);
+    if described != size {
+        return Err(format!("{size} bytes long, but the header describes {described}"));
+    }
+    let number = |value: usize| i64::try_from(value).map_err(|_| format!("a size of {value}"));
+    let begin = i64::try_from(begin).map_err(|_| format!("a header of {begin} bytes"))?;
+    let entry = |name: String| -> Result<(String, Entry), String> {
+        let info = metadata.info(&name).ok_or_else(|| format!("tensor `{name}` is not described"))?;
+        let shape = info.shape.iter().map(|&side| number(side)).collect::<Result<_, _>>()?;
+        let bytes = begin + number(info.data_offsets.0)?..begin + number(info.data_offsets.1)?;
+        Ok((name, Entry { dtype: info.dtype, shape, bytes }))
+    };
+    metadata.offset_keys().into_iter().map(entry).collect()
+}
