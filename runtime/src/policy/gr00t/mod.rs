@@ -8,7 +8,9 @@
 
 pub mod config;
 pub mod directory;
+pub mod inputs;
 pub mod layout;
+pub mod model;
 pub mod weights;
 
 mod error;

@@ -1,0 +1,112 @@
+//! Attention over samples and heads.
+
+use tch::Tensor;
+
+use crate::policy::gr00t::model::layers::{Joint, Linear};
+use crate::policy::gr00t::weights::Weights;
+
+/// Which keys a query sees.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Visible<'a> {
+    /// Every one.
+    All,
+    /// Itself and those before it.
+    Causal,
+    /// Where a `bool` mask, broadcast to `[B, heads, queries, keys]`, is true. A query that sees none gives zeros.
+    Where(&'a Tensor),
+}
+
+/// Softmax(q·kᵀ/√d)·v for `[B, heads, queries, d]` and `[B, kv_heads, keys, d]`, as rows `[B·queries, heads·d]`.
+/// Each key head serves the same number of consecutive query heads.
+pub(super) fn attend(q: &Tensor, k: &Tensor, v: &Tensor, visible: Visible<'_>) -> Tensor {
+    let (batch, heads, queries, width) = q.size4().expect("queries are [B, heads, queries, d]");
+    let grouped = k.size()[1] != heads;
+    let sdpa = |k: &Tensor, v: &Tensor, mask: Option<&Tensor>, causal: bool, grouped: bool| {
+        Tensor::scaled_dot_product_attention(q, k, v, mask, 0.0, causal, None, grouped)
+    };
+    let out = match visible {
+        Visible::All => sdpa(k, v, None, false, grouped),
+        Visible::Causal => sdpa(k, v, None, true, grouped),
+        Visible::Where(mask) if grouped => sdpa(&repeat(k, heads), &repeat(v, heads), Some(mask), false, false),
+        Visible::Where(mask) => sdpa(k, v, Some(mask), false, false),
+    };
+    out.transpose(1, 2).reshape([batch * queries, heads * width])
+}
+
+/// Every key head as often as query heads share it.
+fn repeat(heads: &Tensor, wanted: i64) -> Tensor {
+    let (batch, found, keys, width) = heads.size4().expect("keys are [B, heads, keys, d]");
+    let copies = wanted / found;
+    heads.unsqueeze(2).expand([batch, found, copies, keys, width], false).reshape([batch, wanted, keys, width])
+}
+
+/// Attention heads of one layer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Heads {
+    /// How many.
+    pub count: i64,
+    /// Width of each.
+    pub width: i64,
+}
+
+impl Heads {
+    /// Width of all together.
+    pub fn inner(self) -> i64 {
+        self.count * self.width
+    }
+
+    /// `[B·n, inner]` as `[B, heads, n, width]`.
+    pub fn split(self, x: &Tensor, batch: i64) -> Tensor {
+        x.view([batch, -1, self.count, self.width]).transpose(1, 2)
+    }
+}
+
+/// Self-attention as diffusers names it: `to_q`, `to_k`, `to_v`, `to_out.0`, all with bias, no mask.
+#[derive(Debug)]
+pub(super) struct SelfAttention {
+    qkv: Joint,
+    out: Linear,
+    heads: Heads,
+}
+
+impl SelfAttention {
+    /// Takes the four layers below `name`.
+    pub fn take(weights: &mut Weights, name: &str, width: i64, heads: Heads) -> Self {
+        let mut to = |part: &str| Linear::take(weights, &format!("{name}.{part}"), width, heads.inner());
+        let qkv = Joint::Apart(vec![to("to_q"), to("to_k"), to("to_v")]);
+        Self { qkv, out: Linear::take(weights, &format!("{name}.to_out.0"), heads.inner(), width), heads }
+    }
+
+    /// `[B·n, width]`, same shape.
+    pub fn forward(&self, x: &Tensor, batch: i64) -> Tensor {
+        let qkv = self.qkv.forward(x).view([batch, -1, 3, self.heads.count, self.heads.width]).permute([2, 0, 3, 1, 4]);
+        self.out.forward(&attend(&qkv.get(0), &qkv.get(1), &qkv.get(2), Visible::All))
+    }
+
+    /// One matrix for the three projections.
+    pub fn make_lean(&mut self) {
+        self.qkv.make_lean();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tch::{Device, Kind};
+
+    #[test]
+    fn a_query_that_sees_nothing_gives_zeros() {
+        let x = Tensor::ones([1, 2, 3, 4], (Kind::Float, Device::Cpu));
+        let mask = Tensor::zeros([1, 1, 3, 3], (Kind::Bool, Device::Cpu));
+        assert_eq!(attend(&x, &x, &x, Visible::Where(&mask)).abs().max().double_value(&[]), 0.0);
+    }
+
+    #[test]
+    fn key_heads_serve_consecutive_query_heads() {
+        let q = Tensor::randn([1, 4, 3, 8], (Kind::Float, Device::Cpu));
+        let (k, v) = (q.narrow(1, 0, 2), q.narrow(1, 2, 2));
+        let mask = Tensor::ones([1, 1, 3, 3], (Kind::Bool, Device::Cpu)).tril(0);
+        let grouped = attend(&q, &k, &v, Visible::Causal);
+        assert!((grouped - attend(&q, &k, &v, Visible::Where(&mask))).abs().max().double_value(&[]) < 1e-5);
+    }
+}

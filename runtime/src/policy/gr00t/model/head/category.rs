@@ -1,0 +1,111 @@
+//! Layers with a set of weights for each embodiment.
+
+use tch::{Device, Kind, Tensor};
+
+use crate::policy::gr00t::inputs::{InputError, integers};
+use crate::policy::gr00t::weights::Weights;
+
+/// Embodiment of each row of a batch.
+#[derive(Debug)]
+pub(super) struct Embodiments {
+    /// `[B]`, on the device.
+    ids: Tensor,
+    /// The id that all rows share, if they do.
+    pub only: Option<i64>,
+}
+
+impl Embodiments {
+    /// `ids`: `[B]`, each below `count`.
+    pub fn new(ids: &Tensor, count: i64, device: Device) -> Result<Self, InputError> {
+        let list = integers(ids);
+        if let Some(&found) = list.iter().find(|id| !(0..count).contains(*id)) {
+            return Err(InputError::Embodiment { found, last: count - 1 });
+        }
+        let only = list.first().copied().filter(|first| list.iter().all(|id| id == first));
+        Ok(Self { ids: ids.to_device(device), only })
+    }
+}
+
+/// x·W\[e\] + b\[e\], W `[embodiments, in, out]`.
+#[derive(Debug)]
+pub(super) struct CategoryLinear {
+    weight: Tensor,
+    bias: Tensor,
+}
+
+impl CategoryLinear {
+    /// Takes `{name}.W` and `{name}.b`.
+    pub fn take(weights: &mut Weights, name: &str, embodiments: i64, [inputs, outputs]: [i64; 2]) -> Self {
+        Self {
+            weight: weights.take(&format!("{name}.W"), &[embodiments, inputs, outputs]),
+            bias: weights.take(&format!("{name}.b"), &[embodiments, outputs]),
+        }
+    }
+
+    /// `[B, n, in]` to `[B, n, out]`; weights are gathered only if the rows need different ones.
+    pub fn forward(&self, x: &Tensor, embodiments: &Embodiments) -> Tensor {
+        if let Some(id) = embodiments.only {
+            let (weight, bias) = self.of(id);
+            let (rows, n, inputs) = x.size3().expect("activations are [B, n, in]");
+            return (x.reshape([rows * n, inputs]).mm(&weight) + bias).view([rows, n, -1]);
+        }
+        let weight = self.weight.index_select(0, &embodiments.ids);
+        x.bmm(&weight) + self.bias.index_select(0, &embodiments.ids).unsqueeze(1)
+    }
+
+    /// Of the weights.
+    pub fn kind_and_device(&self) -> (Kind, Device) {
+        (self.weight.kind(), self.weight.device())
+    }
+
+    /// One embodiment's weight `[in, out]` and bias `[out]`, as views.
+    pub fn of(&self, embodiment: i64) -> (Tensor, Tensor) {
+        (self.weight.get(embodiment), self.bias.get(embodiment))
+    }
+}
+
+/// Two layers with a ReLU between.
+#[derive(Debug)]
+pub(super) struct CategoryMlp {
+    /// The first layer.
+    pub layer1: CategoryLinear,
+    /// The second layer.
+    pub layer2: CategoryLinear,
+}
+
+impl CategoryMlp {
+    /// Takes `{name}.layer1` and `{name}.layer2`.
+    pub fn take(weights: &mut Weights, name: &str, embodiments: i64, [inputs, hidden, outputs]: [i64; 3]) -> Self {
+        Self {
+            layer1: CategoryLinear::take(weights, &format!("{name}.layer1"), embodiments, [inputs, hidden]),
+            layer2: CategoryLinear::take(weights, &format!("{name}.layer2"), embodiments, [hidden, outputs]),
+        }
+    }
+
+    /// `[B, n, in]` to `[B, n, out]`.
+    pub fn forward(&self, x: &Tensor, embodiments: &Embodiments) -> Tensor {
+        self.layer2.forward(&self.layer1.forward(x, embodiments).relu(), embodiments)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_embodiment_gives_what_gathered_weights_give() {
+        let mut weights = Weights::random(3, Device::Cpu, Kind::Float);
+        let layer = CategoryLinear::take(&mut weights, "layer", 3, [4, 5]);
+        let x = Tensor::randn([2, 3, 4], (Kind::Float, Device::Cpu));
+        let mut embodiments = Embodiments::new(&Tensor::from_slice(&[2i64, 2]), 3, Device::Cpu).unwrap();
+        let one = layer.forward(&x, &embodiments);
+        embodiments.only = None;
+        assert!((one - layer.forward(&x, &embodiments)).abs().max().double_value(&[]) < 1e-6);
+    }
+
+    #[test]
+    fn an_embodiment_without_weights_is_refused() {
+        let text = Embodiments::new(&Tensor::from_slice(&[0i64, 3]), 3, Device::Cpu).unwrap_err().to_string();
+        assert_eq!(text, "embodiment id is 3, the model has 0 to 2");
+    }
+}

@@ -1,0 +1,77 @@
+//! What the backbone's features go through before the actions look at them.
+
+use tch::Tensor;
+
+use super::PREFIX;
+use crate::policy::gr00t::config::ModelConfig;
+use crate::policy::gr00t::model::attention::{Heads, SelfAttention};
+use crate::policy::gr00t::model::layers::{FeedForward, HEAD_EPS, LayerNorm};
+use crate::policy::gr00t::model::tap::{Tap, note};
+use crate::policy::gr00t::weights::Weights;
+
+/// A norm and self-attention blocks, each optional. Nothing is masked: padding takes part.
+#[derive(Debug)]
+pub(super) struct Condition {
+    norm: Option<LayerNorm>,
+    blocks: Vec<Block>,
+}
+
+#[derive(Debug)]
+struct Block {
+    norm1: LayerNorm,
+    attention: SelfAttention,
+    norm3: LayerNorm,
+    ff: FeedForward,
+}
+
+impl Condition {
+    pub fn take(weights: &mut Weights, config: &ModelConfig) -> Self {
+        let width = config.backbone_embedding_dim;
+        let vlln = format!("{PREFIX}.vlln");
+        let norm = config.use_vlln.then(|| LayerNorm::take(weights, &vlln, width, HEAD_EPS));
+        let Some(attention) = &config.vl_self_attention_cfg else { return Self { norm, blocks: Vec::new() } };
+        let heads = Heads { count: attention.num_attention_heads, width: attention.attention_head_dim };
+        let name = |i: i64| format!("{PREFIX}.vl_self_attention.transformer_blocks.{i}");
+        let blocks = (0..attention.num_layers).map(|i| Block::take(weights, &name(i), width, heads)).collect();
+        Self { norm, blocks }
+    }
+
+    pub fn make_lean(&mut self) {
+        self.blocks.iter_mut().for_each(|block| block.attention.make_lean());
+    }
+
+    /// `[B, S, H]` to rows `[B·S, H]`.
+    pub fn forward(&self, features: &Tensor, tap: &mut dyn Tap) -> Tensor {
+        let (rows, _, width) = features.size3().expect("features are [B, S, H]");
+        let shape = features.size();
+        let mut x = features.view([-1, width]);
+        if let Some(norm) = &self.norm {
+            x = norm.forward(&x);
+            note(tap, format_args!("head.vlln"), &x, Some(&shape));
+        }
+        for (i, block) in self.blocks.iter().enumerate() {
+            x = block.forward(&x, rows);
+            note(tap, format_args!("head.vl_self_attention.{i}"), &x, Some(&shape));
+        }
+        x
+    }
+}
+
+impl Block {
+    fn take(weights: &mut Weights, name: &str, width: i64, heads: Heads) -> Self {
+        Self {
+            norm1: LayerNorm::take(weights, &format!("{name}.norm1"), width, HEAD_EPS),
+            attention: SelfAttention::take(weights, &format!("{name}.attn1"), width, heads),
+            norm3: LayerNorm::take(weights, &format!("{name}.norm3"), width, HEAD_EPS),
+            ff: FeedForward::take_diffusers(weights, &format!("{name}.ff"), width),
+        }
+    }
+
+    fn forward(&self, x: &Tensor, rows: i64) -> Tensor {
+        let mut attended = self.attention.forward(&self.norm1.forward(x), rows);
+        attended += x;
+        let mut out = self.ff.forward(&self.norm3.forward(&attended));
+        out += attended;
+        out
+    }
+}

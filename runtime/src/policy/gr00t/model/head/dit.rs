@@ -1,0 +1,147 @@
+//! The transformer over state and action tokens.
+
+use tch::Tensor;
+
+use super::cross::{Group, Keys, Looks};
+use super::modulation::{Modulation, Times};
+use super::time::TimeEmbedding;
+use super::{PREFIX, dit_heads};
+use crate::policy::gr00t::config::ModelConfig;
+use crate::policy::gr00t::model::attention::{Heads, SelfAttention};
+use crate::policy::gr00t::model::layers::{FeedForward, HEAD_EPS, Linear, plain_norm};
+use crate::policy::gr00t::model::prompt::Prompt;
+use crate::policy::gr00t::model::tap::{Tap, note};
+use crate::policy::gr00t::weights::Weights;
+
+/// Epsilon of the norm in front of the output.
+const OUT_EPS: f64 = 1e-6;
+
+/// Time embedding, blocks, output.
+#[derive(Debug)]
+pub(super) struct Dit {
+    /// Of the flow's time.
+    pub time: TimeEmbedding,
+    blocks: Vec<Block>,
+    groups: Vec<Group>,
+    out_modulation: Linear,
+    /// To `hidden_size`.
+    pub projection: Linear,
+    heads: Heads,
+}
+
+#[derive(Debug)]
+struct Block {
+    modulation: Linear,
+    attention: Attention,
+    ff: FeedForward,
+}
+
+#[derive(Debug)]
+enum Attention {
+    /// Over the tokens themselves.
+    Own(SelfAttention),
+    /// Over what [`Keys`] hold.
+    Cross { q: Linear, out: Linear },
+}
+
+impl Dit {
+    pub fn take(weights: &mut Weights, config: &ModelConfig) -> Self {
+        let heads = dit_heads(config);
+        let width = heads.inner();
+        let name = |part: &str| format!("{PREFIX}.model.{part}");
+        let groups = [Looks::Text, Looks::Image, Looks::Everywhere];
+        Self {
+            time: TimeEmbedding::take(weights, width),
+            blocks: (0..config.diffusion_model_cfg.num_layers).map(|i| Block::take(weights, i, config)).collect(),
+            groups: groups.into_iter().filter_map(|looks| Group::take(weights, looks, config, heads)).collect(),
+            out_modulation: Linear::take(weights, &name("proj_out_1"), width, 2 * width),
+            projection: Linear::take(weights, &name("proj_out_2"), width, config.diffusion_model_cfg.output_dim),
+            heads,
+        }
+    }
+
+    pub fn make_lean(&mut self) {
+        self.groups.iter_mut().for_each(Group::make_lean);
+        for block in &mut self.blocks {
+            if let Attention::Own(attention) = &mut block.attention {
+                attention.make_lean();
+            }
+        }
+    }
+
+    /// Keys and values of the cross-attention blocks, by block.
+    pub fn keys(&self, vl: &Tensor, prompt: &Prompt, picks: bool) -> Vec<Option<Keys>> {
+        let mut keys: Vec<_> = self.blocks.iter().map(|_| None).collect();
+        for (block, found) in self.groups.iter().flat_map(|group| group.keys(vl, prompt, self.heads, picks)) {
+            keys[block] = Some(found);
+        }
+        keys
+    }
+
+    /// Modulations for time embeddings `[B, width]`: scale comes before shift in blocks, behind it at the output.
+    pub fn times(&self, temb: &Tensor) -> Times {
+        let active = temb.silu();
+        let halves = |layer: &Linear| layer.forward(&active).chunk(2, -1);
+        let blocks = self.blocks.iter().map(|block| halves(&block.modulation));
+        let out = halves(&self.out_modulation);
+        Times {
+            blocks: blocks.map(|halves| Modulation::of(&halves[0], &halves[1])).collect(),
+            out: Modulation::of(&out[1], &out[0]),
+        }
+    }
+
+    /// All blocks over rows `[B·n, width]`; `at` is the number of samples, the sampler's step, and who looks on.
+    pub fn blocks(&self, mut x: Tensor, times: &Times, keys: &[Option<Keys>], at: (i64, i64, &mut dyn Tap)) -> Tensor {
+        let (rows, k, tap) = at;
+        for (i, ((block, modulation), keys)) in self.blocks.iter().zip(&times.blocks).zip(keys).enumerate() {
+            x = block.forward(&x, modulation, keys.as_ref(), (rows, self.heads));
+            note(tap, format_args!("step{k}.dit_block.{i:02}"), &x, Some(&[rows, -1, self.heads.inner()]));
+        }
+        x
+    }
+
+    /// `[B·n, width]` normed for the output, same shape.
+    pub fn normed(&self, x: &Tensor, modulation: &Modulation, rows: i64) -> Tensor {
+        modulation.apply(x, rows, OUT_EPS)
+    }
+
+    /// `[B·n, width]` to `[B·n, hidden_size]`.
+    pub fn out(&self, x: &Tensor, modulation: &Modulation, rows: i64) -> Tensor {
+        self.projection.forward(&self.normed(x, modulation, rows))
+    }
+}
+
+impl Block {
+    fn take(weights: &mut Weights, i: i64, config: &ModelConfig) -> Self {
+        let heads = dit_heads(config);
+        let width = heads.inner();
+        let name = |part: &str| format!("{PREFIX}.model.transformer_blocks.{i}.{part}");
+        let attention = match Looks::of(i, config) {
+            None => Attention::Own(SelfAttention::take(weights, &name("attn1"), width, heads)),
+            Some(_) => Attention::Cross {
+                q: Linear::take(weights, &name("attn1.to_q"), width, width),
+                out: Linear::take(weights, &name("attn1.to_out.0"), width, width),
+            },
+        };
+        Self {
+            modulation: Linear::take(weights, &name("norm1.linear"), width, 2 * width),
+            attention,
+            ff: FeedForward::take_diffusers(weights, &name("ff"), width),
+        }
+    }
+
+    fn forward(&self, x: &Tensor, modulation: &Modulation, keys: Option<&Keys>, (rows, heads): (i64, Heads)) -> Tensor {
+        let normed = modulation.apply(x, rows, HEAD_EPS);
+        let mut attended = match (&self.attention, keys) {
+            (Attention::Cross { q, out }, Some(keys)) => {
+                out.forward(&keys.attend(&heads.split(&q.forward(&normed), rows)))
+            }
+            (Attention::Own(attention), _) => attention.forward(&normed, rows),
+            (Attention::Cross { .. }, None) => unreachable!("every cross-attention block is in a group of keys"),
+        };
+        attended += x;
+        let mut out = self.ff.forward(&plain_norm(&attended, heads.inner(), HEAD_EPS));
+        out += attended;
+        out
+    }
+}

@@ -1,0 +1,48 @@
+//! Noisy actions and their time become tokens.
+
+use tch::{Device, Kind, Tensor};
+
+use super::PREFIX;
+use super::category::{CategoryLinear, Embodiments};
+use super::time::sinusoid;
+use crate::policy::gr00t::weights::Weights;
+
+/// Three layers; the second sees the time.
+#[derive(Debug)]
+pub(super) struct ActionEncoder {
+    /// `max_action_dim` to E.
+    pub w1: CategoryLinear,
+    /// 2·E (action, time) to E.
+    pub w2: CategoryLinear,
+    /// E to E.
+    pub w3: CategoryLinear,
+    /// E.
+    pub width: i64,
+}
+
+impl ActionEncoder {
+    pub fn take(weights: &mut Weights, embodiments: i64, [action, width]: [i64; 2]) -> Self {
+        let mut layer = |part: &str, widths: [i64; 2]| {
+            CategoryLinear::take(weights, &format!("{PREFIX}.action_encoder.{part}"), embodiments, widths)
+        };
+        Self {
+            w1: layer("W1", [action, width]),
+            w2: layer("W2", [2 * width, width]),
+            w3: layer("W3", [width, width]),
+            width,
+        }
+    }
+
+    /// Of the weights.
+    pub fn kind_and_device(&self) -> (Kind, Device) {
+        self.w1.kind_and_device()
+    }
+
+    /// `actions` `[B, T, max_action_dim]` at times `bucket` `[B]` to `[B, T, E]`.
+    pub fn forward(&self, actions: &Tensor, bucket: &Tensor, embodiments: &Embodiments) -> Tensor {
+        let action = self.w1.forward(actions, embodiments);
+        let time = sinusoid(bucket, self.width, action.kind()).unsqueeze(1).expand_as(&action);
+        let mixed = self.w2.forward(&Tensor::cat(&[&action, &time], -1), embodiments);
+        self.w3.forward(&(&mixed * mixed.sigmoid()), embodiments)
+    }
+}

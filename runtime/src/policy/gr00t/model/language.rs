@@ -1,0 +1,191 @@
+//! The language model: decoder layers up to `select_layer`, without a final norm and without `lm_head`.
+
+use std::fmt::Arguments;
+
+use tch::{Device, Kind, Tensor};
+
+use crate::policy::gr00t::config::{ModelConfig, TextConfig};
+use crate::policy::gr00t::model::attention::{Visible, attend};
+use crate::policy::gr00t::model::layers::{Joint, Linear, RmsNorm, scaled_rms};
+use crate::policy::gr00t::model::prompt::Prompt;
+use crate::policy::gr00t::model::rope::TextRope;
+use crate::policy::gr00t::model::tap::{Tap, note};
+use crate::policy::gr00t::model::vision::Images;
+use crate::policy::gr00t::weights::Weights;
+
+const PREFIX: &str = "backbone.model.model.language_model";
+
+/// Token embeddings and decoder layers.
+#[derive(Debug)]
+pub struct Language {
+    embeddings: Tensor,
+    layers: Vec<Layer>,
+    rope: TextRope,
+}
+
+impl Language {
+    /// Takes `select_layer` layers.
+    pub(super) fn new(weights: &mut Weights, config: &ModelConfig, text: &TextConfig, buffers: Option<Kind>) -> Self {
+        let name = format!("{PREFIX}.embed_tokens.weight");
+        let embeddings = weights.take(&name, &[text.vocab_size, text.hidden_size]);
+        let kinds = (buffers.unwrap_or(embeddings.kind()), embeddings.kind());
+        let device = embeddings.device();
+        Self {
+            layers: (0..config.select_layer)
+                .map(|i| Layer::take(weights, &format!("{PREFIX}.layers.{i}"), text))
+                .collect(),
+            rope: TextRope::new(text.rope_theta, text.head_dim, text.mrope_section, kinds, device),
+            embeddings,
+        }
+    }
+
+    /// Where the weights are.
+    pub(super) fn device(&self) -> Device {
+        self.embeddings.device()
+    }
+
+    /// Dtype of the weights.
+    pub(super) fn kind(&self) -> Kind {
+        self.embeddings.kind()
+    }
+
+    /// Makes rotary tables.
+    pub(super) fn rope(&self) -> &TextRope {
+        &self.rope
+    }
+
+    pub(super) fn make_lean(&mut self) {
+        self.layers.iter_mut().for_each(Layer::make_lean);
+    }
+
+    /// Hidden states behind the last layer, `[rows, S, H]`.
+    pub(super) fn forward(&self, prompt: &Prompt, images: &Images, tap: &mut dyn Tap) -> Tensor {
+        let shape = [prompt.rows, -1, self.embeddings.size()[1]];
+        let see = |tap: &mut dyn Tap, name: Arguments<'_>, x: &Tensor| note(tap, name, x, Some(&shape));
+        note(tap, format_args!("llm.position_ids"), &prompt.positions, None);
+        note(tap, format_args!("llm.rope_cos"), &prompt.tables.0, None);
+        note(tap, format_args!("llm.rope_sin"), &prompt.tables.1, None);
+        let mut x = Tensor::embedding(&self.embeddings, &prompt.ids.view(-1), -1, false, false);
+        see(tap, format_args!("llm.token_embeds"), &x);
+        if images.tokens.numel() > 0 {
+            let _ = x.index_copy_(0, &prompt.image_rows, &images.tokens);
+        }
+        for (k, layer) in self.layers.iter().enumerate() {
+            see(tap, format_args!("llm.layer_in.{k:02}"), &x);
+            x = layer.forward(&x, prompt);
+            see(tap, format_args!("llm.layer_out.{k:02}"), &x);
+            if let Some(deep) = images.deepstack.get(k) {
+                let _ = x.index_add_(0, &prompt.image_rows, deep);
+            }
+        }
+        x.view(shape)
+    }
+}
+
+/// One decoder layer.
+#[derive(Debug)]
+struct Layer {
+    input_norm: RmsNorm,
+    attention: Attention,
+    output_norm: RmsNorm,
+    gate_up: Joint,
+    down: Linear,
+}
+
+impl Layer {
+    fn take(weights: &mut Weights, name: &str, text: &TextConfig) -> Self {
+        let (width, inner) = (text.hidden_size, text.intermediate_size);
+        let mut norm = |part: &str| RmsNorm::take(weights, &format!("{name}.{part}"), width, text.rms_norm_eps);
+        let (input_norm, output_norm) = (norm("input_layernorm"), norm("post_attention_layernorm"));
+        let mut up = |part: &str| Linear::take_unbiased(weights, &format!("{name}.mlp.{part}"), width, inner);
+        let gate_up = Joint::Apart(vec![up("gate_proj"), up("up_proj")]);
+        Self {
+            input_norm,
+            output_norm,
+            gate_up,
+            attention: Attention::take(weights, &format!("{name}.self_attn"), text),
+            down: Linear::take_unbiased(weights, &format!("{name}.mlp.down_proj"), inner, width),
+        }
+    }
+
+    fn make_lean(&mut self) {
+        self.input_norm.make_lean();
+        self.output_norm.make_lean();
+        self.gate_up.make_lean();
+        self.attention.make_lean();
+    }
+
+    /// `[rows·S, H]`, same shape.
+    fn forward(&self, x: &Tensor, prompt: &Prompt) -> Tensor {
+        let mut attended = self.attention.forward(&self.input_norm.forward(x), prompt);
+        attended += x;
+        let gate_up = self.gate_up.forward(&self.output_norm.forward(&attended)).chunk(2, -1);
+        let mut out = self.down.forward(&(gate_up[0].silu() * &gate_up[1]));
+        out += attended;
+        out
+    }
+}
+
+/// Grouped-query attention with norms on queries and keys.
+#[derive(Debug)]
+struct Attention {
+    qkv: Joint,
+    norm: HeadNorm,
+    out: Linear,
+    heads: i64,
+    kv_heads: i64,
+    width: i64,
+}
+
+/// One norm for query heads, one for key heads.
+#[derive(Debug)]
+enum HeadNorm {
+    /// As the checkpoint has them.
+    Apart { q: Tensor, k: Tensor, eps: f64 },
+    /// A weight per head.
+    Joint(RmsNorm),
+}
+
+impl Attention {
+    fn take(weights: &mut Weights, name: &str, text: &TextConfig) -> Self {
+        let (heads, kv_heads, width) = (text.num_attention_heads, text.num_key_value_heads, text.head_dim);
+        let mut to = |part: &str, count: i64| {
+            Linear::take_unbiased(weights, &format!("{name}.{part}"), text.hidden_size, count * width)
+        };
+        let qkv = Joint::Apart(vec![to("q_proj", heads), to("k_proj", kv_heads), to("v_proj", kv_heads)]);
+        let q = weights.take(&format!("{name}.q_norm.weight"), &[width]);
+        let k = weights.take(&format!("{name}.k_norm.weight"), &[width]);
+        let out = Linear::take_unbiased(weights, &format!("{name}.o_proj"), heads * width, text.hidden_size);
+        Self { qkv, norm: HeadNorm::Apart { q, k, eps: text.rms_norm_eps }, out, heads, kv_heads, width }
+    }
+
+    fn make_lean(&mut self) {
+        self.qkv.make_lean();
+        if let HeadNorm::Apart { q, k, eps } = &self.norm {
+            let mut norm = RmsNorm::of(self.per_head(q, k), *eps);
+            norm.make_lean();
+            self.norm = HeadNorm::Joint(norm);
+        }
+    }
+
+    /// The weights of the norms, for each query and key head.
+    fn per_head(&self, q: &Tensor, k: &Tensor) -> Tensor {
+        let spread = |weight: &Tensor, heads: i64| weight.expand([heads, self.width], false);
+        Tensor::cat(&[spread(q, self.heads), spread(k, self.kv_heads)], 0)
+    }
+
+    fn forward(&self, x: &Tensor, prompt: &Prompt) -> Tensor {
+        let turned = self.heads + self.kv_heads;
+        let qkv = self.qkv.forward(x).view([prompt.rows, -1, turned + self.kv_heads, self.width]);
+        let qk = qkv.narrow(2, 0, turned);
+        let normed = match &self.norm {
+            HeadNorm::Apart { q, k, eps } => scaled_rms(&qk, &self.per_head(q, k), *eps),
+            HeadNorm::Joint(norm) => norm.forward(&qk),
+        };
+        let qk = prompt.turn.apply(&normed).transpose(1, 2);
+        let v = qkv.narrow(2, turned, self.kv_heads).transpose(1, 2);
+        let visible = prompt.causal.as_ref().map_or(Visible::Causal, Visible::Where);
+        let (q, k) = (qk.narrow(1, 0, self.heads), qk.narrow(1, self.heads, self.kv_heads));
+        self.out.forward(&attend(&q, &k, &v, visible))
+    }
+}

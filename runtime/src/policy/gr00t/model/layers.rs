@@ -1,0 +1,209 @@
+//! The layers that all parts are made of, on activations `[rows, width]`.
+
+use tch::{Kind, Tensor};
+
+use crate::policy::gr00t::weights::Weights;
+
+/// Epsilon of the layer norms in the action head (torch's default).
+pub(super) const HEAD_EPS: f64 = 1e-5;
+
+/// x·Wᵀ + b, W stored `[out, in]`.
+#[derive(Debug)]
+pub(super) struct Linear {
+    weight: Tensor,
+    bias: Option<Tensor>,
+}
+
+impl Linear {
+    /// Takes `{name}.weight` and `{name}.bias`.
+    pub fn take(weights: &mut Weights, name: &str, inputs: i64, outputs: i64) -> Self {
+        let bias = Some(weights.take(&format!("{name}.bias"), &[outputs]));
+        Self { bias, ..Self::take_unbiased(weights, name, inputs, outputs) }
+    }
+
+    /// Takes `{name}.weight`.
+    pub fn take_unbiased(weights: &mut Weights, name: &str, inputs: i64, outputs: i64) -> Self {
+        Self { weight: weights.take(&format!("{name}.weight"), &[outputs, inputs]), bias: None }
+    }
+
+    /// From tensors that were taken in another shape.
+    pub fn of(weight: Tensor, bias: Tensor) -> Self {
+        Self { weight, bias: Some(bias) }
+    }
+
+    /// `[rows, in]` to `[rows, out]`.
+    pub fn forward(&self, x: &Tensor) -> Tensor {
+        x.linear(&self.weight, self.bias.as_ref())
+    }
+
+    /// The weight transposed, `[in, out]`, and the bias.
+    pub fn parts(&self) -> (Tensor, Option<&Tensor>) {
+        (self.weight.tr(), self.bias.as_ref())
+    }
+}
+
+/// Several linear layers of one input, their results side by side: `[rows, out₀ + out₁ + …]`.
+#[derive(Debug)]
+pub(super) enum Joint {
+    /// As the checkpoint has them.
+    Apart(Vec<Linear>),
+    /// One matrix.
+    Fused(Linear),
+}
+
+impl Joint {
+    /// All results, in order.
+    pub fn forward(&self, x: &Tensor) -> Tensor {
+        match self {
+            Self::Apart(parts) => Tensor::cat(&parts.iter().map(|part| part.forward(x)).collect::<Vec<_>>(), -1),
+            Self::Fused(joint) => joint.forward(x),
+        }
+    }
+
+    /// One matrix from now on.
+    pub fn make_lean(&mut self) {
+        let Self::Apart(parts) = self else { return };
+        let weight = Tensor::cat(&parts.iter().map(|part| &part.weight).collect::<Vec<_>>(), 0);
+        let biases: Option<Vec<_>> = parts.iter().map(|part| part.bias.as_ref()).collect();
+        *self = Self::Fused(Linear { weight, bias: biases.map(|biases| Tensor::cat(&biases, 0)) });
+    }
+}
+
+/// Layer norm with weight and bias.
+#[derive(Debug)]
+pub(super) struct LayerNorm {
+    weight: Tensor,
+    bias: Tensor,
+    eps: f64,
+}
+
+impl LayerNorm {
+    /// Takes `{name}.weight` and `{name}.bias`.
+    pub fn take(weights: &mut Weights, name: &str, width: i64, eps: f64) -> Self {
+        let weight = weights.take(&format!("{name}.weight"), &[width]);
+        Self { weight, bias: weights.take(&format!("{name}.bias"), &[width]), eps }
+    }
+
+    /// Same shape; the last axis is normalised.
+    pub fn forward(&self, x: &Tensor) -> Tensor {
+        x.layer_norm(self.weight.size(), Some(&self.weight), Some(&self.bias), self.eps, false)
+    }
+}
+
+/// Layer norm without parameters over the last axis.
+pub(super) fn plain_norm(x: &Tensor, width: i64, eps: f64) -> Tensor {
+    x.layer_norm([width], None::<&Tensor>, None, eps, false)
+}
+
+/// Root-mean-square norm over the last axis: statistics in float32, the weight in the dtype of the model.
+#[derive(Debug)]
+pub(super) struct RmsNorm {
+    weight: Tensor,
+    eps: f64,
+    lean: Option<LeanRms>,
+}
+
+/// x / ‖(x, √(D·eps))‖ · (√D·w): the same in four operators instead of seven.
+#[derive(Debug)]
+struct LeanRms {
+    weight: Tensor,
+    offset: Tensor,
+}
+
+impl RmsNorm {
+    /// Takes `{name}.weight`.
+    pub fn take(weights: &mut Weights, name: &str, width: i64, eps: f64) -> Self {
+        Self::of(weights.take(&format!("{name}.weight"), &[width]), eps)
+    }
+
+    /// With a weight whose last axis is the one to normalise.
+    pub fn of(weight: Tensor, eps: f64) -> Self {
+        Self { weight, eps, lean: None }
+    }
+
+    /// Same shape.
+    pub fn forward(&self, x: &Tensor) -> Tensor {
+        match &self.lean {
+            Some(lean) => lean.forward(x),
+            None => scaled_rms(x, &self.weight, self.eps),
+        }
+    }
+
+    /// Precomputes what depends on the weight.
+    pub fn make_lean(&mut self) {
+        let width = *self.weight.size().last().expect("a norm has a weight per channel") as f64;
+        let weight = self.weight.to_kind(Kind::Float) * width.sqrt();
+        let offset = Tensor::from((width * self.eps).sqrt() as f32).to_device(weight.device());
+        self.lean = Some(LeanRms { weight, offset });
+    }
+}
+
+impl LeanRms {
+    fn forward(&self, x: &Tensor) -> Tensor {
+        let length = x.norm_scalaropt_dim_dtype(2.0, [-1], true, Kind::Float).hypot(&self.offset);
+        ((x / length) * &self.weight).to_kind(x.kind())
+    }
+}
+
+/// The norm as transformers writes it.
+pub(super) fn scaled_rms(x: &Tensor, weight: &Tensor, eps: f64) -> Tensor {
+    let wide = x.to_kind(Kind::Float);
+    let mean = wide.square().mean_dim([-1].as_slice(), true, Kind::Float);
+    (wide * (mean + eps).rsqrt()).to_kind(x.kind()) * weight
+}
+
+/// Linear, tanh-GELU, linear.
+#[derive(Debug)]
+pub(super) struct FeedForward {
+    up: Linear,
+    down: Linear,
+}
+
+impl FeedForward {
+    /// Takes the linear layers `{name}.{up}` and `{name}.{down}`.
+    pub fn take(weights: &mut Weights, [up, down]: [&str; 2], width: i64, inner: i64) -> Self {
+        Self { up: Linear::take(weights, up, width, inner), down: Linear::take(weights, down, inner, width) }
+    }
+
+    /// Takes the layers as diffusers names them.
+    pub fn take_diffusers(weights: &mut Weights, name: &str, width: i64) -> Self {
+        Self::take(weights, [&format!("{name}.net.0.proj"), &format!("{name}.net.2")], width, 4 * width)
+    }
+
+    /// `[rows, width]`, same shape.
+    pub fn forward(&self, x: &Tensor) -> Tensor {
+        self.down.forward(&self.up.forward(x).gelu("tanh"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lean_norm_equals_the_plain_one() {
+        tch::manual_seed(1);
+        let weight = Tensor::randn([24], (Kind::Float, tch::Device::Cpu));
+        let x = Tensor::randn([5, 24], (Kind::Float, tch::Device::Cpu)) * 1e-3;
+        let mut norm = RmsNorm::of(weight, 1e-6);
+        let plain = norm.forward(&x);
+        norm.make_lean();
+        assert!((norm.forward(&x) - plain).abs().max().double_value(&[]) < 1e-6);
+    }
+
+    #[test]
+    fn a_joint_layer_keeps_the_order_of_its_parts() {
+        let ones = |value: f64| Linear {
+            weight: Tensor::full([1, 2], value, (Kind::Float, tch::Device::Cpu)),
+            bias: Some(Tensor::from_slice(&[value as f32])),
+        };
+        let mut joint = Joint::Apart(vec![ones(1.0), ones(2.0)]);
+        let x = Tensor::from_slice(&[1.0f32, 1.0]).view([1, 2]);
+        let apart = joint.forward(&x);
+        joint.make_lean();
+        assert_eq!(
+            (apart, joint.forward(&x)),
+            (Tensor::from_slice(&[3.0f32, 6.0]).view([1, 2]), Tensor::from_slice(&[3.0f32, 6.0]).view([1, 2]))
+        );
+    }
+}

@@ -1,0 +1,111 @@
+//! Everything that follows from the token ids of a batch alone: positions, rotary tables, masks, where images go.
+
+use tch::{Device, Kind, Tensor};
+
+use crate::policy::gr00t::inputs::InputError;
+use crate::policy::gr00t::model::rope::{TextRope, Turn};
+
+mod positions;
+
+/// A batch of prompts on the host.
+pub(super) struct Text<'a> {
+    /// `[rows, S]`, row-major.
+    pub ids: &'a [i64],
+    /// Not 0 where a token is, same layout.
+    pub mask: &'a [i64],
+    /// Patches of each image, (time, height, width).
+    pub grids: &'a [[i64; 3]],
+    /// Samples.
+    pub rows: i64,
+    /// Placeholder of an image token.
+    pub image_token_id: i64,
+}
+
+/// What the network needs to know of a batch of prompts, on its device.
+#[derive(Debug)]
+pub(super) struct Prompt {
+    /// Samples.
+    pub rows: i64,
+    /// Token ids, `[rows, S]`.
+    pub ids: Tensor,
+    /// Which positions are tokens, `[rows, S]`, `bool`.
+    pub attention_mask: Tensor,
+    /// Which positions are image tokens, `[rows, S]`, `bool`.
+    pub image_mask: Tensor,
+    /// Image positions as rows of `[rows·S, H]`, in order.
+    pub image_rows: Tensor,
+    /// (time, height, width) of every position, `[3, rows, S]`.
+    pub positions: Tensor,
+    /// Rotary tables as golden files have them, `[rows, S, head_dim]`.
+    pub tables: (Tensor, Tensor),
+    /// The rotation, broadcast over heads.
+    pub turn: Turn,
+    /// What a query may see, `[rows, 1, S, S]`, `bool`; `None` without padding.
+    pub causal: Option<Tensor>,
+    /// Unpadded tokens that are text.
+    pub text: Part,
+    /// Unpadded tokens that are images.
+    pub image: Part,
+    /// Patches of all images.
+    pub patches: i64,
+}
+
+/// Some positions of every sample.
+#[derive(Debug)]
+pub(super) struct Part {
+    /// `[rows, 1, 1, S]`, `bool`.
+    pub mask: Tensor,
+    /// The positions as rows of `[rows·S, H]`; `None` if samples have different numbers of them, or none.
+    pub picked: Option<Tensor>,
+}
+
+impl Prompt {
+    /// Works out a batch; `merge` patches in a row become one token.
+    pub fn new(text: &Text<'_>, merge: i64, rope: &TextRope, device: Device) -> Result<Self, InputError> {
+        let positions = positions::positions(text, merge)?;
+        let length = text.ids.len() as i64 / text.rows;
+        let shape = [text.rows, length];
+        let on_device = |values: &[i64], shape: &[i64]| Tensor::from_slice(values).view(shape).to_device(device);
+        let is_token: Vec<_> = text.mask.iter().map(|&mask| mask != 0).collect();
+        let is_image: Vec<_> = text.ids.iter().map(|&id| id == text.image_token_id).collect();
+        let masked = |mask: &[bool]| Tensor::from_slice(mask).view(shape).to_device(device);
+        let attention_mask = masked(&is_token);
+        let positions = on_device(&positions, &[3, text.rows, length]);
+        let tables = rope.tables(&positions);
+        let part = |image: bool| {
+            let chosen: Vec<_> = is_token.iter().zip(&is_image).map(|(&token, &i)| token && i == image).collect();
+            Part { mask: masked(&chosen).view([text.rows, 1, 1, length]), picked: pick(&chosen, text.rows, device) }
+        };
+        Ok(Self {
+            rows: text.rows,
+            ids: on_device(text.ids, &shape),
+            image_mask: masked(&is_image),
+            image_rows: Tensor::from_slice(&indices(&is_image)).to_device(device),
+            turn: Turn::new(tables.0.unsqueeze(2), &tables.1.unsqueeze(2)),
+            causal: is_token.contains(&false).then(|| causal(&attention_mask, length)),
+            text: part(false),
+            image: part(true),
+            patches: text.grids.iter().map(|[t, h, w]| t * h * w).sum(),
+            attention_mask,
+            positions,
+            tables,
+        })
+    }
+}
+
+/// Key j is visible to query i if j ≤ i and j is a token.
+fn causal(attention_mask: &Tensor, length: i64) -> Tensor {
+    let before = Tensor::ones([length, length], (Kind::Bool, attention_mask.device())).tril(0);
+    before.logical_and(&attention_mask.unsqueeze(1).unsqueeze(1))
+}
+
+/// Indices of what is chosen, if every row has the same number of them and at least one.
+fn pick(chosen: &[bool], rows: i64, device: Device) -> Option<Tensor> {
+    let mut counts = chosen.chunks(chosen.len() / rows as usize).map(|row| row.iter().filter(|&&is| is).count());
+    let first = counts.next().filter(|&count| count > 0)?;
+    counts.all(|count| count == first).then(|| Tensor::from_slice(&indices(chosen)).to_device(device))
+}
+
+fn indices(chosen: &[bool]) -> Vec<i64> {
+    (0..).zip(chosen).filter_map(|(index, &is)| is.then_some(index)).collect()
+}

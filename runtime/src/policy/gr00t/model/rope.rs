@@ -1,0 +1,96 @@
+//! Rotary position embedding: tables of angles and the rotation.
+
+use tch::{Device, Kind, Tensor};
+
+/// cos, and sin with the sign of the rotation, for every position: `[…, d]`, both halves filled.
+#[derive(Debug)]
+pub(super) struct Turn {
+    cos: Tensor,
+    sin: Tensor,
+    half: i64,
+}
+
+impl Turn {
+    /// From cosines and sines that repeat after d/2.
+    pub fn new(cos: Tensor, sin: &Tensor) -> Self {
+        let halves = sin.chunk(2, -1);
+        let sin = Tensor::cat(&[&halves[0].neg(), &halves[1]], -1);
+        let half = halves[0].size().last().copied().unwrap_or_default();
+        Self { cos, sin, half }
+    }
+
+    /// x·cos + rot(x)·sin with rot(x) = (−second half, first half), in the wider of both dtypes. In a narrow one every
+    /// product is rounded, as the reference does.
+    pub fn apply(&self, x: &Tensor) -> Tensor {
+        let turned = x.roll([self.half], [-1]);
+        let straight = x * &self.cos;
+        if self.cos.kind() == Kind::Float {
+            return { straight }.addcmul_(&turned, &self.sin);
+        }
+        straight + turned * &self.sin
+    }
+}
+
+/// 1 / base^(2i/width) for i < width/2, in float32, rounded to `buffer`.
+pub(super) fn frequencies(base: f64, width: i64, buffer: Kind, device: Device) -> Tensor {
+    let exponent = Tensor::arange_start_step(0, width, 2, (Kind::Float, device)) / width as f64;
+    Tensor::pow_scalar(base, &exponent).reciprocal().to_kind(buffer)
+}
+
+/// Rotary tables of the language model, with interleaved axes.
+#[derive(Debug)]
+pub(super) struct TextRope {
+    /// `[head_dim / 2]`, float32.
+    inverse: Tensor,
+    /// Axis (0 time, 1 height, 2 width) of each frequency.
+    axes: Vec<i64>,
+    kind: Kind,
+}
+
+impl TextRope {
+    /// Tables in `kind` from frequencies that were rounded to `buffer`.
+    pub fn new(theta: f64, head_dim: i64, section: [i64; 3], (buffer, kind): (Kind, Kind), device: Device) -> Self {
+        let inverse = frequencies(theta, head_dim, buffer, device).to_kind(Kind::Float);
+        Self { inverse, axes: axes(head_dim / 2, section), kind }
+    }
+
+    /// cos and sin of positions `[3, B, S]`: each `[B, S, head_dim]`.
+    pub fn tables(&self, positions: &Tensor) -> (Tensor, Tensor) {
+        let angles = positions.to_kind(Kind::Float).unsqueeze(-1) * &self.inverse;
+        let columns: Vec<_> = (0..).zip(&self.axes).map(|(i, &axis)| angles.get(axis).select(-1, i)).collect();
+        let half = Tensor::stack(&columns, -1);
+        let angles = Tensor::cat(&[&half, &half], -1);
+        (angles.cos().to_kind(self.kind), angles.sin().to_kind(self.kind))
+    }
+}
+
+/// Axis of each of `count` frequencies: time, height, width in turn while an axis has frequencies left, then time.
+fn axes(count: i64, section: [i64; 3]) -> Vec<i64> {
+    (0..count)
+        .map(|i| match i % 3 {
+            1 if i < 3 * section[1] => 1,
+            2 if i < 3 * section[2] => 2,
+            _ => 0,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn released_axes_are_interleaved_until_they_are_used_up() {
+        let axes = axes(64, [24, 20, 20]);
+        assert_eq!((&axes[..4], &axes[57..]), (&[0, 1, 2, 0][..], &[0, 1, 2, 0, 0, 0, 0][..]));
+        assert_eq!([0, 1, 2].map(|axis| axes.iter().filter(|&&a| a == axis).count()), [24, 20, 20]);
+    }
+
+    #[test]
+    fn a_quarter_turn_swaps_the_halves() {
+        let zero = Tensor::zeros([4], (Kind::Float, Device::Cpu));
+        let turn = Turn::new(zero.shallow_clone(), &(zero + 1.0));
+        let turned = turn.apply(&Tensor::from_slice(&[1.0f32, 2.0, 3.0, 4.0]));
+        assert_eq!(turned, Tensor::from_slice(&[-3.0f32, -4.0, 1.0, 2.0]));
+    }
+}
