@@ -1,0 +1,117 @@
+//! A case folder: a model directory, inputs, expected tensors, and what the reference was asked for.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use runtime::policy::gr00t::inputs::{InputError, Inputs};
+use runtime::policy::gr00t::model::{Features, Gr00t, NoTap, Robot, Rtc, SamplerOptions, Tap};
+use runtime::policy::gr00t::{ModelConfig, VlmConfig, Weights};
+use serde_json::Value;
+use tch::{Device, Kind, Tensor};
+
+/// Tensors of a safetensors file by name.
+pub type Tensors = BTreeMap<String, Tensor>;
+
+pub struct Case {
+    pub dir: PathBuf,
+    pub expected: Tensors,
+    inputs: Tensors,
+    json: Value,
+    config: ModelConfig,
+}
+
+/// Cases with a network: those that have weights.
+pub fn cases() -> Vec<Case> {
+    let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/gr00t");
+    let root = std::env::var_os("RRUN_GOLDENS").map_or(committed, PathBuf::from);
+    let folders = fs::read_dir(&root).unwrap_or_else(|err| panic!("`{}`: {err}", root.display()));
+    let mut dirs: Vec<_> = folders.map(|entry| entry.unwrap().path()).filter(|dir| has_network(dir)).collect();
+    dirs.sort();
+    assert!(!dirs.is_empty(), "`{}` has no case folder", root.display());
+    dirs.iter().map(|dir| Case::read(dir)).collect()
+}
+
+fn has_network(dir: &Path) -> bool {
+    dir.join("case.json").is_file() && dir.join("config.json").is_file()
+}
+
+impl Case {
+    fn read(dir: &Path) -> Self {
+        let tensors = |file| Tensor::read_safetensors(dir.join(file)).unwrap().into_iter().collect();
+        Self {
+            dir: dir.to_owned(),
+            expected: tensors("expected.safetensors"),
+            inputs: tensors("inputs.safetensors"),
+            json: serde_json::from_slice(&fs::read(dir.join("case.json")).unwrap()).unwrap(),
+            config: ModelConfig::read(&dir.join("config.json")).unwrap(),
+        }
+    }
+
+    pub fn name(&self) -> String {
+        self.dir.file_name().unwrap().to_string_lossy().into_owned()
+    }
+
+    /// Dtype that the reference ran in.
+    pub fn kind(&self) -> Kind {
+        match self.json["dtype"].as_str() {
+            Some("float32") => Kind::Float,
+            Some("bfloat16") => Kind::BFloat16,
+            other => panic!("{}: dtype {other:?} in case.json", self.name()),
+        }
+    }
+
+    /// The network in `kind`, its rotary frequencies rounded as the reference did.
+    pub fn network(&self, kind: Kind) -> Gr00t {
+        let vlm = VlmConfig::read(&self.dir.join("vlm/config.json")).unwrap();
+        let mut weights = Weights::open(&self.dir, Device::Cpu, kind).unwrap();
+        let network = Gr00t::with_buffers(&mut weights, &self.config, &vlm, Some(self.kind()));
+        weights.finish().unwrap();
+        network
+    }
+
+    pub fn features(&self, network: &Gr00t, tap: &mut dyn Tap) -> Result<Features, InputError> {
+        let grids: Vec<i64> = Vec::try_from(self.input("model.image_grid_thw").view(-1)).unwrap();
+        let inputs = Inputs {
+            input_ids: self.input("model.input_ids"),
+            attention_mask: self.input("model.attention_mask"),
+            pixel_values: self.input("model.pixel_values"),
+            image_grid_thw: grids.chunks_exact(3).map(|grid| [grid[0], grid[1], grid[2]]).collect(),
+            state: self.input("model.state"),
+            embodiment_id: self.input("model.embodiment_id"),
+        };
+        network.features(&inputs, tap)
+    }
+
+    pub fn actions(&self, network: &Gr00t, features: &Features, rtc: Option<Rtc<'_>>, tap: &mut dyn Tap) -> Tensor {
+        let (state, embodiment_id) = (self.input("model.state"), self.input("model.embodiment_id"));
+        let robot = Robot { state: &state, embodiment_id: &embodiment_id };
+        let options = SamplerOptions { steps: self.config.num_inference_timesteps, rtc };
+        network.actions(features, &robot, &self.input("noise"), &options, tap).unwrap()
+    }
+
+    /// Actions of a run without looking inside.
+    pub fn quiet_actions(&self, network: &Gr00t, features: &Features) -> Tensor {
+        self.actions(network, features, None, &mut NoTap)
+    }
+
+    /// The chunk to continue, where the case has one.
+    pub fn previous(&self) -> Option<&Tensor> {
+        self.inputs.get("rtc.action")
+    }
+
+    pub fn rtc<'a>(&self, previous: &'a Tensor) -> Rtc<'a> {
+        let number = |name: &str| self.json["rtc_options"][name].as_f64().unwrap();
+        Rtc {
+            previous,
+            action_horizon: number("action_horizon") as i64,
+            overlap_steps: number("rtc_overlap_steps") as i64,
+            frozen_steps: number("rtc_frozen_steps") as i64,
+            ramp_rate: number("rtc_ramp_rate"),
+        }
+    }
+
+    fn input(&self, name: &str) -> Tensor {
+        self.inputs.get(name).unwrap_or_else(|| panic!("{}: no input `{name}`", self.name())).shallow_clone()
+    }
+}

@@ -1,0 +1,105 @@
+//! Every tensor of the network against the reference, and the lean network against its results.
+
+use tch::Kind;
+
+use crate::case::{Case, Tensors, cases};
+use crate::compare::{Recorder, Tolerance, compare};
+
+/// Tensors of other levels, compared by the tests of processor and policy.
+const ELSEWHERE: [&str; 3] = ["pre.", "action.", "float32.action."];
+
+/// Results of the same rounded weights in float32.
+const FLOAT32: &str = "float32.";
+
+#[test]
+fn every_tensor_is_the_references() {
+    let _no_grad = tch::no_grad_guard();
+    for case in cases() {
+        let mut found = trace(&case);
+        if case.expected.keys().any(|name| name.starts_with(FLOAT32)) {
+            found.extend(float32(&case));
+        }
+        judge(&case, "reference", &found, |name| !ELSEWHERE.iter().any(|prefix| name.starts_with(prefix)));
+    }
+}
+
+#[test]
+fn the_lean_network_gives_the_references_results() {
+    let _no_grad = tch::no_grad_guard();
+    for case in cases() {
+        let found = trace_lean(&case);
+        judge(&case, "lean", &found, |name| found.contains_key(name));
+        let results = ["backbone_features", "action_pred"];
+        assert!(results.iter().all(|name| found.contains_key(*name) && case.expected.contains_key(*name)));
+    }
+}
+
+#[test]
+fn a_second_inference_gives_the_same_actions() {
+    let _no_grad = tch::no_grad_guard();
+    for case in cases() {
+        let network = case.network(case.kind()).lean();
+        let run = || {
+            let features = case.features(&network, &mut runtime::policy::gr00t::model::NoTap).unwrap();
+            case.quiet_actions(&network, &features)
+        };
+        assert_eq!(run(), run(), "{}", case.name());
+    }
+}
+
+/// All tensors of the network as its authors wrote it.
+fn trace(case: &Case) -> Tensors {
+    let network = case.network(case.kind());
+    let mut tap = Recorder::default();
+    let features = case.features(&network, &mut tap).unwrap();
+    let _ = case.actions(&network, &features, None, &mut tap);
+    if let Some(previous) = case.previous() {
+        tap.prefix = "rtc.";
+        let _ = case.actions(&network, &features, Some(case.rtc(previous)), &mut tap);
+    }
+    tap.seen
+}
+
+/// What the lean network shows: the backbone's tensors and the actions.
+fn trace_lean(case: &Case) -> Tensors {
+    let network = case.network(case.kind()).lean();
+    let mut tap = Recorder::default();
+    let features = case.features(&network, &mut tap).unwrap();
+    let _ = case.actions(&network, &features, None, &mut tap);
+    if let Some(previous) = case.previous() {
+        let rtc =
+            case.actions(&network, &features, Some(case.rtc(previous)), &mut runtime::policy::gr00t::model::NoTap);
+        tap.seen.insert("rtc.action_pred".to_owned(), rtc);
+    }
+    tap.seen
+}
+
+fn float32(case: &Case) -> Tensors {
+    let network = case.network(Kind::Float);
+    let mut tap = Recorder { prefix: FLOAT32, ..Recorder::default() };
+    let features = case.features(&network, &mut tap).unwrap();
+    let _ = case.actions(&network, &features, None, &mut tap);
+    tap.seen
+}
+
+/// Compares what is `covered`; prints the worst error and fails with all that are too large.
+fn judge(case: &Case, what: &str, found: &Tensors, covered: impl Fn(&str) -> bool) {
+    let mut worst = (0.0, "none");
+    let mut problems = Vec::new();
+    let mut count = 0;
+    for (name, expected) in case.expected.iter().filter(|(name, _)| covered(name)) {
+        let Some(tensor) = found.get(name) else {
+            problems.push(format!("`{name}`: the network has no such tensor"));
+            continue;
+        };
+        let kind = if name.starts_with(FLOAT32) { Kind::Float } else { case.kind() };
+        match compare(tensor, expected, Tolerance::of(kind, name)) {
+            Ok(error) if error > worst.0 => worst = (error, name),
+            Ok(_) => {}
+            Err(problem) => problems.push(format!("`{name}`: {problem}")),
+        }
+        count += 1;
+    }
+    println!("{} {what}: {count} tensors, worst relative error {:.1e} ({})", case.name(), worst.0, worst.1);
+    assert!(problems.is_empty(), "{} {what}:\n{}", case.name(), problems.join("\n"));
+}
