@@ -8,3 +8,4 @@
 mod case;
 mod compare;
 mod network;
+mod speed;
