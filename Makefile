@@ -29,7 +29,7 @@ slow: conformance
 
 conformance:
 	@./setup.sh test
-	$(CARGO) build --release --locked --package launcher
+	$(CARGO) build --release --locked --workspace
 	$(CONFORMANCE) $(PYTEST_ARGS)
 
 bench:
