@@ -7,7 +7,18 @@ use crate::job::{Job, Status};
 pub const ENVIRONMENTS: &[&str] = &["reach", "push", "pick_and_place"];
 
 /// Policies of `rrun-rank`.
-pub const POLICIES: &[&str] = &["zero_action", "random_action", "replay_action", "scripted"];
+pub const POLICIES: &[&str] = &["zero_action", "random_action", "replay_action", "scripted", "gr00t", "torchscript"];
+
+/// Other names of policies, those of Isaac Lab Arena.
+const ALIASES: &[(&str, &str)] = &[
+    ("gr00t_closedloop", "gr00t"),
+    ("isaaclab_arena_gr00t.policy.gr00t_closedloop_policy.Gr00tClosedloopPolicy", "gr00t"),
+];
+
+/// The name in [`POLICIES`] of a policy that has several.
+pub fn canonical_policy(name: &str) -> &str {
+    ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, canonical)| canonical)
+}
 
 /// A job names something that is not there.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,7 +45,7 @@ pub struct Unknown {
 pub fn check(jobs: &[Job]) -> Result<(), Unknown> {
     for job in jobs.iter().filter(|job| job.status == Status::Pending) {
         look_up(job, "arena_env_args.environment", &job.environment, ENVIRONMENTS)?;
-        look_up(job, "policy_type", &job.policy_type, POLICIES)?;
+        look_up(job, "policy_type", canonical_policy(&job.policy_type), POLICIES)?;
     }
     Ok(())
 }
@@ -79,5 +90,12 @@ mod tests {
     fn a_job_that_will_not_run_may_name_anything() {
         assert_eq!(check(&jobs("gr1", "x", "completed")), Ok(()));
         assert_eq!(check(&jobs("push", "scripted", "pending")), Ok(()));
+    }
+
+    #[test]
+    fn arenas_names_of_policies_are_known() {
+        assert_eq!(check(&jobs("push", "gr00t_closedloop", "pending")), Ok(()));
+        let dotted = "isaaclab_arena_gr00t.policy.gr00t_closedloop_policy.Gr00tClosedloopPolicy";
+        assert_eq!(check(&jobs("push", dotted, "pending")), Ok(()));
     }
 }

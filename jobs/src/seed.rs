@@ -17,6 +17,12 @@ pub fn episode(base: u64, job: &Job, episode: u64) -> u64 {
     mix(mix(stream).wrapping_add(episode)) >> 11
 }
 
+/// Seed of what a policy draws for one inference: a function of the policy's seed, the episode's, and the number of the
+/// inference in it.
+pub fn noise(policy: u64, episode: u64, inference: u64) -> u64 {
+    mix(mix(mix(policy).wrapping_add(episode)).wrapping_add(inference)) >> 11
+}
+
 /// Finaliser of SplitMix64 (Steele, Lea, Flood 2014): every input bit reaches every output bit.
 fn mix(value: u64) -> u64 {
     let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -33,6 +39,14 @@ fn fnv1a(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_inference_draws_its_own_noise() {
+        let seeds: std::collections::BTreeSet<u64> =
+            (0..10).flat_map(|episode| (0..10).map(move |inference| noise(10, episode, inference))).collect();
+        assert_eq!(seeds.len(), 100);
+        assert_ne!(noise(10, 1, 2), noise(11, 1, 2));
+    }
     use serde_json::json;
     use std::collections::HashSet;
 

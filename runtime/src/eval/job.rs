@@ -1,5 +1,6 @@
 //! One job in one rank: from its environments to its last journal line.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
@@ -15,6 +16,7 @@ use crate::env::{self, EnvError, EnvIndex};
 use crate::eval::beat::Beat;
 use crate::eval::rollout::{Rollout, Totals};
 use crate::eval::stop::Stop;
+use crate::policy::gr00t::Models;
 use crate::policy::{self, PolicyError};
 use crate::record::{DatasetPlan, RecordError, RecordPlan, Recorded, Recorder, VideoPlan};
 
@@ -26,6 +28,8 @@ pub struct Site<'a> {
     pub env: &'a RankEnv,
     /// Index of its GPU, 0 without one.
     pub gpu: usize,
+    /// Checkpoints in memory.
+    pub models: &'a RefCell<Models>,
     /// EGL device that renders.
     pub egl_device: Option<u32>,
     /// Base seed of the run.
@@ -152,7 +156,10 @@ fn run_into(site: &Site, job: &Job, earlier: &Earlier, desk: &mut Desk, counts: 
             made.ignored.join(", ")
         ));
     }
-    let mut policy = policy::make(&job.policy_type, &job.policy_config, made.env.spec())?;
+    let mut policy = {
+        let models = &mut site.models.borrow_mut();
+        policy::make(&job.policy_type, &job.policy_config, made.env.spec(), models)?
+    };
     let episodes = match (job.length, policy.policy.spec().num_episodes) {
         (Length::Episodes(count), _) | (Length::Policy, Some(count)) => Some(count),
         (Length::Steps(_), _) => None,

@@ -1,5 +1,6 @@
 //! One rank, from its command line to its exit code.
 
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::{Instant, SystemTime};
@@ -22,6 +23,7 @@ use crate::eval::peers::Peers;
 use crate::eval::progress::Progress;
 use crate::eval::stop::Stop;
 use crate::eval::{console, device, failure, now, outcome};
+use crate::policy::gr00t::Models;
 use crate::{env, policy};
 
 /// The program `eval`: parses what follows the word, and runs this rank's share.
@@ -69,6 +71,7 @@ fn run(args: &EvalArgs) -> Result<ExitCode, String> {
         plan: &plan,
         folder: &folder,
         device: &device,
+        models: RefCell::new(Models::new(device.device)),
         stop: &stop,
         journal,
         company: Company { peers, progress, solo: env.world_size == 1 },
@@ -97,6 +100,7 @@ struct Rank<'a> {
     plan: &'a RunPlan,
     folder: &'a RunFolder,
     device: &'a Decision,
+    models: RefCell<Models>,
     stop: &'a Stop,
     journal: Journal,
     company: Company,
@@ -213,6 +217,7 @@ impl Rank<'_> {
             args: self.args,
             env: self.env,
             gpu: device::gpu(self.device.device),
+            models: &self.models,
             egl_device: device::egl(self.args, self.device.device),
             seed: self.plan.seed,
             folder: self.folder,

@@ -132,6 +132,7 @@ impl Rollout<'_, '_> {
 
     fn begin(&mut self, env: EnvIndex, episode: u64, seed: u64, observation: Observation) -> Result<Live, JobError> {
         self.policy.policy.reset(&[EpisodeStart { env, episode, seed }]);
+        self.policy.policy.observe(env, &observation);
         self.totals.frames += observation.video.len() as u64;
         if let Some(recorder) = self.recording.recorder() {
             recorder.begin(env, EpisodeMeta { episode, seed, language: observation.language.clone() }, &observation)?;
@@ -179,7 +180,8 @@ impl Rollout<'_, '_> {
         live: &mut BTreeMap<EnvIndex, Live>,
         desk: &mut Desk,
     ) -> Result<(), JobError> {
-        let render = self.render(self.policy.policy.spec().needs_video && schedule.hungry_next());
+        let spec = self.policy.policy.spec();
+        let render = self.render(spec.needs_video && (spec.looks_back > 0 || schedule.hungry_next()));
         let actions = schedule.actions();
         let started = now();
         let steps = self.env.step(&actions, render);
@@ -236,6 +238,9 @@ impl Rollout<'_, '_> {
                 let Step { success, terminated, truncated, .. } = step;
                 recorder.end(env, EpisodeEnd { success, terminated, truncated })?;
             }
+        }
+        if end.is_none() {
+            self.policy.policy.observe(env, &step.observation);
         }
         live.observation = step.observation;
         Ok(end)

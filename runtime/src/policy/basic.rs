@@ -21,7 +21,7 @@ impl ZeroAction {
 
 impl Policy for ZeroAction {
     fn spec(&self) -> PolicySpec {
-        PolicySpec { action_horizon: 1, needs_video: false, num_episodes: None }
+        PolicySpec { action_horizon: 1, needs_video: false, looks_back: 0, num_episodes: None }
     }
 
     fn reset(&mut self, _: &[EpisodeStart]) {}
@@ -47,7 +47,7 @@ impl RandomAction {
 
 impl Policy for RandomAction {
     fn spec(&self) -> PolicySpec {
-        PolicySpec { action_horizon: 1, needs_video: false, num_episodes: None }
+        PolicySpec { action_horizon: 1, needs_video: false, looks_back: 0, num_episodes: None }
     }
 
     fn reset(&mut self, starts: &[EpisodeStart]) {

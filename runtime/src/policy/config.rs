@@ -6,6 +6,8 @@ use serde_json::{Map, Value};
 
 use crate::env::EnvSpec;
 use crate::policy::fields::{Fields, argument};
+use crate::policy::gr00t::{Gr00tPolicy, Models, Settings};
+use crate::policy::torchscript::{ScriptSettings, TorchScript};
 use crate::policy::{Policy, PolicyError, RandomAction, ReplayAction, Scripted, ZeroAction};
 
 /// Steps that the scripted expert plans ahead, and how many of them are taken.
@@ -31,6 +33,8 @@ enum Kind {
     Random,
     Replay { path: PathBuf, only: Option<String> },
     Scripted { horizon: usize },
+    Gr00t(Box<Settings>),
+    Script(ScriptSettings),
 }
 
 /// Checks names, types and ranges without an environment, before anything is started.
@@ -44,21 +48,42 @@ pub fn check(policy_type: &str, config: &Map<String, Value>) -> Result<(), Polic
 /// Makes the policy of a job for an environment.
 ///
 /// # Errors
-/// As [`check`], and for an environment that does not show what is needed.
-pub fn make(policy_type: &str, config: &Map<String, Value>, env: &EnvSpec) -> Result<Made, PolicyError> {
+/// As [`check`], for an environment that does not show what is needed, and for a checkpoint that cannot be loaded.
+pub fn make(
+    policy_type: &str,
+    config: &Map<String, Value>,
+    env: &EnvSpec,
+    models: &mut Models,
+) -> Result<Made, PolicyError> {
     let wanted = Wanted::read(policy_type, config)?;
     let policy: Box<dyn Policy> = match wanted.kind {
         Kind::Zero => Box::new(ZeroAction::new(&env.action)),
         Kind::Random => Box::new(RandomAction::new(&env.action)),
         Kind::Replay { path, only } => Box::new(ReplayAction::open(&path, only.as_deref(), env)?),
+        Kind::Gr00t(settings) => Box::new(Gr00tPolicy::new(*settings, env, models)?),
+        Kind::Script(settings) => Box::new(TorchScript::open(&settings, env, models.device())?),
         Kind::Scripted { horizon } => Box::new(Scripted::new(env, horizon)?),
     };
-    let chunk_length = wanted.chunk_length.unwrap_or(policy.spec().action_horizon);
+    let horizon = policy.spec().action_horizon;
+    let chunk_length = wanted.chunk_length.unwrap_or(horizon);
+    if chunk_length > horizon {
+        let wanted = format!("at most the policy's {horizon} actions are needed");
+        return Err(argument("action_chunk_length", &chunk_length.to_string(), &wanted));
+    }
     Ok(Made { policy, chunk_length })
 }
 
 impl Wanted {
     fn read(policy_type: &str, config: &Map<String, Value>) -> Result<Self, PolicyError> {
+        let policy_type = jobs::known::canonical_policy(policy_type);
+        if policy_type == "gr00t" {
+            let settings = Settings::read(config)?;
+            return Ok(Self { chunk_length: settings.chunk_length, kind: Kind::Gr00t(Box::new(settings)) });
+        }
+        if policy_type == "torchscript" {
+            let settings = ScriptSettings::read(config)?;
+            return Ok(Self { chunk_length: settings.chunk_length, kind: Kind::Script(settings) });
+        }
         let mut fields = Fields::of_job(config);
         let (kind, chunk_length) = match policy_type {
             "zero_action" => (Kind::Zero, Some(fields.chunk_length(1, 1)?)),
@@ -91,13 +116,18 @@ mod tests {
 
     fn refusal(policy_type: &str, config: Value) -> String {
         let Value::Object(config) = config else { panic!("an object is meant") };
-        make(policy_type, &config, &env_spec()).err().expect("must be refused").to_string()
+        make(policy_type, &config, &env_spec(), &mut Models::new(tch::Device::Cpu))
+            .err()
+            .expect("must be refused")
+            .to_string()
     }
 
     #[test]
     fn every_known_policy_is_made() {
-        for name in jobs::known::POLICIES.iter().filter(|name| **name != "replay_action") {
-            assert!(make(name, &Map::new(), &env_spec()).is_ok(), "{name}");
+        for name in
+            jobs::known::POLICIES.iter().filter(|name| !["replay_action", "gr00t", "torchscript"].contains(name))
+        {
+            assert!(make(name, &Map::new(), &env_spec(), &mut Models::new(tch::Device::Cpu)).is_ok(), "{name}");
         }
     }
 
@@ -125,6 +155,6 @@ mod tests {
     #[test]
     fn what_arena_gives_to_every_policy_is_accepted() {
         let Value::Object(config) = json!({"policy_device": "cuda:0", "num_envs": 4}) else { panic!() };
-        assert!(make("zero_action", &config, &env_spec()).is_ok());
+        assert!(make("zero_action", &config, &env_spec(), &mut Models::new(tch::Device::Cpu)).is_ok());
     }
 }

@@ -13,6 +13,7 @@ mod fields;
 pub mod gr00t;
 mod replay;
 mod scripted;
+mod torchscript;
 
 pub use basic::{RandomAction, ZeroAction};
 pub use config::{Made, check, make};
@@ -103,6 +104,9 @@ pub enum PolicyError {
         /// What there is.
         found: String,
     },
+    /// A checkpoint cannot be used.
+    #[error("{0}")]
+    Checkpoint(String),
     /// Inference failed.
     #[error("{0}")]
     Inference(String),
@@ -115,6 +119,8 @@ pub struct PolicySpec {
     pub action_horizon: usize,
     /// Whether [`Policy::act`] looks at pictures; if not, steps may go unrendered.
     pub needs_video: bool,
+    /// Steps before now that [`Policy::act`] looks at, 0 for most; every step is then shown to [`Policy::observe`].
+    pub looks_back: usize,
     /// A length of its own (a replay), in episodes.
     pub num_episodes: Option<u64>,
 }
@@ -131,6 +137,9 @@ pub trait Policy {
 
     /// Forgets what it knew of these environments.
     fn reset(&mut self, starts: &[EpisodeStart]);
+
+    /// Sees an episode's first observation and that of every step, before [`Policy::act`] is asked about it.
+    fn observe(&mut self, _env: EnvIndex, _observation: &Observation) {}
 
     /// One chunk per row, in order; never called with no rows.
     ///

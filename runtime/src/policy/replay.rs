@@ -92,7 +92,12 @@ fn read(data: &Group, name: &str, action_dim: usize) -> Result<Demo, String> {
 
 impl Policy for ReplayAction {
     fn spec(&self) -> PolicySpec {
-        PolicySpec { action_horizon: self.longest, needs_video: false, num_episodes: Some(self.demos.len() as u64) }
+        PolicySpec {
+            action_horizon: self.longest,
+            needs_video: false,
+            looks_back: 0,
+            num_episodes: Some(self.demos.len() as u64),
+        }
     }
 
     fn episode_seed(&self, episode: u64) -> Option<u64> {

@@ -141,7 +141,7 @@ fn unknown_task(env: &EnvSpec) -> PolicyError {
 
 impl Policy for Scripted {
     fn spec(&self) -> PolicySpec {
-        PolicySpec { action_horizon: self.horizon, needs_video: false, num_episodes: None }
+        PolicySpec { action_horizon: self.horizon, needs_video: false, looks_back: 0, num_episodes: None }
     }
 
     fn reset(&mut self, starts: &[EpisodeStart]) {

@@ -3,7 +3,11 @@
 //! ```text
 //! model directory ─► directory ─► config   sizes of the network, checked
 //!                        │
-//!                        └──────► weights ─► tensors by name, on the device
+//!                        └──────► weights ─► tensors by name, on the device ─► model
+//!
+//! settings (job, YAML) ─► policy ◄─ models (what is loaded)
+//!                          │
+//! Observation ─► wiring ─► processor ─► inputs ─► model ─► processor ─► wiring ─► Chunk
 //! ```
 
 pub mod config;
@@ -11,11 +15,22 @@ pub mod directory;
 pub mod inputs;
 pub mod layout;
 pub mod model;
+pub mod processor;
 pub mod weights;
+pub mod wiring;
 
 mod error;
+mod history;
+mod joints;
+mod models;
+mod policy;
+mod settings;
 
 pub use config::{DiffusionConfig, ModelConfig, TextConfig, VisionConfig, VlSelfAttention, VlmConfig};
 pub use directory::ModelDir;
 pub use error::LoadError;
+pub use joints::Joints;
+pub use models::{Loaded, Models};
+pub use policy::Gr00tPolicy;
+pub use settings::Settings;
 pub use weights::{Named, Weights};

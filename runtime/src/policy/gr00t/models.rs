@@ -1,0 +1,81 @@
+//! Checkpoints in memory: jobs of a rank that use the same one share it.
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use tch::{Device, Kind};
+
+use crate::policy::gr00t::model::Gr00t;
+use crate::policy::gr00t::{LoadError, ModelConfig, ModelDir, Weights};
+
+/// A network on its device, with the folder it came from.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The network, arranged for inference.
+    pub network: Gr00t,
+    /// Sizes and switches.
+    pub config: ModelConfig,
+    /// Its files.
+    pub dir: ModelDir,
+    of: Origin,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Origin {
+    root: PathBuf,
+    vlm: Option<PathBuf>,
+    kind: Kind,
+}
+
+/// The checkpoint that was used last, for the next job.
+#[derive(Debug)]
+pub struct Models {
+    device: Device,
+    last: Option<Rc<Loaded>>,
+}
+
+impl Models {
+    /// None yet; they are to be loaded to `device`.
+    pub fn new(device: Device) -> Self {
+        Self { device, last: None }
+    }
+
+    /// Where they are loaded to.
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// The network of a model directory; loaded unless it was the last. Another one is dropped first, so that two do not
+    /// have to fit.
+    ///
+    /// # Errors
+    /// [`LoadError`] naming file, field or tensors.
+    pub fn get(&mut self, root: &Path, vlm: Option<&Path>, kind: Option<Kind>) -> Result<Rc<Loaded>, LoadError> {
+        let kind = kind.unwrap_or(self.usual_kind());
+        let of = Origin { root: root.to_owned(), vlm: vlm.map(Path::to_owned), kind };
+        if let Some(last) = self.last.as_ref().filter(|last| last.of == of) {
+            return Ok(Rc::clone(last));
+        }
+        self.last = None;
+        let loaded = Rc::new(Loaded::new(of, self.device)?);
+        self.last = Some(Rc::clone(&loaded));
+        Ok(loaded)
+    }
+
+    /// bfloat16 as the reference, except where a CPU would be slower with it.
+    fn usual_kind(&self) -> Kind {
+        if self.device.is_cuda() { Kind::BFloat16 } else { Kind::Float }
+    }
+}
+
+impl Loaded {
+    fn new(of: Origin, device: Device) -> Result<Self, LoadError> {
+        let _no_grad = tch::no_grad_guard();
+        let dir = ModelDir::open(&of.root, of.vlm.as_deref())?;
+        let (config, vlm) = dir.configs()?;
+        let mut weights = Weights::open(dir.root(), device, of.kind)?;
+        let network = Gr00t::new(&mut weights, &config, &vlm);
+        weights.finish()?;
+        Ok(Self { network: network.lean(), config, dir, of })
+    }
+}

@@ -1,0 +1,114 @@
+//! One axis of a resize by area: which source pixels make which result pixels.
+//!
+//! The black bars around a picture are never written: an [`Axis`] knows where in the square the picture lies, and its
+//! tables leave out what is black, since adding zero changes no sum. Nor are pixels made that the crop would cut away.
+
+use std::ops::Range;
+
+/// One axis of a resize.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Axis {
+    /// Pixels of the source with its bars.
+    pub(super) source: usize,
+    /// Bar in front, pixels.
+    pub(super) bar: usize,
+    /// Pixels that the picture has.
+    pub(super) present: usize,
+    /// Pixels of the whole result.
+    pub(super) target: usize,
+    /// First result pixel that is wanted.
+    pub(super) from: usize,
+    /// Number of result pixels that are wanted.
+    pub(super) count: usize,
+}
+
+/// The source pixels that one result pixel is a weighted mean of.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Weighted {
+    /// First pixel of the picture; the others follow it.
+    pub(super) first: usize,
+    /// One weight a pixel; none if all are black.
+    pub(super) weights: Vec<f32>,
+}
+
+/// The two source pixels that one result pixel lies between, with integer weights of 2048 together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Between {
+    pub(super) pixels: [usize; 2],
+    pub(super) weights: [i16; 2],
+}
+
+/// OpenCV 4.11, `imgproc/src/resize.cpp`: `INTER_RESIZE_COEF_SCALE`.
+const COEFFICIENT_SCALE: f32 = 2048.0;
+/// A rest of a pixel below this is left out, as OpenCV does.
+const REST: f64 = 1e-3;
+
+impl Axis {
+    /// Source pixels in a result pixel.
+    pub(super) fn scale(&self) -> f64 {
+        1.0 / (self.target as f64 / self.source as f64)
+    }
+
+    /// [`Axis::scale`], if it is a whole number of at least 1.
+    pub(super) fn whole_scale(&self) -> Option<usize> {
+        let scale = self.scale();
+        let whole = scale.round_ties_even();
+        ((scale - whole).abs() < f64::EPSILON && whole >= 1.0).then_some(whole as usize)
+    }
+
+    /// Pixels of the picture out of source pixels that may lie in the bars.
+    pub(super) fn within(&self, sources: Range<usize>) -> Range<usize> {
+        let end = sources.end.saturating_sub(self.bar).min(self.present);
+        sources.start.saturating_sub(self.bar).min(end)..end
+    }
+
+    /// The means of a shrinking axis, for each wanted result pixel.
+    pub(super) fn weighted(&self) -> Vec<Weighted> {
+        (self.from..self.from + self.count).map(|target| self.weighted_at(target)).collect()
+    }
+
+    fn weighted_at(&self, target: usize) -> Weighted {
+        let scale = self.scale();
+        let begin = target as f64 * scale;
+        let end = begin + scale;
+        let cell = scale.min(self.source as f64 - begin);
+        let last = (end.floor() as usize).min(self.source - 1);
+        let first = (begin.ceil() as usize).min(last);
+        let mut terms = Vec::new();
+        if first as f64 - begin > REST {
+            terms.push((first - 1, ((first as f64 - begin) / cell) as f32));
+        }
+        terms.extend((first..last).map(|source| (source, (1.0 / cell) as f32)));
+        if end - last as f64 > REST {
+            terms.push((last, ((end - last as f64).min(1.0).min(cell) / cell) as f32));
+        }
+        let start = terms.first().map_or(0, |(source, _)| *source);
+        let inside = self.within(start..start + terms.len());
+        let skipped = (inside.start + self.bar).saturating_sub(start);
+        let weights = terms.iter().skip(skipped).take(inside.len()).map(|(_, weight)| *weight).collect();
+        Weighted { first: inside.start, weights }
+    }
+
+    /// The pairs of an enlarging axis, for each wanted result pixel.
+    pub(super) fn between(&self) -> Vec<Between> {
+        (self.from..self.from + self.count).map(|target| self.between_at(target)).collect()
+    }
+
+    fn between_at(&self, target: usize) -> Between {
+        let inverse = self.target as f64 / self.source as f64;
+        let mut left = (target as f64 * self.scale()).floor() as usize;
+        let offset = ((target as f64 + 1.0) - (left as f64 + 1.0) * inverse) as f32;
+        let mut part = if offset <= 0.0 { 0.0 } else { offset - offset.floor() };
+        if left >= self.source - 1 {
+            (left, part) = (self.source - 1, 0.0);
+        }
+        let weight = |part: f32| (part * COEFFICIENT_SCALE).round_ties_even() as i16;
+        let pair = [(left, weight(1.0 - part)), ((left + 1).min(self.source - 1), weight(part))];
+        // A black pixel counts like any other pixel with weight 0.
+        let seen = pair.map(|(source, weight)| match self.within(source..source + 1) {
+            inside if inside.is_empty() => (inside.start.min(self.present - 1), 0),
+            inside => (inside.start, weight),
+        });
+        Between { pixels: seen.map(|(pixel, _)| pixel), weights: seen.map(|(_, weight)| weight) }
+    }
+}

@@ -1,0 +1,176 @@
+//! From an observation to the network's inputs, and from its output to actions, as the reference does both.
+//!
+//! ```text
+//! Raw ─┬─ video ────────► image ──► patches, grids ─────────────┐
+//!      ├─ instruction ──► prompt ─► token ids (needs the grids) ┼─► Sample ─► batch ─► Inputs
+//!      └─ state ────────► state ──► normalised, padded ─────────┘
+//!
+//! network's action ─► action (scale, pose; relative to the raw state) ─► physical actions by key
+//! ```
+//!
+//! Files: `processor_config.json`, `statistics.json` and `embodiment_id.json` of the checkpoint; tokenizer, chat
+//! template and `preprocessor_config.json` of the backbone. Every refusal names file, field, what was found and what
+//! is wanted.
+
+mod action;
+mod batch;
+mod config;
+mod embodiment;
+mod error;
+mod field;
+mod formalize;
+mod image;
+mod modality;
+mod numbers;
+mod observation;
+mod pose;
+mod prompt;
+mod python;
+mod sample;
+mod scale;
+mod sine;
+mod state;
+mod statistics;
+mod template;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use rayon::prelude::*;
+
+pub use batch::collate;
+pub use config::{Geometry, ProcessorConfig, Scaling};
+pub use error::ProcessorError;
+pub use image::{Image, Picture, Pictures, Prepared};
+pub use modality::{ActionConfig, Modalities, ModalityConfig, PoseFormat, Representation};
+pub use numbers::Numbers;
+pub use observation::{Invalid, Observations, validate, validate_flat};
+pub use prompt::Prompts;
+pub use python::{Array, Object};
+pub use sample::{ActionRows, Raw, Rows, Sample};
+
+/// Prepares observations of one embodiment for one checkpoint.
+pub struct Processor {
+    tag: String,
+    modalities: Modalities,
+    numbers: Numbers,
+    pictures: Pictures,
+    prompts: Prompts,
+    embodiment_id: i64,
+    max_action_dim: usize,
+}
+
+impl fmt::Debug for Processor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Processor").field("tag", &self.tag).field("id", &self.embodiment_id).finish_non_exhaustive()
+    }
+}
+
+impl Processor {
+    /// Reads a model directory (or its `processor/`, where training leaves the files) and the backbone's files in
+    /// `vlm_dir`, by default `vlm/` in the model directory. `tag` is an embodiment tag or its enum name, in any case.
+    ///
+    /// # Errors
+    /// [`ProcessorError`] naming file, field, what was found and what is needed.
+    pub fn open(model_dir: &Path, vlm_dir: Option<&Path>, tag: &str) -> Result<Self, ProcessorError> {
+        let dir = processor_dir(model_dir)?;
+        let vlm = vlm_dir.map_or_else(|| model_dir.join("vlm"), Path::to_owned);
+        let config = ProcessorConfig::read(&dir.join("processor_config.json"))?;
+        let tag = embodiment::resolve(tag, &config.tags())?;
+        let Some(modalities) = config.modalities(tag) else {
+            return Err(ProcessorError::Tag { tag: tag.to_owned(), known: config.tags().join(", ") });
+        };
+        Ok(Self {
+            tag: tag.to_owned(),
+            modalities: modalities.clone(),
+            numbers: Numbers::read(&dir.join("statistics.json"), &config, tag)?,
+            pictures: Pictures::read(config.geometry, &vlm.join("preprocessor_config.json"))?,
+            prompts: Prompts::read(&vlm, config.formalize_language)?,
+            embodiment_id: embodiment::id(&dir.join("embodiment_id.json"), tag)?,
+            max_action_dim: config.max_action_dim,
+        })
+    }
+
+    /// The embodiment's tag.
+    pub fn tag(&self) -> &str {
+        &self.tag
+    }
+
+    /// What the checkpoint looks at and does.
+    pub fn modalities(&self) -> &Modalities {
+        &self.modalities
+    }
+
+    /// State and action numbers.
+    pub fn numbers(&self) -> &Numbers {
+        &self.numbers
+    }
+
+    /// Pictures.
+    pub fn pictures(&self) -> &Pictures {
+        &self.pictures
+    }
+
+    /// Prompts.
+    pub fn prompts(&self) -> &Prompts {
+        &self.prompts
+    }
+
+    /// Slot of the category weights.
+    pub fn embodiment_id(&self) -> i64 {
+        self.embodiment_id
+    }
+
+    /// Width of the network's action, of which a chunk of this embodiment fills the first columns.
+    pub fn max_action_dim(&self) -> usize {
+        self.max_action_dim
+    }
+
+    /// Prepares observations, all pictures at the same time; one sample each, in order.
+    ///
+    /// # Errors
+    /// [`ProcessorError::Input`] naming what of an observation is missing or has a wrong shape.
+    pub fn prepare(&self, raws: &[Raw]) -> Result<Vec<Sample>, ProcessorError> {
+        raws.par_iter().map(|raw| self.prepare_one(raw)).collect()
+    }
+
+    fn prepare_one(&self, raw: &Raw) -> Result<Sample, ProcessorError> {
+        let state = self.numbers.encode(&raw.state)?;
+        let prepared = self.pictures.prepare(&self.in_prompt_order(raw)?)?;
+        Ok(Sample {
+            ids: self.prompts.tokens(raw.instruction, &prepared.tokens)?,
+            pixels: prepared.pixels,
+            grids: prepared.grids,
+            state,
+            state_rows: self.numbers.state_rows(),
+            embodiment_id: self.embodiment_id,
+        })
+    }
+
+    /// All views of the oldest step, then of the next.
+    fn in_prompt_order<'a>(&self, raw: &Raw<'a>) -> Result<Vec<Picture<'a>>, ProcessorError> {
+        let video = &self.modalities.video;
+        let mut views = Vec::with_capacity(video.keys.len());
+        for key in &video.keys {
+            let what = format!("video `{key}`");
+            let Some(frames) = raw.video.get(key.as_str()) else {
+                return Err(ProcessorError::input(what, "missing", "every view of the checkpoint is needed"));
+            };
+            if frames.len() != video.horizon() {
+                let wanted = format!("{} are needed", video.horizon());
+                return Err(ProcessorError::input(what, format!("{} steps long", frames.len()), wanted));
+            }
+            views.push(frames);
+        }
+        Ok((0..video.horizon()).flat_map(|step| views.iter().map(move |frames| frames[step])).collect())
+    }
+}
+
+fn processor_dir(model_dir: &Path) -> Result<PathBuf, ProcessorError> {
+    let inside = model_dir.join("processor");
+    let found = [model_dir, &inside].into_iter().find(|dir| dir.join("processor_config.json").is_file());
+    found.map(Path::to_owned).ok_or_else(|| ProcessorError::NoFile {
+        dir: model_dir.to_owned(),
+        wanted: "`processor_config.json`, nor has `processor/` in it".to_owned(),
+    })
+}

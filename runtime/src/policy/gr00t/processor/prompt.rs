@@ -1,0 +1,180 @@
+//! Instructions into token ids.
+//!
+//! ```text
+//! instruction ─► formalize ─► chat template ─► one placeholder a token of each picture ─► tokenizer ─► ids
+//! ```
+//!
+//! Special ids come from the files: a small vocabulary has them elsewhere.
+
+use std::collections::HashMap;
+use std::panic;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::{fmt, fs};
+
+use serde::de::IgnoredAny;
+use tokenizers::Tokenizer;
+
+use super::ProcessorError;
+use super::field::Json;
+use super::formalize::formalize;
+use super::template::ChatTemplate;
+
+/// What the template writes for a picture; it becomes one for each of the picture's tokens.
+const IMAGE_PAD: &str = "<|image_pad|>";
+/// Padding, unless `tokenizer_config.json` says otherwise.
+const PADDING: &str = "<|endoftext|>";
+/// Prompts that are remembered; an evaluation has a few instructions.
+const REMEMBERED: usize = 1024;
+
+/// Instruction, and the tokens of each picture in the order of the prompt.
+type Asked = (String, Vec<usize>);
+
+/// Makes prompts, and remembers them.
+pub struct Prompts {
+    template: ChatTemplate,
+    tokenizer: Tokenizer,
+    path: PathBuf,
+    image_id: i64,
+    padding_id: i64,
+    formalize: bool,
+    made: Mutex<HashMap<Asked, Arc<[i64]>>>,
+}
+
+impl fmt::Debug for Prompts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Prompts").field("path", &self.path).field("image_id", &self.image_id).finish_non_exhaustive()
+    }
+}
+
+impl Prompts {
+    /// Reads `tokenizer.json`, `tokenizer_config.json` and the chat template of the backbone's directory.
+    ///
+    /// # Errors
+    /// [`ProcessorError`] naming the file that is missing or cannot be used.
+    pub fn read(dir: &Path, formalize: bool) -> Result<Self, ProcessorError> {
+        let path = dir.join("tokenizer.json");
+        if !path.is_file() {
+            return Err(ProcessorError::NoFile { dir: dir.to_owned(), wanted: "`tokenizer.json`".to_owned() });
+        }
+        let tokenizer = read_tokenizer(&path)?;
+        let id = |token: &str| match tokenizer.token_to_id(token) {
+            Some(id) => Ok(i64::from(id)),
+            None => Err(ProcessorError::text(&path, format!("it has no token `{token}`"))),
+        };
+        let (image_id, padding_id) = (id(IMAGE_PAD)?, id(&padding(&dir.join("tokenizer_config.json"))?)?);
+        check_image_id(&dir.join("config.json"), image_id)?;
+        let template = ChatTemplate::read(dir)?;
+        let made = Mutex::default();
+        let prompts = Self { template, tokenizer, path, image_id, padding_id, formalize, made };
+        prompts.render("", 2)?;
+        Ok(prompts)
+    }
+
+    /// The id that pads prompts on the left.
+    pub fn padding_id(&self) -> i64 {
+        self.padding_id
+    }
+
+    /// The id that stands for one token of a picture.
+    pub fn image_id(&self) -> i64 {
+        self.image_id
+    }
+
+    /// Token ids of `text` as it is, added tokens recognised.
+    ///
+    /// # Errors
+    /// [`ProcessorError::Text`] if the tokenizer fails.
+    pub fn encode(&self, text: &str) -> Result<Vec<i64>, ProcessorError> {
+        let encoding = self.tokenizer.encode_fast(text, true).map_err(|err| ProcessorError::text(&self.path, err))?;
+        Ok(encoding.get_ids().iter().copied().map(i64::from).collect())
+    }
+
+    /// The prompt as text, one placeholder a picture.
+    ///
+    /// # Errors
+    /// [`ProcessorError`] if the template fails, or the instruction holds a placeholder itself.
+    pub fn render(&self, instruction: &str, images: usize) -> Result<String, ProcessorError> {
+        let instruction = if self.formalize { formalize(instruction) } else { instruction.to_owned() };
+        let rendered = self.template.render(images, &instruction)?;
+        let found = rendered.matches(IMAGE_PAD).count();
+        if found == images {
+            return Ok(rendered);
+        }
+        if instruction.contains(IMAGE_PAD) {
+            let wanted = format!("text without `{IMAGE_PAD}` is needed");
+            return Err(ProcessorError::input("the instruction", format!("`{instruction}`"), wanted));
+        }
+        let reason = format!("it writes `{IMAGE_PAD}` {found} times for {images} pictures");
+        Err(ProcessorError::text(self.template.path(), reason))
+    }
+
+    /// Token ids of the prompt for an instruction and pictures of `image_tokens` tokens each.
+    ///
+    /// # Errors
+    /// [`ProcessorError`] if the template or the tokenizer fails, or the instruction holds a placeholder itself.
+    pub fn tokens(&self, instruction: &str, image_tokens: &[usize]) -> Result<Arc<[i64]>, ProcessorError> {
+        let key = (instruction.to_owned(), image_tokens.to_vec());
+        // What the map holds is complete whenever the lock is free, so a panic elsewhere does not matter.
+        if let Some(ids) = self.made.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
+            return Ok(Arc::clone(ids));
+        }
+        let ids: Arc<[i64]> = self.encode(&self.expand(instruction, image_tokens)?)?.into();
+        let found = ids.iter().filter(|id| **id == self.image_id).count();
+        let wanted: usize = image_tokens.iter().sum();
+        if found != wanted {
+            let reason = format!("a prompt has {found} tokens `{IMAGE_PAD}`, its pictures have {wanted}");
+            return Err(ProcessorError::text(&self.path, reason));
+        }
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if made.len() >= REMEMBERED {
+            made.clear();
+        }
+        made.insert(key, Arc::clone(&ids));
+        Ok(ids)
+    }
+
+    fn expand(&self, instruction: &str, image_tokens: &[usize]) -> Result<String, ProcessorError> {
+        let rendered = self.render(instruction, image_tokens.len())?;
+        let mut parts = rendered.split(IMAGE_PAD);
+        let mut text = parts.next().unwrap_or_default().to_owned();
+        for (part, tokens) in parts.zip(image_tokens) {
+            text.push_str(&IMAGE_PAD.repeat(*tokens));
+            text.push_str(part);
+        }
+        Ok(text)
+    }
+}
+
+/// The crate panics on some files that are no tokenizers, first of all on those that are not even JSON.
+fn read_tokenizer(path: &Path) -> Result<Tokenizer, ProcessorError> {
+    let bytes = fs::read(path).map_err(|err| ProcessorError::Io { path: path.to_owned(), err })?;
+    serde_json::from_slice::<IgnoredAny>(&bytes).map_err(|err| ProcessorError::Json { path: path.to_owned(), err })?;
+    let made = panic::catch_unwind(|| Tokenizer::from_bytes(&bytes));
+    let made = made.map_err(|_| ProcessorError::text(path, "it is not a tokenizer that can be read"))?;
+    made.map_err(|err| ProcessorError::text(path, err))
+}
+
+/// `pad_token` of a tokenizer configuration: a string, or an object with its `content`.
+fn padding(path: &Path) -> Result<String, ProcessorError> {
+    if !path.is_file() {
+        return Ok(PADDING.to_owned());
+    }
+    let file = Json::read(path)?;
+    let Some(field) = file.root().get("pad_token")?.given() else { return Ok(PADDING.to_owned()) };
+    let text = if field.is_text() { field.text()? } else { field.get("content")?.text()? };
+    Ok(text.to_owned())
+}
+
+/// The network replaces the tokens of this id by pictures: it must be the tokenizer's.
+fn check_image_id(path: &Path, image_id: i64) -> Result<(), ProcessorError> {
+    if !path.is_file() {
+        return Ok(());
+    }
+    let file = Json::read(path)?;
+    let field = file.root().get("image_token_id")?;
+    if field.is_missing() || field.integer()? == image_id {
+        return Ok(());
+    }
+    Err(field.refuse(&format!("{image_id} is needed, the tokenizer's `{IMAGE_PAD}`")))
+}

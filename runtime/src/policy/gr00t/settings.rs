@@ -1,0 +1,180 @@
+//! What a job says of its GR00T policy: `policy_config_dict`, over the YAML file that it may name.
+//!
+//! The YAML is the one of Isaac Lab Arena (`gr00t_closedloop_policy.py`); every field may stand in the job as well.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+use tch::Kind;
+
+use crate::policy::PolicyError;
+use crate::policy::fields::{Fields, argument};
+use crate::policy::gr00t::joints::Joints;
+
+/// What Arena's files say and nothing here depends on: the pictures' sizes are those of the pictures, a folder of
+/// modalities in Python is the checkpoint's own, and videos are not read from files.
+const WITHOUT_EFFECT: &[&str] =
+    &["modality_config_path", "original_image_size", "target_image_size", "task_mode_name", "video_backend"];
+
+/// Arena's default of `seed`.
+const SEED: u64 = 10;
+
+/// A job's GR00T policy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Folder of the checkpoint.
+    pub model_path: PathBuf,
+    /// Folder of the backbone's tokenizer and configuration, unless it is `vlm/` in the checkpoint.
+    pub vlm_path: Option<PathBuf>,
+    /// Which of the checkpoint's embodiments; its only one if none is named.
+    pub embodiment_tag: Option<String>,
+    /// Actions of a chunk that may be used, at most those of the checkpoint.
+    pub action_horizon: Option<usize>,
+    /// Actions of a chunk that are taken.
+    pub chunk_length: Option<usize>,
+    /// Euler steps, unless as the checkpoint says.
+    pub denoising_steps: Option<usize>,
+    /// Said when neither job nor environment has words.
+    pub language: Option<String>,
+    /// Cameras of the environment in the order of the checkpoint's video keys; by name if none are given.
+    pub cameras: Option<Vec<String>>,
+    /// Joints of the simulator by name, for robots whose state is one vector.
+    pub joints: Option<Joints>,
+    /// Arithmetic; bfloat16 on a GPU and float32 on a CPU unless it is said.
+    pub kind: Option<Kind>,
+    /// Added to the seeds of the episodes for the noise that actions start from.
+    pub seed: u64,
+    /// Prompts of different lengths go into the network one after the other unless it is to be as the reference does.
+    pub padded_batches: bool,
+}
+
+impl Settings {
+    /// Reads the settings, and the files that they name.
+    ///
+    /// # Errors
+    /// [`PolicyError::Argument`] and [`PolicyError::File`] for a wrong field, and for a checkpoint that is not there.
+    pub fn read(config: &Map<String, Value>) -> Result<Self, PolicyError> {
+        let mut fields = Fields::of_job(config);
+        if let Some(file) = fields.path("policy_config_yaml_path")? {
+            fields.under(&file)?;
+        }
+        fields.ignore(WITHOUT_EFFECT);
+        let missing =
+            || argument("model_path", "missing", "a checkpoint is needed, here or in the policy_config_yaml_path");
+        let action_horizon = fields.positive("action_horizon")?;
+        let chunk_length = fields.positive("action_chunk_length")?;
+        if let (Some(horizon), Some(taken)) = (action_horizon, chunk_length)
+            && taken > horizon
+        {
+            let wanted = format!("at most the action_horizon {horizon} is needed");
+            return Err(argument("action_chunk_length", &taken.to_string(), &wanted));
+        }
+        let settings = Self {
+            model_path: find_model(&fields.path("model_path")?.ok_or_else(missing)?)?,
+            vlm_path: fields.path("vlm_path")?,
+            embodiment_tag: fields.string("embodiment_tag")?,
+            action_horizon,
+            chunk_length,
+            denoising_steps: fields.positive("denoising_steps")?,
+            language: fields.string("language_instruction")?.filter(|text| !text.is_empty()),
+            cameras: fields.strings("pov_cam_name_sim")?,
+            joints: Joints::read(&mut fields)?,
+            kind: fields.one_of("dtype", &[("bfloat16", Kind::BFloat16), ("float32", Kind::Float)])?,
+            seed: fields.seed("seed")?.unwrap_or(SEED),
+            padded_batches: fields.one_of("batching", &[("by_length", false), ("padded", true)])?.unwrap_or_default(),
+        };
+        fields.finish()?;
+        Ok(settings)
+    }
+}
+
+/// A folder, or a model of the Hugging Face hub that has been downloaded.
+fn find_model(given: &Path) -> Result<PathBuf, PolicyError> {
+    if given.is_dir() {
+        return Ok(given.to_owned());
+    }
+    let name = given.to_string_lossy();
+    let refuse = |wanted: &str| argument("model_path", &format!("`{name}`, which is no folder"), wanted);
+    let is_hub_name = name.split('/').count() == 2 && !given.is_absolute() && !name.starts_with('.');
+    if !is_hub_name {
+        return Err(refuse("the folder of a checkpoint is needed"));
+    }
+    let wanted = format!("a folder or a downloaded model is needed: `hf download {name}` fetches it");
+    in_cache(&hub_cache(), &name).ok_or_else(|| refuse(&wanted))
+}
+
+/// Where `huggingface_hub` keeps models: `HF_HUB_CACHE`, else `HF_HOME/hub`, else `~/.cache/huggingface/hub`.
+fn hub_cache() -> PathBuf {
+    let var = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let home = || var("XDG_CACHE_HOME").or_else(|| var("HOME").map(|home| home.join(".cache"))).unwrap_or_default();
+    var("HF_HUB_CACHE")
+        .or_else(|| var("HF_HOME").map(|home| home.join("hub")))
+        .unwrap_or_else(|| home().join("huggingface/hub"))
+}
+
+/// The snapshot of a model that `main` names.
+fn in_cache(cache: &Path, name: &str) -> Option<PathBuf> {
+    let model = cache.join(format!("models--{}", name.replace('/', "--")));
+    let commit = std::fs::read_to_string(model.join("refs/main")).ok()?;
+    Some(model.join("snapshots").join(commit.trim())).filter(|folder| folder.is_dir())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::fs;
+
+    fn read(config: Value) -> Result<Settings, PolicyError> {
+        let Value::Object(config) = config else { panic!("an object is meant") };
+        Settings::read(&config)
+    }
+
+    #[test]
+    fn a_file_as_arena_writes_it_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+        fs::create_dir(folder.path().join("model")).unwrap();
+        write("policy_joints.yaml", "joints:\n  left_arm: [left_shoulder, left_elbow]\n  left_hand: [L_thumb]\n");
+        write("state_joints.yaml", "joints:\n  L_thumb: 2\n  left_shoulder: 0\n  left_elbow: 1\n");
+        let yaml = "# a comment\nmodel_path: model\nlanguage_instruction: ''\naction_horizon: 16\n\
+                    embodiment_tag: GR1\nvideo_backend: decord\noriginal_image_size: [512, 512, 3]\n\
+                    target_image_size: [512, 512, 3]\npolicy_device: cuda\npov_cam_name_sim: robot_pov_cam_rgb\n\
+                    task_mode_name: gr1_tabletop_manipulation\npolicy_joints_config_path: policy_joints.yaml\n\
+                    action_joints_config_path: state_joints.yaml\nstate_joints_config_path: state_joints.yaml\n";
+        write("policy.yaml", yaml);
+        let settings = read(json!({"policy_config_yaml_path": folder.path().join("policy.yaml"),
+                                   "policy_device": "cuda:0", "action_chunk_length": 8}))
+        .unwrap();
+        assert_eq!(settings.model_path, folder.path().join("model"));
+        assert_eq!((settings.action_horizon, settings.chunk_length, settings.language), (Some(16), Some(8), None));
+        assert_eq!(settings.cameras.as_deref(), Some(&["robot_pov_cam_rgb".to_owned()][..]));
+        assert!(settings.joints.is_some());
+    }
+
+    #[test]
+    fn a_model_that_is_not_there_is_refused_with_the_way_to_get_it() {
+        let refusal = |path: &str| read(json!({ "model_path": path })).unwrap_err().to_string();
+        assert!(refusal("nvidia/GR00T-N0").ends_with("`hf download nvidia/GR00T-N0` fetches it"));
+        assert!(refusal("/nowhere/at/all").ends_with("which is no folder, the folder of a checkpoint is needed"));
+        assert!(read(json!({})).unwrap_err().to_string().starts_with("`policy_config_dict.model_path` is missing"));
+    }
+
+    #[test]
+    fn a_downloaded_model_is_found_by_its_name() {
+        let cache = tempfile::tempdir().unwrap();
+        let model = cache.path().join("models--nvidia--GR00T-N1.7-3B");
+        fs::create_dir_all(model.join("snapshots/abc")).unwrap();
+        fs::create_dir_all(model.join("refs")).unwrap();
+        fs::write(model.join("refs/main"), "abc").unwrap();
+        assert_eq!(in_cache(cache.path(), "nvidia/GR00T-N1.7-3B"), Some(model.join("snapshots/abc")));
+        assert_eq!(in_cache(cache.path(), "nvidia/other"), None);
+    }
+
+    #[test]
+    fn a_chunk_is_not_longer_than_the_horizon_of_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let refusal = read(json!({"model_path": folder.path(), "action_horizon": 4, "action_chunk_length": 8}));
+        assert!(refusal.unwrap_err().to_string().ends_with("is 8, at most the action_horizon 4 is needed"));
+    }
+}

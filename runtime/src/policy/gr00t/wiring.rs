@@ -1,0 +1,245 @@
+//! Which camera, state vector and action of an environment is which key of a checkpoint.
+//!
+//! Cameras and states go by name, cameras also by the order in which `pov_cam_name_sim` lists them, and joints by the
+//! files of [`Joints`]. The keys of an action stand one after the other in the environment's action vector.
+
+use std::collections::BTreeMap;
+
+use crate::env::{EnvSpec, Observation};
+use crate::policy::PolicyError;
+use crate::policy::gr00t::joints::Joints;
+use crate::policy::gr00t::processor::ActionRows;
+
+/// Names under which simulators show the positions of all joints as one vector.
+const JOINT_VECTORS: [&str; 2] = ["robot_joint_pos", "joint_position"];
+
+/// What a checkpoint wants to see and gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Keys {
+    /// Views, in the order of the prompt.
+    pub video: Vec<String>,
+    /// State vectors and their lengths, where the checkpoint says them.
+    pub state: Vec<(String, Option<usize>)>,
+    /// Action vectors and their lengths, in order.
+    pub action: Vec<(String, usize)>,
+}
+
+/// The connection of one checkpoint with one environment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wiring {
+    /// Checkpoint's view, environment's camera.
+    cameras: Vec<(String, String)>,
+    /// Checkpoint's state, where it comes from.
+    states: Vec<(String, Source)>,
+    /// Checkpoint's action, where its numbers go.
+    actions: BTreeMap<String, Vec<Option<usize>>>,
+    action_dim: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Source {
+    /// A vector of the environment.
+    Whole(String),
+    /// Some numbers of one.
+    Part { of: String, indices: Vec<usize> },
+}
+
+impl Wiring {
+    /// Connects by name, or as the settings say.
+    ///
+    /// # Errors
+    /// [`PolicyError::Mismatch`] with both sides, if a key finds nothing or a length is another.
+    pub fn new(
+        keys: &Keys,
+        env: &EnvSpec,
+        cameras: Option<&[String]>,
+        joints: Option<&Joints>,
+    ) -> Result<Self, PolicyError> {
+        let action_dim = env.action.names.len();
+        let actions = match joints {
+            Some(joints) => by_joint(keys, env, joints)?,
+            None => in_order(keys, env)?,
+        };
+        let states = keys.state.iter().map(|(key, width)| Ok((key.clone(), source(key, *width, env, joints)?)));
+        Ok(Self { cameras: views(keys, env, cameras)?, states: states.collect::<Result<_, _>>()?, actions, action_dim })
+    }
+
+    /// Checkpoint's view and environment's camera, in the order of the prompt.
+    pub fn cameras(&self) -> &[(String, String)] {
+        &self.cameras
+    }
+
+    /// The checkpoint's state vectors in an observation.
+    ///
+    /// # Errors
+    /// [`PolicyError::Inference`] if a vector is missing or shorter than the environment said.
+    pub fn states(&self, observation: &Observation) -> Result<Vec<(&str, Vec<f32>)>, PolicyError> {
+        let gone = |name: &str| PolicyError::Inference(format!("the observation has no state {name}"));
+        let read = |source: &Source| match source {
+            Source::Whole(name) => observation.state.get(name).cloned().ok_or_else(|| gone(name)),
+            Source::Part { of, indices } => {
+                let whole = observation.state.get(of).ok_or_else(|| gone(of))?;
+                let part = indices.iter().map(|index| whole.get(*index).copied());
+                part.collect::<Option<_>>().ok_or_else(|| gone(of))
+            }
+        };
+        self.states.iter().map(|(key, source)| Ok((key.as_str(), read(source)?))).collect()
+    }
+
+    /// The environment's actions of one chunk: `[horizon, action_dim]`, row-major; 0 where the checkpoint says nothing.
+    pub fn actions(&self, chunk: &[ActionRows], horizon: usize) -> Vec<f32> {
+        let mut values = vec![0.0; horizon * self.action_dim];
+        for rows in chunk {
+            let Some(places) = self.actions.get(&rows.key) else { continue };
+            for (from, to) in rows.values.chunks_exact(rows.width).zip(values.chunks_exact_mut(self.action_dim)) {
+                for (value, place) in from.iter().zip(places) {
+                    if let Some(index) = *place {
+                        to[index] = *value;
+                    }
+                }
+            }
+        }
+        values
+    }
+}
+
+fn views(keys: &Keys, env: &EnvSpec, cameras: Option<&[String]>) -> Result<Vec<(String, String)>, PolicyError> {
+    let shown: Vec<&str> = env.cameras.iter().map(|camera| camera.name.as_str()).collect();
+    let wanted = cameras.unwrap_or(&keys.video);
+    let all_there = wanted.iter().all(|name| shown.contains(&name.as_str()));
+    if wanted.len() != keys.video.len() || !all_there {
+        let named = cameras.map(|names| format!(" as pov_cam_name_sim {}", names.join(", "))).unwrap_or_default();
+        let wanted = format!("{} cameras ({}){named}", keys.video.len(), keys.video.join(", "));
+        return Err(mismatch(env, wanted, format!("cameras {}", shown.join(", "))));
+    }
+    Ok(keys.video.iter().cloned().zip(wanted.iter().cloned()).collect())
+}
+
+fn source(key: &str, width: Option<usize>, env: &EnvSpec, joints: Option<&Joints>) -> Result<Source, PolicyError> {
+    let length = |name: &str| env.state.iter().find(|(other, _)| other == name).map(|(_, length)| *length);
+    let found = || env.state.iter().map(|(name, length)| format!("{name} [{length}]")).collect::<Vec<_>>().join(", ");
+    if let Some(indices) = joints.and_then(|joints| joints.state.get(key)) {
+        let vector = JOINT_VECTORS.iter().find_map(|name| Some((name, length(name)?)));
+        let Some((of, _)) = vector.filter(|(_, length)| indices.iter().all(|index| index < length)) else {
+            let needed = indices.iter().max().map_or(0, |last| last + 1);
+            let wanted = format!("state {} [{needed} or more] for {key}", JOINT_VECTORS.join(" or "));
+            return Err(mismatch(env, wanted, found()));
+        };
+        let Some(width) = width.filter(|width| *width != indices.len()) else {
+            return Ok(Source::Part { of: (*of).to_owned(), indices: indices.clone() });
+        };
+        let wanted = format!("{width} joints for state {key}");
+        return Err(mismatch(env, wanted, format!("{} in the files of joints", indices.len())));
+    }
+    if length(key).is_some_and(|length| width.is_none_or(|width| width == length)) {
+        return Ok(Source::Whole(key.to_owned()));
+    }
+    let width = width.map(|width| format!(" [{width}]")).unwrap_or_default();
+    Err(mismatch(env, format!("state {key}{width}"), found()))
+}
+
+fn in_order(keys: &Keys, env: &EnvSpec) -> Result<BTreeMap<String, Vec<Option<usize>>>, PolicyError> {
+    let total: usize = keys.action.iter().map(|(_, width)| width).sum();
+    if total != env.action.names.len() {
+        let parts: Vec<String> = keys.action.iter().map(|(key, width)| format!("{key} [{width}]")).collect();
+        let wanted = format!("an action of {total} numbers ({})", parts.join(", "));
+        let found = format!("one of {} ({})", env.action.names.len(), env.action.names.join(", "));
+        return Err(mismatch(env, wanted, found));
+    }
+    let mut next = 0;
+    let places = keys.action.iter().map(|(key, width)| {
+        let from = next;
+        next += width;
+        (key.clone(), (from..next).map(Some).collect())
+    });
+    Ok(places.collect())
+}
+
+fn by_joint(keys: &Keys, env: &EnvSpec, joints: &Joints) -> Result<BTreeMap<String, Vec<Option<usize>>>, PolicyError> {
+    let dim = env.action.names.len();
+    if joints.action_len > dim {
+        let wanted = format!("an action of {} or more numbers, as action_joints_config_path says", joints.action_len);
+        return Err(mismatch(env, wanted, format!("one of {dim}")));
+    }
+    // What comes after the joints (Arena's G1: navigate_command, base_height_command) stands there in the order of the
+    // keys, as far as the vector goes.
+    let mut next = joints.action_len;
+    let places = keys.action.iter().map(|(key, width)| {
+        if let Some(indices) = joints.action.get(key) {
+            return (key.clone(), indices.iter().copied().take(*width).collect());
+        }
+        let from = next;
+        next += width;
+        (key.clone(), (from..next).map(|index| (index < dim).then_some(index)).collect())
+    });
+    Ok(places.collect())
+}
+
+fn mismatch(env: &EnvSpec, wanted: String, found: String) -> PolicyError {
+    PolicyError::Mismatch { policy: "gr00t", env: env.name.clone(), wanted, found }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::CameraSpec;
+    use crate::policy::tests::env_spec;
+
+    fn named(pairs: &[(&str, usize)]) -> Vec<(String, usize)> {
+        pairs.iter().map(|(name, width)| ((*name).to_owned(), *width)).collect()
+    }
+
+    fn keys(state: &[(&str, usize)], action: &[(&str, usize)]) -> Keys {
+        let state = named(state).into_iter().map(|(key, width)| (key, Some(width))).collect();
+        Keys { video: vec!["front".to_owned()], state, action: named(action) }
+    }
+
+    fn env() -> EnvSpec {
+        let camera = |name: &str| CameraSpec { name: name.to_owned(), height: 8, width: 8 };
+        EnvSpec { cameras: vec![camera("front"), camera("wrist")], ..env_spec() }
+    }
+
+    fn refusal(keys: &Keys, cameras: Option<&[String]>) -> String {
+        Wiring::new(keys, &env(), cameras, None).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn actions_stand_in_the_order_of_the_keys() {
+        let wiring = Wiring::new(&keys(&[("eef_position", 3)], &[("pose", 6), ("gripper", 1)]), &env(), None, None);
+        let rows =
+            |key: &str, width, values: &[f32]| ActionRows { key: key.to_owned(), width, values: values.to_vec() };
+        let chunk = [rows("gripper", 1, &[7.0, 8.0]), rows("pose", 6, &[1.0; 12])];
+        let expected = [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 7.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 8.0];
+        assert_eq!(wiring.unwrap().actions(&chunk, 2), expected);
+    }
+
+    #[test]
+    fn both_sides_are_named_where_they_do_not_fit() {
+        assert!(refusal(&keys(&[("eef_position", 4)], &[("pose", 7)]), None).contains("needs state eef_position [4]"));
+        let text = refusal(&keys(&[], &[("pose", 8)]), None);
+        assert!(text.contains("an action of 8 numbers (pose [8])") && text.contains("one of 7 (dx, dy"), "{text}");
+        let text = refusal(&keys(&[], &[("pose", 7)]), Some(&["top".to_owned()]));
+        assert!(text.contains("1 cameras (front) as pov_cam_name_sim top") && text.ends_with("cameras front, wrist"));
+    }
+
+    #[test]
+    fn joints_are_gathered_and_scattered_by_name() {
+        let joints = Joints {
+            state: BTreeMap::from([("arm".to_owned(), vec![6, 0])]),
+            action: BTreeMap::from([("arm".to_owned(), vec![Some(2), None])]),
+            action_len: 3,
+        };
+        let wiring =
+            Wiring::new(&keys(&[("arm", 2)], &[("arm", 2), ("base", 5)]), &env(), None, Some(&joints)).unwrap();
+        let mut observation = Observation::empty();
+        observation.state.insert("joint_position".to_owned(), vec![0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+        assert_eq!(wiring.states(&observation).unwrap(), [("arm", vec![6.0, 0.0])]);
+        let rows = |key: &str, values: &[f32]| ActionRows {
+            key: key.to_owned(),
+            width: values.len(),
+            values: values.to_vec(),
+        };
+        let chunk = [rows("arm", &[9.0, 8.0]), rows("base", &[1.0, 2.0, 3.0, 4.0, 5.0])];
+        assert_eq!(wiring.actions(&chunk, 1), [0.0, 0.0, 9.0, 1.0, 2.0, 3.0, 4.0]);
+    }
+}

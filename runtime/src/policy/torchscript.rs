@@ -1,0 +1,307 @@
+//! Any TorchScript module as a policy (`torch.jit.save`), for people with another model.
+//!
+//! ```text
+//! forward(images: uint8  [B, cameras, height, width, 3],     RGB, in the order of `cameras`
+//!         state:  float32 [B, state_dim],                    the vectors of `state_keys`, one after the other
+//!         tokens: int64  [B, max_tokens])                    the instruction, padded on the right with 0
+//!      -> float32 [B, horizon, action_dim]                   actions as the environment takes them
+//! ```
+//!
+//! Tokens are those of `tokenizer_path` (a `tokenizer.json`), without one the bytes of the instruction in UTF-8. The
+//! module is tried once when it is loaded: that is how its horizon is known, and a wrong shape is refused at once.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+use tch::{CModule, Device, Kind, Tensor};
+use tokenizers::Tokenizer;
+
+use crate::env::{EnvIndex, EnvSpec, Observation};
+use crate::policy::fields::{Fields, argument};
+use crate::policy::{Chunk, EpisodeStart, Policy, PolicyError, PolicySpec, require_state};
+
+const NAME: &str = "torchscript";
+
+/// Tokens of an instruction, unless `max_tokens` says otherwise.
+const MAX_TOKENS: usize = 64;
+
+/// What a job says of its module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScriptSettings {
+    model_path: PathBuf,
+    tokenizer_path: Option<PathBuf>,
+    max_tokens: usize,
+    /// All cameras in the environment's order, if none are named.
+    cameras: Option<Vec<String>>,
+    /// All state vectors in the environment's order, if none are named.
+    state_keys: Option<Vec<String>>,
+    /// Actions of a chunk that are taken.
+    pub(crate) chunk_length: Option<usize>,
+}
+
+impl ScriptSettings {
+    /// Reads the settings.
+    ///
+    /// # Errors
+    /// [`PolicyError::Argument`] naming the field.
+    pub fn read(config: &Map<String, Value>) -> Result<Self, PolicyError> {
+        let mut fields = Fields::of_job(config);
+        let missing = || argument("model_path", "missing", "the file of a TorchScript module is needed");
+        let settings = Self {
+            model_path: fields.path("model_path")?.ok_or_else(missing)?,
+            tokenizer_path: fields.path("tokenizer_path")?,
+            max_tokens: fields.positive("max_tokens")?.unwrap_or(MAX_TOKENS),
+            cameras: fields.strings("cameras")?,
+            state_keys: fields.strings("state_keys")?,
+            chunk_length: fields.positive("action_chunk_length")?,
+        };
+        fields.finish()?;
+        for path in [Some(&settings.model_path), settings.tokenizer_path.as_ref()].into_iter().flatten() {
+            if !path.is_file() {
+                return Err(PolicyError::File { path: path.clone(), reason: "there is no such file".to_owned() });
+            }
+        }
+        Ok(settings)
+    }
+}
+
+/// A loaded module.
+pub struct TorchScript {
+    module: CModule,
+    path: PathBuf,
+    device: Device,
+    tokenizer: Option<Tokenizer>,
+    max_tokens: usize,
+    cameras: Vec<String>,
+    /// Rows and columns of every camera.
+    size: [u32; 2],
+    state_keys: Vec<String>,
+    action_dim: usize,
+    horizon: usize,
+}
+
+impl TorchScript {
+    /// Loads a module to a device and tries it on an observation of zeros.
+    ///
+    /// # Errors
+    /// [`PolicyError`] naming the file, or what the environment lacks, or the shape that came out.
+    pub fn open(settings: &ScriptSettings, env: &EnvSpec, device: Device) -> Result<Self, PolicyError> {
+        let path = settings.model_path.clone();
+        let mut module = CModule::load_on_device(&path, device).map_err(|err| file(&path, &first_line(&err)))?;
+        module.set_eval();
+        let read = |path: &PathBuf| Tokenizer::from_file(path).map_err(|err| file(path, &err.to_string()));
+        let all_states = || env.state.iter().map(|(name, _)| name.clone()).collect();
+        let state_keys: Vec<String> = settings.state_keys.clone().unwrap_or_else(all_states);
+        require_state(NAME, env, &state_keys.iter().map(String::as_str).collect::<Vec<_>>())?;
+        let (cameras, size) = cameras(settings.cameras.as_deref(), env)?;
+        let mut script = Self {
+            module,
+            device,
+            tokenizer: settings.tokenizer_path.as_ref().map(read).transpose()?,
+            max_tokens: settings.max_tokens,
+            cameras,
+            size,
+            state_keys,
+            action_dim: env.action.names.len(),
+            horizon: 0,
+            path,
+        };
+        script.horizon = script.probe(env)?;
+        Ok(script)
+    }
+
+    /// The horizon of the module's answer to zeros.
+    fn probe(&self, env: &EnvSpec) -> Result<usize, PolicyError> {
+        let width = |key: &String| env.state.iter().find(|(name, _)| name == key).map_or(0, |(_, length)| *length);
+        let state_dim: usize = self.state_keys.iter().map(width).sum();
+        let [height, columns] = self.size.map(i64::from);
+        let images = Tensor::zeros([1, self.cameras.len() as i64, height, columns, 3], (Kind::Uint8, Device::Cpu));
+        let state = Tensor::zeros([1, state_dim as i64], (Kind::Float, Device::Cpu));
+        let tokens = Tensor::zeros([1, self.max_tokens as i64], (Kind::Int64, Device::Cpu));
+        let actions = self.forward(images, state, tokens)?;
+        match actions.size()[..] {
+            [1, horizon, dim] if horizon > 0 && usize::try_from(dim) == Ok(self.action_dim) => Ok(horizon as usize),
+            ref found => {
+                let reason = format!(
+                    "its `forward` gave {found:?} for one observation, [1, horizon, {}] is needed for `{}`",
+                    self.action_dim, env.name
+                );
+                Err(file(&self.path, &reason))
+            }
+        }
+    }
+
+    fn forward(&self, images: Tensor, state: Tensor, tokens: Tensor) -> Result<Tensor, PolicyError> {
+        let _no_grad = tch::no_grad_guard();
+        let inputs = [images, state, tokens].map(|input| input.to_device(self.device));
+        let actions = self.module.forward_ts(&inputs).map_err(|err| file(&self.path, &first_line(&err)))?;
+        Ok(actions.to_device(Device::Cpu).to_kind(Kind::Float))
+    }
+
+    /// Token ids of an instruction, as many as the module reads.
+    fn tokens(&self, instruction: &str) -> Result<Vec<i64>, PolicyError> {
+        let mut ids: Vec<i64> = match &self.tokenizer {
+            None => instruction.bytes().map(i64::from).collect(),
+            Some(tokenizer) => {
+                let encoding = tokenizer.encode_fast(instruction, true);
+                let encoding = encoding.map_err(|err| PolicyError::Inference(err.to_string()))?;
+                encoding.get_ids().iter().copied().map(i64::from).collect()
+            }
+        };
+        ids.resize(self.max_tokens, 0);
+        Ok(ids)
+    }
+}
+
+impl Policy for TorchScript {
+    fn spec(&self) -> PolicySpec {
+        let needs_video = !self.cameras.is_empty();
+        PolicySpec { action_horizon: self.horizon, needs_video, looks_back: 0, num_episodes: None }
+    }
+
+    fn reset(&mut self, _: &[EpisodeStart]) {}
+
+    fn act(&mut self, rows: &[(EnvIndex, &Observation)]) -> Result<Vec<Chunk>, PolicyError> {
+        let batch = rows.len() as i64;
+        let [height, width] = self.size.map(i64::from);
+        let (mut images, mut states, mut tokens) = (Vec::new(), Vec::new(), Vec::new());
+        for (_, observation) in rows {
+            for camera in &self.cameras {
+                let frame = observation.video.get(camera).filter(|frame| [frame.height, frame.width] == self.size);
+                images.extend_from_slice(&frame.ok_or_else(|| gone("picture of camera", camera))?.rgb);
+            }
+            for key in &self.state_keys {
+                states.extend_from_slice(observation.state.get(key).ok_or_else(|| gone("state", key))?);
+            }
+            tokens.extend(self.tokens(&observation.language)?);
+        }
+        let images = Tensor::from_slice(&images).view([batch, self.cameras.len() as i64, height, width, 3]);
+        let state = Tensor::from_slice(&states).view([batch, -1]);
+        let actions = self.forward(images, state, Tensor::from_slice(&tokens).view([batch, -1]))?;
+        let wanted = [batch, self.horizon as i64, self.action_dim as i64];
+        if actions.size() != wanted {
+            return Err(file(&self.path, &format!("its `forward` gave {:?}, {wanted:?} is needed", actions.size())));
+        }
+        let values = Vec::<f32>::try_from(actions.contiguous().view(-1));
+        let values = values.map_err(|err| PolicyError::Inference(err.to_string()))?;
+        let chunks = values.chunks_exact(self.horizon * self.action_dim);
+        Ok(chunks.map(|chunk| Chunk::new(self.action_dim, chunk.to_vec())).collect())
+    }
+}
+
+/// The cameras that are asked for, all of one size.
+fn cameras(asked: Option<&[String]>, env: &EnvSpec) -> Result<(Vec<String>, [u32; 2]), PolicyError> {
+    let names: Vec<String> = match asked {
+        Some(names) => names.to_vec(),
+        None => env.cameras.iter().map(|camera| camera.name.clone()).collect(),
+    };
+    let sizes: Option<Vec<[u32; 2]>> = names
+        .iter()
+        .map(|name| env.cameras.iter().find(|camera| camera.name == *name).map(|camera| [camera.height, camera.width]))
+        .collect();
+    match sizes.as_deref() {
+        Some([]) => Ok((names, [1, 1])),
+        Some([first, rest @ ..]) if rest.iter().all(|size| size == first) => Ok((names, *first)),
+        _ => Err(PolicyError::Mismatch {
+            policy: NAME,
+            env: env.name.clone(),
+            wanted: format!("cameras of one size: {}", names.join(", ")),
+            found: env
+                .cameras
+                .iter()
+                .map(|camera| format!("{} [{}, {}]", camera.name, camera.height, camera.width))
+                .collect::<Vec<_>>()
+                .join(", "),
+        }),
+    }
+}
+
+fn gone(what: &str, name: &str) -> PolicyError {
+    PolicyError::Inference(format!("the observation has no {what} {name} of the size it began with"))
+}
+
+fn file(path: &Path, reason: &str) -> PolicyError {
+    PolicyError::File { path: path.to_owned(), reason: reason.to_owned() }
+}
+
+/// libtorch's message without its C++ backtrace.
+fn first_line(err: &tch::TchError) -> String {
+    let text = err.to_string();
+    text.split("\nException raised from").next().unwrap_or(&text).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::{CameraSpec, Frame};
+    use crate::policy::tests::env_spec;
+    use serde_json::json;
+    use std::sync::Arc;
+
+    fn env() -> EnvSpec {
+        let camera = |name: &str| CameraSpec { name: name.to_owned(), height: 4, width: 4 };
+        EnvSpec { cameras: vec![camera("front"), camera("wrist")], ..env_spec() }
+    }
+
+    /// Two actions of 7: the mean of the pictures, then the first number of the state plus the first token.
+    fn module(folder: &Path, dim: i64) -> PathBuf {
+        let inputs = [
+            Tensor::zeros([2, 2, 4, 4, 3], (Kind::Uint8, Device::Cpu)),
+            Tensor::zeros([2, 3], (Kind::Float, Device::Cpu)),
+            Tensor::zeros([2, 8], (Kind::Int64, Device::Cpu)),
+        ];
+        let mut forward = |inputs: &[Tensor]| {
+            let seen = inputs[0].to_kind(Kind::Float).mean_dim([1i64, 2, 3, 4].as_slice(), false, Kind::Float);
+            let said = inputs[1].select(1, 0) + inputs[2].select(1, 0).to_kind(Kind::Float);
+            let rows = Tensor::stack(&[seen, said], 1).unsqueeze(-1);
+            vec![rows.expand([-1, -1, dim], false)]
+        };
+        let module = CModule::create_by_tracing("Script", "forward", &inputs, &mut forward).unwrap();
+        let path = folder.join("policy.pt");
+        module.save(&path).unwrap();
+        path
+    }
+
+    fn settings(path: &Path) -> ScriptSettings {
+        let config = json!({"model_path": path, "state_keys": ["eef_position"], "max_tokens": 8});
+        let Value::Object(config) = config else { panic!() };
+        ScriptSettings::read(&config).unwrap()
+    }
+
+    fn observation(level: u8, x: f32) -> Observation {
+        let frame = || Frame { height: 4, width: 4, rgb: Arc::from(vec![level; 48]) };
+        let mut observation = Observation::empty();
+        observation.video = [("front".to_owned(), frame()), ("wrist".to_owned(), frame())].into();
+        observation.state = [("eef_position".to_owned(), vec![x, 0.0, 0.0])].into();
+        observation.language = Arc::from("A");
+        observation
+    }
+
+    #[test]
+    fn a_module_sees_pictures_state_and_tokens() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut policy = TorchScript::open(&settings(&module(folder.path(), 7)), &env(), Device::Cpu).unwrap();
+        assert_eq!(policy.spec().action_horizon, 2);
+        let (first, second) = (observation(10, 0.5), observation(20, 1.5));
+        let chunks = policy.act(&[(EnvIndex(0), &first), (EnvIndex(1), &second)]).unwrap();
+        assert_eq!(chunks[0], Chunk::new(7, [[10.0; 7], [65.5; 7]].concat()));
+        assert_eq!(chunks[1], Chunk::new(7, [[20.0; 7], [66.5; 7]].concat()));
+    }
+
+    #[test]
+    fn a_module_of_another_action_is_refused_with_its_shape() {
+        let folder = tempfile::tempdir().unwrap();
+        let refusal = TorchScript::open(&settings(&module(folder.path(), 6)), &env(), Device::Cpu).err().unwrap();
+        let wanted = "its `forward` gave [1, 2, 6] for one observation, [1, horizon, 7] is needed for `push`";
+        assert!(refusal.to_string().ends_with(wanted), "{refusal}");
+    }
+
+    #[test]
+    fn what_is_no_module_is_refused_with_its_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("policy.pt");
+        std::fs::write(&path, "not a module").unwrap();
+        let refusal = TorchScript::open(&settings(&path), &env(), Device::Cpu).err().unwrap().to_string();
+        assert!(refusal.contains("policy.pt`: ") && !refusal.contains("Exception raised"), "{refusal}");
+    }
+}

@@ -1,0 +1,89 @@
+//! Where the goldens are, and their tensors.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use runtime::policy::gr00t::processor::Image;
+use safetensors::{Dtype, SafeTensors};
+use serde_json::Value;
+
+/// The folder of the goldens.
+pub fn goldens() -> PathBuf {
+    let committed = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/gr00t");
+    std::env::var_os("RRUN_GOLDENS").map_or_else(committed, PathBuf::from)
+}
+
+/// The case folders that have a file.
+pub fn cases_with(name: &str) -> Vec<PathBuf> {
+    let dir = goldens();
+    let entries = fs::read_dir(&dir).unwrap_or_else(|err| panic!("`{}`: {err}", dir.display()));
+    let mut cases: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    cases.retain(|case| case.join(name).is_file());
+    cases.sort();
+    assert!(!cases.is_empty(), "`{}` has no folder with `{name}`", dir.display());
+    cases
+}
+
+pub fn json(path: &Path) -> Value {
+    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+}
+
+/// One tensor of a file.
+#[derive(Debug)]
+pub struct Stored {
+    pub dtype: Dtype,
+    pub shape: Vec<usize>,
+    bytes: Vec<u8>,
+}
+
+/// The tensors of a safetensors file.
+pub fn tensors(path: &Path) -> BTreeMap<String, Stored> {
+    let bytes = fs::read(path).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let stored = |(name, view): (String, safetensors::tensor::TensorView)| {
+        (name, Stored { dtype: view.dtype(), shape: view.shape().to_vec(), bytes: view.data().to_vec() })
+    };
+    file.tensors().into_iter().map(stored).collect()
+}
+
+impl Stored {
+    pub fn bytes(&self) -> &[u8] {
+        assert_eq!(self.dtype, Dtype::U8);
+        &self.bytes
+    }
+
+    pub fn floats(&self) -> Vec<f32> {
+        assert_eq!(self.dtype, Dtype::F32);
+        self.bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+    }
+
+    pub fn integers(&self) -> Vec<i64> {
+        assert_eq!(self.dtype, Dtype::I64);
+        self.bytes.as_chunks::<8>().0.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect()
+    }
+
+    /// The bits of bfloat16 numbers.
+    pub fn halves(&self) -> Vec<u16> {
+        assert_eq!(self.dtype, Dtype::BF16);
+        self.bytes.as_chunks::<2>().0.iter().map(|bytes| u16::from_le_bytes(*bytes)).collect()
+    }
+
+    pub fn image(&self) -> Image {
+        let [height, width, 3] = self.shape[..] else { panic!("{:?} is no picture", self.shape) };
+        Image { height, width, rgb: self.bytes().to_vec() }
+    }
+}
+
+/// The names below a prefix, without it.
+pub fn below<'a>(tensors: &'a BTreeMap<String, Stored>, prefix: &str) -> Vec<(&'a str, &'a Stored)> {
+    tensors.iter().filter_map(|(name, stored)| Some((name.strip_prefix(prefix)?, stored))).collect()
+}
+
+/// Largest difference, or infinity if the lengths differ.
+pub fn difference(found: &[f32], wanted: &[f32]) -> f64 {
+    if found.len() != wanted.len() {
+        return f64::INFINITY;
+    }
+    found.iter().zip(wanted).map(|(a, b)| (f64::from(*a) - f64::from(*b)).abs()).fold(0.0, f64::max)
+}

@@ -1,0 +1,12 @@
+//! The processor against the reference's results, for every case in `$RRUN_GOLDENS`
+//! (default: the committed `tests/fixtures/gr00t`).
+
+#![expect(clippy::unwrap_used, reason = "a test ends where it fails")]
+
+mod files;
+mod images;
+mod models;
+mod numbers;
+mod refusals;
+mod texts;
+mod validation;

@@ -1,0 +1,134 @@
+//! Files that cannot be used: a named error, never a panic.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+use runtime::policy::gr00t::processor::{Picture, Processor, ProcessorError, Raw, Rows};
+use tempfile::TempDir;
+
+use crate::files::cases_with;
+
+const FILES: [&str; 8] = [
+    "processor_config.json",
+    "statistics.json",
+    "embodiment_id.json",
+    "vlm/preprocessor_config.json",
+    "vlm/chat_template.json",
+    "vlm/tokenizer_config.json",
+    "vlm/config.json",
+    "vlm/tokenizer.json",
+];
+const TAG: &str = "oxe_droid_relative_eef_relative_joint";
+
+/// The files of case d, whose actions are relative, without weights.
+fn model() -> TempDir {
+    let source = droid();
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("vlm")).unwrap();
+    for name in FILES {
+        fs::copy(source.join(name), dir.path().join(name)).unwrap();
+    }
+    dir
+}
+
+fn droid() -> PathBuf {
+    let mut dirs = cases_with("case.json").into_iter();
+    dirs.find(|dir| dir.join("model.safetensors.index.json").is_file()).expect("case d is there")
+}
+
+fn open(dir: &Path) -> Result<Processor, ProcessorError> {
+    Processor::open(dir, None, TAG)
+}
+
+fn edit(dir: &TempDir, name: &str, from: &str, to: &str) -> String {
+    let text = fs::read_to_string(dir.path().join(name)).unwrap();
+    assert!(text.contains(from), "`{from}` is not in {name}");
+    fs::write(dir.path().join(name), text.replacen(from, to, 1)).unwrap();
+    open(dir.path()).unwrap_err().to_string()
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    for name in ["processor_config.json", "statistics.json", "vlm/preprocessor_config.json", "vlm/tokenizer.json"] {
+        let dir = model();
+        fs::remove_file(dir.path().join(name)).unwrap();
+        let text = open(dir.path()).unwrap_err().to_string();
+        assert!(text.contains(name.trim_start_matches("vlm/")), "{name}: {text}");
+    }
+}
+
+#[test]
+fn a_folder_that_training_leaves_is_opened() {
+    let dir = model();
+    fs::create_dir(dir.path().join("processor")).unwrap();
+    for name in &FILES[..3] {
+        fs::rename(dir.path().join(name), dir.path().join("processor").join(name)).unwrap();
+    }
+    assert_eq!(open(dir.path()).unwrap().embodiment_id(), 24);
+}
+
+#[test]
+fn contradictions_between_files_are_named() {
+    let text = edit(&model(), "vlm/config.json", "\"image_token_id\": ", "\"image_token_id\": 9");
+    assert!(text.contains("`image_token_id` is 9"), "{text}");
+    let text = edit(&model(), "processor_config.json", "\"max_action_dim\": 132", "\"max_action_dim\": 12");
+    assert!(text.contains("action.joint_position` is") && text.contains("12 columns"), "{text}");
+    let text = edit(&model(), "processor_config.json", "XYZ_ROT6D", "XYZ_ROTVEC");
+    assert_eq!(text, "action `eef_9d` is 9 values wide, a pose written as XyzRotvec has 6");
+    let text = edit(&model(), "statistics.json", "\"relative_action\"", "\"relative_actions\"");
+    assert!(text.contains("relative_action"), "{text}");
+    let text = edit(&model(), "vlm/chat_template.json", "<|image_pad|>", "<|picture|>");
+    assert!(text.ends_with("chat_template.json`: it writes `<|image_pad|>` 0 times for 2 pictures"), "{text}");
+}
+
+#[test]
+fn what_an_observation_lacks_is_named() {
+    let dir = model();
+    let processor = open(dir.path()).unwrap();
+    let (frame, pose) = ([0; 12], [0.5; 9]);
+    let picture = Picture::new(2, 2, &frame).unwrap();
+    let mut raw = Raw { instruction: "go", ..Raw::default() };
+    let refusal = |raw: &Raw| processor.prepare(std::slice::from_ref(raw)).unwrap_err().to_string();
+    assert_eq!(refusal(&raw), "state `eef_9d` is missing, every state of the checkpoint is needed");
+    raw.state.insert("eef_9d", Rows::new(9, &pose).unwrap());
+    raw.state.insert("gripper_position", Rows::new(1, &pose[..1]).unwrap());
+    raw.state.insert("joint_position", Rows::new(7, &pose[..7]).unwrap());
+    assert_eq!(refusal(&raw), "video `exterior_image_1_left` is missing, every view of the checkpoint is needed");
+    raw.video.insert("exterior_image_1_left", vec![picture]);
+    assert_eq!(refusal(&raw), "video `exterior_image_1_left` is 1 steps long, 2 are needed");
+    raw.video.insert("exterior_image_1_left", vec![picture; 2]);
+    raw.video.insert("wrist_image_left", vec![picture; 2]);
+    assert_eq!(processor.prepare(&[raw]).unwrap()[0].grids.len(), 4);
+}
+
+#[test]
+fn a_prediction_of_another_size_is_refused() {
+    let dir = model();
+    let numbers = open(dir.path()).unwrap();
+    let text = numbers.numbers().decode(&[0.0; 132], &Default::default()).unwrap_err().to_string();
+    assert_eq!(text, "the network's action is 132 values, 40 steps of 132 are needed");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+    #[test]
+    fn damaged_files_are_refused_without_a_panic(
+        file in prop::sample::select(&FILES[..]),
+        at: prop::sample::Index,
+        with in "(null|true|[0-9]{1,3}|-1|1e999|\\[\\]|\\{\\}|\"[a-z]{0,3}\"|[\\[\\]{}\",:])",
+        cut in 0usize..30,
+    ) {
+        let dir = model();
+        let path = dir.path().join(file);
+        let mut text = fs::read_to_string(&path).unwrap();
+        let boundary = |mut at: usize| { while !text.is_char_boundary(at) { at -= 1 } at };
+        let start = boundary(at.index(text.len()));
+        let end = boundary((start + cut).min(text.len())).max(start);
+        text.replace_range(start..end, &with);
+        fs::write(&path, text).unwrap();
+        if let Err(refusal) = open(dir.path()) {
+            prop_assert!(!refusal.to_string().is_empty());
+        }
+    }
+}
