@@ -1,6 +1,7 @@
 //! One attempt: the ranks that were started, their files, and who failed.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
@@ -15,10 +16,12 @@ use crate::logs::attempt::{AttemptLogs, RankLogs};
 use crate::logs::last_lines::last_lines;
 use crate::logs::tail::Tail;
 use crate::plan::RankPlan;
-use crate::process::command::command;
+use crate::process::command::Command;
+use crate::process::environment::Environment;
 use crate::process::exit::Exit;
 use crate::process::pre_exec;
 use crate::process::rank::Rank;
+use crate::process::start::{NotStarted, Start};
 use crate::process::usage::Usage;
 use crate::signals;
 
@@ -42,34 +45,35 @@ impl Attempt {
         Attempt { logs: logs.ranks, tail: logs.tail, ..Attempt::default() }
     }
 
-    /// Starts the ranks one after another; says why one cannot, and which.
+    /// Starts the ranks side by side; says why one cannot, and which.
     pub fn spawn(&mut self, round: &Round<'_>) -> Result<(), LocalRank> {
-        for (index, plan) in round.plan.ranks.iter().enumerate() {
-            match self.spawn_one(round, index, plan) {
-                Ok(rank) => {
-                    let (global, local_rank, pid) = (round.rank(index), plan.local_rank, rank.pid().as_raw());
-                    events::record(round.plan, &Happening::Started(Who { rank: global, local_rank, pid }));
-                    self.ranks.push(rank);
-                }
-                Err(reason) => {
-                    say(format_args!("cannot start rank {}: {reason}", round.rank(index)));
-                    return Err(LocalRank(index));
-                }
-            }
+        let (ranks, failed) = match Environment::inherited(&round.plan.env).and_then(|env| Ok((env, Start::new()?))) {
+            Ok((environment, start)) => self.start(round, &environment, start),
+            Err(err) => (Vec::new(), Some(NotStarted { index: 0, err })),
+        };
+        for (index, (plan, rank)) in round.plan.ranks.iter().zip(&ranks).enumerate() {
+            let (global, local_rank, pid) = (round.rank(index), plan.local_rank, rank.pid().as_raw());
+            events::record(round.plan, &Happening::Started(Who { rank: global, local_rank, pid }));
         }
-        Ok(())
+        self.ranks = ranks;
+        let Some(NotStarted { index, err }) = failed else { return Ok(()) };
+        let program = round.plan.ranks.get(index).and_then(|plan| plan.argv.first());
+        let program = program.map_or_else(String::new, |program| format!("`{}`: ", program.to_string_lossy()));
+        say(format_args!("cannot start rank {}: {program}{err}", round.rank(index)));
+        Err(LocalRank(index))
     }
 
-    fn spawn_one(&mut self, round: &Round<'_>, index: usize, plan: &RankPlan) -> Result<Rank, String> {
-        let logs = self.logs.get_mut(index).ok_or("it has no log files")?;
-        let output = logs.output.take().ok_or("it runs already")?;
-        let variables = round.variables(plan, logs.error_file.as_deref());
-        let mut command = command(plan, &[&round.plan.env, &variables], output).ok_or("there is no program")?;
-        if let Some(limit) = round.plan.open_files {
-            pre_exec::limit_files(&mut command, limit);
-        }
-        let program = || plan.argv[0].to_string_lossy();
-        Rank::spawn(&mut command).map_err(|err| format!("`{}`: {err}", program()))
+    /// The ranks that run, and the first that could not be started.
+    fn start(&mut self, round: &Round<'_>, common: &Environment, mut start: Start) -> (Vec<Rank>, Option<NotStarted>) {
+        let ranks = round.plan.ranks.iter().zip(&mut self.logs).enumerate();
+        let mut failures = ranks.filter_map(|(index, (plan, logs))| {
+            let spawned = command(round, common, plan, logs).and_then(|command| start.spawn(&command));
+            spawned.err().map(|err| NotStarted { index, err })
+        });
+        let failed = failures.next();
+        drop(failures);
+        let (ranks, earlier) = start.finish();
+        (ranks, earlier.or(failed))
     }
 
     /// Who has ended since the last look, in local-rank order.
@@ -78,7 +82,7 @@ impl Attempt {
         for (local_rank, rank) in self.ranks.iter_mut().enumerate() {
             let Some(exit) = rank.peek(now) else { continue };
             exited.push((LocalRank(local_rank), exit));
-            let usage = pre_exec::usage(rank.pid());
+            let usage = pre_exec::ended(rank.pid()).ok().flatten().map(|(_, usage)| usage);
             tell(round, local_rank, rank.pid(), exit, usage);
             if !exit.is_success() {
                 let (rank, pid) = (round.rank(local_rank), rank.pid().as_raw());
@@ -142,6 +146,17 @@ impl Attempt {
         let mut written = captured.filter_map(|path| Some((path.clone(), last_lines(path, LAST_LINES).ok()?)));
         written.find(|(_, lines)| !lines.is_empty())
     }
+}
+
+fn command<'a>(
+    round: &Round<'_>,
+    common: &'a Environment,
+    plan: &RankPlan,
+    logs: &mut RankLogs,
+) -> io::Result<Command<'a>> {
+    let output = logs.output.take().ok_or_else(|| io::Error::other("it runs already"))?;
+    let command = Command::new(plan, common, &round.variables(plan, logs.error_file.as_deref()), output)?;
+    Ok(command.with_open_files(round.plan.open_files))
 }
 
 /// Tells of the end of the rank `index`, and what it used, who wants to know.

@@ -2,16 +2,15 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::Arc;
 
 use crate::logs::LogError;
-use crate::logs::console::Stream;
+use crate::logs::console;
 use crate::logs::folder::{RunFolder, make};
 use crate::logs::prefix::{Names, prefix};
 use crate::logs::tail::{Filtered, Followed, Tail};
 use crate::plan::{LogPlan, Plan, RankPlan};
-use crate::process::command::Output;
+use crate::process::command::{Output, Stream};
 
 /// The log files of one attempt.
 #[derive(Debug)]
@@ -46,7 +45,7 @@ impl AttemptLogs {
     /// Without log folder every rank writes to the console, whatever was to be redirected.
     pub fn disabled(nproc: usize) -> AttemptLogs {
         let rank = || RankLogs {
-            output: Some(Output { stdout: Stdio::inherit(), stderr: Stdio::inherit() }),
+            output: Some(Output { stdout: Stream::Inherit, stderr: Stream::Inherit }),
             error_file: None,
             captured: Vec::new(),
         };
@@ -104,8 +103,8 @@ impl Tee<'_> {
             is_shown: rank.shown,
             filtered: filtered.clone(),
         };
-        let stdout = rank.tee.stdout.then(|| followed(Stream::Stdout, stdout_log(folder), &self.stdout));
-        let stderr = rank.tee.stderr.then(|| followed(Stream::Stderr, stderr_log(folder), &self.stderr));
+        let stdout = rank.tee.stdout.then(|| followed(console::Stream::Stdout, stdout_log(folder), &self.stdout));
+        let stderr = rank.tee.stderr.then(|| followed(console::Stream::Stderr, stderr_log(folder), &self.stderr));
         stdout.into_iter().chain(stderr).filter(|file| file.is_shown || file.filtered.is_some()).collect()
     }
 }
@@ -118,11 +117,11 @@ fn stderr_log(folder: &Path) -> PathBuf {
     folder.join("stderr.log")
 }
 
-fn stdio(is_captured: bool, is_shown: bool, path: &Path) -> Result<Stdio, LogError> {
+fn stdio(is_captured: bool, is_shown: bool, path: &Path) -> Result<Stream, LogError> {
     match (is_captured, is_shown) {
-        (true, _) => open(path.to_path_buf()).map(Stdio::from),
-        (false, true) => Ok(Stdio::inherit()),
-        (false, false) => Ok(Stdio::null()),
+        (true, _) => open(path.to_path_buf()).map(Stream::File),
+        (false, true) => Ok(Stream::Inherit),
+        (false, false) => Ok(Stream::Null),
     }
 }
 

@@ -1,49 +1,122 @@
-//! The command of one rank: program, arguments, environment, streams.
+//! The command of one rank: program, arguments, environment, streams, CPUs, all in the form that `exec` takes.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::process::{Command, Stdio};
+use std::ffi::{CStr, CString, OsString};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 
+use nix::sched::CpuSet;
+
+use crate::numa::CpuList;
 use crate::plan::RankPlan;
-use crate::process::pre_exec;
+use crate::process::environment::Environment;
+use crate::process::files::FileLimit;
+
+/// Where an output stream goes.
+#[derive(Debug)]
+pub enum Stream {
+    /// Where ours goes.
+    Inherit,
+    /// Nowhere.
+    Null,
+    /// Into a file.
+    File(File),
+}
 
 /// Where a rank's two output streams go. Standard input is always inherited.
 #[derive(Debug)]
 pub struct Output {
     /// Standard output.
-    pub stdout: Stdio,
+    pub stdout: Stream,
     /// Standard error.
-    pub stderr: Stdio,
+    pub stderr: Stream,
 }
 
-/// The command of `rank`, ready to spawn. Later maps of `env` win over earlier ones, the rank's own over all of them;
-/// the program is looked up in the `PATH` that comes out, as `execvpe` does.
-pub fn command(rank: &RankPlan, env: &[&BTreeMap<String, String>], output: Output) -> Option<Command> {
-    let (program, args) = rank.argv.split_first()?;
-    let mut command = Command::new(program);
-    command.args(args).stdin(Stdio::inherit()).stdout(output.stdout).stderr(output.stderr);
-    for variables in env {
-        command.envs(*variables);
+/// The command of one rank, ready to be started.
+#[derive(Debug)]
+pub struct Command<'a> {
+    /// The program, which is looked up in the `PATH` of `env` as `execvpe` does, and its arguments.
+    pub argv: Vec<CString>,
+    /// `NAME=value`, each name once.
+    pub env: Vec<Cow<'a, CStr>>,
+    /// A file that becomes standard output; ours if `None`.
+    pub stdout: Option<File>,
+    /// A file that becomes standard error; ours if `None`.
+    pub stderr: Option<File>,
+    /// The only CPUs that it may use; ours if `None`.
+    pub cpus: Option<CpuSet>,
+    /// Its limits on open files; ours if `None`.
+    pub open_files: Option<FileLimit>,
+}
+
+impl<'a> Command<'a> {
+    /// The command of `rank`. `env` wins over what all ranks have in common, the rank's own variables over both.
+    pub fn new(
+        rank: &RankPlan,
+        common: &'a Environment,
+        env: &BTreeMap<String, String>,
+        output: Output,
+    ) -> io::Result<Command<'a>> {
+        Ok(Command {
+            argv: argv(&rank.argv)?,
+            env: common.with(&[env, &rank.env])?,
+            stdout: output.stdout.open()?,
+            stderr: output.stderr.open()?,
+            cpus: rank.cpus.as_ref().map(set),
+            open_files: None,
+        })
     }
-    command.envs(&rank.env);
-    pre_exec::prepare(&mut command);
-    if let Some(cpus) = &rank.cpus {
-        pre_exec::bind(&mut command, cpus);
+
+    /// The same with these limits on open files.
+    pub fn with_open_files(self, limit: Option<FileLimit>) -> Command<'a> {
+        Command { open_files: limit, ..self }
     }
-    Some(command)
+}
+
+impl Stream {
+    fn open(self) -> io::Result<Option<File>> {
+        match self {
+            Stream::Inherit => Ok(None),
+            Stream::Null => OpenOptions::new().write(true).open("/dev/null").map(Some),
+            Stream::File(file) => Ok(Some(file)),
+        }
+    }
+}
+
+fn argv(words: &[OsString]) -> io::Result<Vec<CString>> {
+    if words.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "there is no program"));
+    }
+    words.iter().map(|word| Ok(CString::new(word.as_bytes())?)).collect()
+}
+
+/// CPUs that the kernel does not know are left out.
+fn set(cpus: &CpuList) -> CpuSet {
+    let mut set = CpuSet::new();
+    for &cpu in &cpus.0 {
+        // Beyond the set's size there is no CPU that `sched_setaffinity` could be told of in it.
+        let _ = set.set(cpu);
+    }
+    set
 }
 
 #[cfg(test)]
-mod tests {
-    use std::ffi::OsString;
+pub(crate) mod tests {
+    use std::io::{Read as _, Seek as _};
 
     use super::*;
     use crate::plan::Streams;
+    use crate::process::rank::Rank;
+    use crate::process::start::Start;
 
-    fn rank(argv: &[&str]) -> RankPlan {
+    /// A rank without variables of its own.
+    pub(crate) fn plan(argv: &[&str]) -> RankPlan {
         RankPlan {
             local_rank: 0,
             argv: argv.iter().map(OsString::from).collect(),
-            env: BTreeMap::from([("A".to_owned(), "rank".to_owned())]),
+            env: BTreeMap::new(),
             redirect: Streams::default(),
             tee: Streams::default(),
             cpus: None,
@@ -51,28 +124,71 @@ mod tests {
         }
     }
 
-    fn output() -> Output {
-        Output { stdout: Stdio::piped(), stderr: Stdio::inherit() }
+    /// Starts a rank on its own.
+    pub(crate) fn start(rank: &RankPlan, stdout: Stream) -> io::Result<Rank> {
+        let common = Environment::inherited(&BTreeMap::new())?;
+        let output = Output { stdout, stderr: Stream::Inherit };
+        let mut start = Start::new()?;
+        start.spawn(&Command::new(rank, &common, &BTreeMap::new(), output)?)?;
+        let (mut ranks, failed) = start.finish();
+        failed.map_or_else(|| Ok(ranks.remove(0)), |failed| Err(failed.err))
     }
 
-    #[test]
-    fn the_rank_s_variables_win_over_the_launch_s() {
-        let launch = BTreeMap::from([("A".to_owned(), "launch".to_owned()), ("B".to_owned(), "launch".to_owned())]);
-        let mut command = command(&rank(&["/bin/sh", "-c", "echo $A $B"]), &[&launch], output()).expect("a program");
-        assert_eq!(command.output().expect("sh starts").stdout, b"rank launch\n");
+    /// What a rank writes to its standard output until it ends, and its pid.
+    pub(crate) fn output(rank: &RankPlan) -> (i32, String) {
+        let mut file = tempfile::tempfile().expect("a file");
+        let rank = start(rank, Stream::File(file.try_clone().expect("a copy"))).expect("it starts");
+        let pid = rank.pid().as_raw();
+        rank.reap();
+        let mut text = String::new();
+        file.rewind().expect("a file");
+        file.read_to_string(&mut text).expect("text");
+        (pid, text)
     }
 
     #[test]
     fn the_program_is_looked_up_in_the_rank_s_own_path() {
         let folder = tempfile::tempdir().expect("a folder");
         std::os::unix::fs::symlink("/bin/echo", folder.path().join("only-here")).expect("a link");
-        let path = BTreeMap::from([("PATH".to_owned(), folder.path().display().to_string())]);
-        let mut command = command(&rank(&["only-here", "found"]), &[&path], output()).expect("a program");
-        assert_eq!(command.output().expect("it is on the path").stdout, b"found\n");
+        let env = BTreeMap::from([("PATH".to_owned(), folder.path().display().to_string())]);
+        assert_eq!(output(&RankPlan { env, ..plan(&["only-here", "found"]) }).1, "found\n");
+    }
+
+    #[test]
+    fn a_rank_has_the_limit_on_files_that_it_is_given() {
+        let common = Environment::inherited(&BTreeMap::new()).expect("an environment");
+        let limit = FileLimit { soft: 77, ..FileLimit::current().expect("Linux has limits") };
+        let mut file = tempfile::tempfile().expect("a file");
+        let output = Output { stdout: Stream::File(file.try_clone().expect("a copy")), stderr: Stream::Inherit };
+        let plan = plan(&["sh", "-c", "ulimit -Sn"]);
+        let command = Command::new(&plan, &common, &BTreeMap::new(), output).expect("a command");
+        let mut start = Start::new().expect("a pipe");
+        start.spawn(&command.with_open_files(Some(limit))).expect("it starts");
+        start.finish().0.remove(0).reap();
+        let mut text = String::new();
+        file.rewind().expect("a file");
+        file.read_to_string(&mut text).expect("text");
+        assert_eq!(text, "77\n");
+    }
+
+    #[test]
+    fn a_script_that_names_no_interpreter_is_run_by_the_shell() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let script = folder.path().join("script");
+        std::fs::write(&script, "echo \"$1\"\n").expect("written");
+        std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("ours");
+        assert_eq!(output(&plan(&[script.to_str().expect("text"), "word"])).1, "word\n");
+    }
+
+    #[test]
+    fn output_that_goes_nowhere_is_no_error() {
+        let rank = start(&plan(&["/bin/echo", "unheard"]), Stream::Null).expect("it starts");
+        rank.reap();
     }
 
     #[test]
     fn an_empty_command_line_has_no_command() {
-        assert!(command(&rank(&[]), &[], output()).is_none());
+        let err = start(&plan(&[]), Stream::Null).expect_err("no program");
+        assert_eq!(err.to_string(), "there is no program");
     }
 }

@@ -112,14 +112,13 @@ fn parse(stat: &[u8]) -> Option<Stat> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::{Command, Stdio};
     use std::time::SystemTime;
 
     use proptest::prelude::*;
 
     use super::*;
-    use crate::process::pre_exec;
-    use crate::process::rank::Rank;
+    use crate::process::command::Stream;
+    use crate::process::command::tests::{plan, start};
 
     #[test]
     fn a_name_with_blanks_and_brackets_is_skipped() {
@@ -135,10 +134,8 @@ mod tests {
     #[test]
     fn a_child_in_another_group_of_the_session_is_found_and_killed() {
         // `set -m` gives the background job a process group of its own.
-        let mut command = Command::new("/bin/sh");
-        command.args(["-c", "set -m; sleep 100 & echo ready; read _"]).stdin(Stdio::piped()).stdout(Stdio::null());
-        pre_exec::prepare(&mut command);
-        let rank = Rank::spawn(&mut command).expect("/bin/sh starts");
+        let script = "set -m; sleep 100 & wait";
+        let rank = start(&plan(&["/bin/sh", "-c", script]), Stream::Null).expect("/bin/sh starts");
         let ranks = BTreeSet::from([rank.pid().as_raw()]);
         let deadline = SystemTime::now() + std::time::Duration::from_secs(20);
         while Leftovers::by_session().signal(&ranks, Reach::OutsideGroups, None) == 0 && SystemTime::now() < deadline {

@@ -1,176 +1,151 @@
 //! What a rank does between `fork` and `exec`: own session, death with its launcher, clean signals and descriptors, its
-//! CPUs, its limits.
+//! streams, its CPUs, its limits.
 //!
-//! The only unsafe code of the launcher. Everything here runs in a copy of a process that may have had other threads,
-//! so it makes system calls and nothing else: no allocation, no lock, no log line.
+//! The only unsafe code of the launcher. Everything in the child runs in a copy of a process that may have had other
+//! threads, so it makes system calls and nothing else: no allocation, no lock, no log line.
 
-use std::io;
+use std::ffi::c_char;
+use std::io::{self, PipeWriter};
 use std::mem::MaybeUninit;
-use std::os::unix::process::CommandExt as _;
-use std::process::Command;
+use std::ptr;
 
-use nix::sched::{CpuSet, sched_setaffinity};
+use nix::errno::Errno;
+use nix::sched::sched_setaffinity;
 use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::Signal;
-use nix::unistd::{Pid, getpid, getppid, setsid};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
+use nix::unistd::{ForkResult, Pid, dup2_stderr, dup2_stdout, getpid, getppid, setsid, write};
 
-use crate::numa::CpuList;
-use crate::process::files::FileLimit;
+use crate::process::command::Command;
+use crate::process::exit::Exit;
 use crate::process::usage::Usage;
 
-/// Makes `command` start as a rank: leader of a session of its own, killed by the kernel when the calling thread ends,
-/// with SIGXFSZ as a fresh process has it (as Python's `restore_signals`; `std` does the same for SIGPIPE and the
-/// mask, and `exec` for every signal that we handle), and with no descriptor of ours but the standard three.
-///
-/// The thread that spawns must live as long as the ranks: `PR_SET_PDEATHSIG` looks at the thread, not the process.
-pub fn prepare(command: &mut Command) {
-    let launcher = getpid();
-    // SAFETY: the closure only makes async-signal-safe system calls (setsid, prctl, getppid, signal, close_range) on
-    // values it owns; it neither allocates (`io::Error` from a raw code does not) nor takes a lock nor panics.
-    unsafe { command.pre_exec(move || in_child(launcher)) };
+unsafe extern "C" {
+    /// The environment of this process, where `execvp` looks for the `PATH`.
+    static mut environ: *const *const c_char;
 }
 
-/// Makes `command` start on these CPUs alone; those that the kernel does not know are left out.
-pub fn bind(command: &mut Command, cpus: &CpuList) {
-    let mut set = CpuSet::new();
-    for &cpu in &cpus.0 {
-        // Beyond the set's size there is no CPU that `sched_setaffinity` could be told of in it.
-        let _ = set.set(cpu);
+/// What a child says that could not become its program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Its number.
+    pub index: u32,
+    /// Why.
+    pub errno: i32,
+}
+
+impl Report {
+    fn to_bytes(self) -> [u8; 8] {
+        ((u64::from(self.index) << 32) | u64::from(self.errno.cast_unsigned())).to_ne_bytes()
     }
-    // SAFETY: the closure makes one async-signal-safe system call (sched_setaffinity) on a set that it owns.
-    unsafe { command.pre_exec(move || Ok(sched_setaffinity(Pid::from_raw(0), &set)?)) };
+
+    /// As it came through the pipe.
+    pub fn from_bytes(bytes: [u8; 8]) -> Report {
+        let both = u64::from_ne_bytes(bytes);
+        Report { index: (both >> 32) as u32, errno: (both as u32).cast_signed() }
+    }
 }
 
-/// Makes `command` start with these limits on open files. One that it may not have is left as it is.
-pub fn limit_files(command: &mut Command, limit: FileLimit) {
-    let apply = move || {
-        let _ = limit.apply();
-        Ok(())
+/// Forks a rank: leader of a session of its own, killed by the kernel when the calling thread ends, with signals as a
+/// fresh process has them, and with no descriptor of ours but the standard three. Does not wait for it; if it cannot
+/// become its program, it says so as number `index` to `reports`.
+///
+/// The thread that forks must live as long as the ranks: `PR_SET_PDEATHSIG` looks at the thread, not the process.
+pub fn fork(command: &Command<'_>, index: usize, reports: &PipeWriter) -> io::Result<Pid> {
+    let null_ended = |pointers: &mut dyn Iterator<Item = *const c_char>| -> Vec<*const c_char> {
+        pointers.chain([ptr::null()]).collect()
     };
-    // SAFETY: the closure makes one async-signal-safe system call (setrlimit) with numbers that it owns.
-    unsafe { command.pre_exec(apply) };
+    let argv = null_ended(&mut command.argv.iter().map(|word| word.as_ptr()));
+    let env = null_ended(&mut command.env.iter().map(|entry| entry.as_ptr()));
+    let index = u32::try_from(index).map_err(io::Error::other)?;
+    let launcher = getpid();
+    // SAFETY: the child makes async-signal-safe calls only (see `become_program`, write, _exit) and never returns.
+    match unsafe { nix::unistd::fork() }? {
+        ForkResult::Parent { child } => Ok(child),
+        ForkResult::Child => {
+            let errno = prepare(command, launcher).map_or_else(|errno| errno, |()| become_program(&argv, &env));
+            // If nobody listens, nobody waits for this rank either.
+            let _ = write(reports, &Report { index, errno: errno as i32 }.to_bytes());
+            // SAFETY: `_exit` ends this copy of the launcher without running anything of it.
+            unsafe { libc::_exit(127) }
+        }
+    }
 }
 
-fn in_child(launcher: Pid) -> io::Result<()> {
+/// In the child: all that has to be so before `exec`.
+fn prepare(command: &Command<'_>, launcher: Pid) -> nix::Result<()> {
     setsid()?;
     set_pdeathsig(Signal::SIGKILL)?;
     // The launcher may have died before the line above took effect; then nobody is left to kill this rank.
     if getppid() != launcher {
-        return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        return Err(Errno::ESRCH);
     }
-    restore_file_size_signal();
+    if let Some(file) = &command.stdout {
+        dup2_stdout(file)?;
+    }
+    if let Some(file) = &command.stderr {
+        dup2_stderr(file)?;
+    }
+    if let Some(cpus) = &command.cpus {
+        sched_setaffinity(Pid::from_raw(0), cpus)?;
+    }
+    if let Some(limit) = command.open_files {
+        // A limit that it may not have is left as it is.
+        let _ = limit.apply();
+    }
+    restore_signals()?;
     close_others_on_exec();
     Ok(())
 }
 
-fn restore_file_size_signal() {
-    // SAFETY: `SIG_DFL` is a valid disposition and SIGXFSZ a catchable signal; no Rust handler for it exists.
-    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_DFL) };
+/// In the child: becomes the program. Returns why it cannot.
+fn become_program(argv: &[*const c_char], env: &[*const c_char]) -> Errno {
+    // SAFETY: both are lists of C strings that end with a null pointer and live in the caller's frame, of which the
+    // child has a copy; `environ` is this process's own since it is alone in its memory and has one thread. `execvp`
+    // of glibc and musl takes its memory from the stack.
+    unsafe {
+        environ = env.as_ptr();
+        libc::execvp(argv[0], argv.as_ptr());
+    }
+    Errno::last()
 }
 
-/// Marks every descriptor from 3 on to be closed by `exec`; `std`'s own pipe for errors of `exec` stays usable till
-/// then. Kernels before 5.11 do not know the flag: there, what we inherited without it stays open.
+/// What we ignore and `exec` would not restore: SIGPIPE, which Rust ignores, and SIGXFSZ, which Python does (its
+/// `restore_signals` gives a fresh process both). Signals that we handle become what they were by `exec`.
+fn restore_signals() -> nix::Result<()> {
+    for signal in [libc::SIGPIPE, libc::SIGXFSZ] {
+        // SAFETY: `SIG_DFL` is a valid disposition and both signals are catchable; no Rust handler for them exists.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
+}
+
+/// Marks every descriptor from 3 on to be closed by `exec`; the pipe for reports stays usable till then. Kernels before
+/// 5.11 do not know the flag: there, what we inherited without it stays open.
 fn close_others_on_exec() {
     // SAFETY: `close_range` with CLOSE_RANGE_CLOEXEC closes nothing and touches no memory; a refusal is harmless.
     unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
 }
 
-/// What the child `pid`, which has ended and is not reaped, has used. It stands here because unsafe code does: `nix` has
-/// no `waitid` with the kernel's fifth argument.
-pub fn usage(pid: Pid) -> Option<Usage> {
+/// How the child `pid` ended and what it used; `None` if it lives. It is not reaped. This stands here because unsafe code
+/// does: `nix` has no `waitid` with the kernel's fifth argument, and no names for real-time signals.
+pub fn ended(pid: Pid) -> io::Result<Option<(Exit, Usage)>> {
+    let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
-    let none = std::ptr::null_mut::<libc::siginfo_t>();
-    // SAFETY: the kernel takes a null `siginfo_t` for "not wanted" and writes at most one `rusage`, which outlives the
-    // call; WNOWAIT leaves the child as it is.
-    let result =
-        unsafe { libc::syscall(libc::SYS_waitid, libc::P_PID, pid.as_raw(), none, options, usage.as_mut_ptr()) };
-    // SAFETY: zeroes are a valid `rusage`, and the kernel has written a valid one over them or nothing.
-    (result == 0).then(|| Usage::new(unsafe { usage.assume_init_ref() }))
+    let (to_info, to_usage) = (info.as_mut_ptr(), usage.as_mut_ptr());
+    // SAFETY: the kernel writes at most one `siginfo_t` and one `rusage`, which outlive the call; WNOWAIT leaves the
+    // child as it is.
+    let result = unsafe { libc::syscall(libc::SYS_waitid, libc::P_PID, pid.as_raw(), to_info, options, to_usage) };
+    Errno::result(result)?;
+    // SAFETY: zeroes are valid for both, and the kernel has written valid ones over them or nothing; of a child that
+    // ended it fills in the fields of SIGCHLD.
+    let (found, status, info, usage) = unsafe {
+        let info = info.assume_init();
+        (info.si_pid(), info.si_status(), info, usage.assume_init_ref())
+    };
+    let exit = if info.si_code == libc::CLD_EXITED { Exit::Code(status) } else { Exit::Signal(status) };
+    Ok((found != 0).then(|| (exit, Usage::new(usage))))
 }
 
 #[cfg(test)]
-mod tests {
-    use std::process::Stdio;
-
-    use super::*;
-
-    fn sh(script: &str) -> (u32, String) {
-        let mut command = Command::new("/bin/sh");
-        command.args(["-c", script]).stdout(Stdio::piped());
-        prepare(&mut command);
-        let child = command.spawn().expect("/bin/sh starts");
-        let pid = child.id();
-        let out = child.wait_with_output().expect("the child is ours");
-        (pid, String::from_utf8(out.stdout).expect("text"))
-    }
-
-    #[test]
-    fn a_rank_leads_its_own_session_and_group() {
-        let (pid, stat) = sh("cat /proc/$$/stat");
-        let fields: Vec<&str> = stat.rsplit_once(") ").expect("stat").1.split(' ').collect();
-        assert_eq!((fields[2], fields[3]), (pid.to_string().as_str(), pid.to_string().as_str()));
-    }
-
-    #[test]
-    fn a_rank_blocks_no_signal_and_ignores_neither_pipe_nor_file_size() {
-        let (_, status) = sh("grep -E '^Sig(Blk|Ign)' /proc/self/status");
-        let mask = |name: &str| {
-            let line = status.lines().find(|line| line.starts_with(name)).expect("a mask");
-            u64::from_str_radix(line.split_whitespace().nth(1).expect("hex"), 16).expect("hex")
-        };
-        assert_eq!(mask("SigBlk:"), 0);
-        assert_eq!(mask("SigIgn:") & (1 << (libc::SIGPIPE - 1) | 1 << (libc::SIGXFSZ - 1)), 0);
-    }
-
-    #[test]
-    fn a_bound_rank_may_use_its_cpus_only() {
-        let first = *crate::numa::Machine::allowed().0.first().expect("a CPU");
-        let mut command = Command::new("/bin/sh");
-        command.args(["-c", "grep Cpus_allowed_list /proc/self/status"]).stdout(Stdio::piped());
-        prepare(&mut command);
-        bind(&mut command, &CpuList::parse(&first.to_string()).expect("a list"));
-        let out = command.output().expect("/bin/sh starts").stdout;
-        assert_eq!(String::from_utf8_lossy(&out).trim(), format!("Cpus_allowed_list:\t{first}"));
-    }
-
-    #[test]
-    fn a_rank_has_the_limit_on_files_that_is_asked_for() {
-        let mut command = Command::new("/bin/sh");
-        command.args(["-c", "ulimit -Sn"]).stdout(Stdio::piped());
-        prepare(&mut command);
-        let limit = FileLimit::current().expect("Linux has limits");
-        limit_files(&mut command, FileLimit { soft: 77, ..limit });
-        assert_eq!(command.output().expect("/bin/sh starts").stdout, b"77\n");
-    }
-
-    #[test]
-    fn a_descriptor_of_ours_does_not_reach_a_rank() {
-        let file = tempfile::NamedTempFile::new().expect("a file");
-        let leaked = nix::unistd::dup(&file).expect("a copy without close-on-exec");
-        let (_, listing) = sh("ls -l /proc/self/fd/");
-        let name = file.path().display().to_string();
-        assert!(listing.contains("0 -> ") && !listing.contains(&name), "{listing}");
-        drop(leaked);
-    }
-
-    #[test]
-    fn a_rank_dies_with_the_thread_that_started_it() {
-        let start = || {
-            let mut command = Command::new("sleep");
-            command.arg("100");
-            prepare(&mut command);
-            command.spawn().expect("sleep starts")
-        };
-        let mut child = std::thread::spawn(start).join().expect("no panic");
-        let status = child.wait().expect("the child is ours");
-        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGKILL));
-    }
-
-    #[test]
-    fn a_program_that_does_not_exist_is_an_error_of_spawn() {
-        let mut command = Command::new("/nonexistent");
-        prepare(&mut command);
-        assert_eq!(command.spawn().expect_err("no such file").kind(), io::ErrorKind::NotFound);
-    }
-}
+mod tests;

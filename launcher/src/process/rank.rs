@@ -1,15 +1,14 @@
 //! A started rank.
 
-use std::io;
-use std::process::{Child, Command};
 use std::time::SystemTime;
 
 use nix::errno::Errno;
 use nix::sys::signal::killpg;
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 
 use crate::process::exit::Exit;
+use crate::process::pre_exec;
 
 /// A started rank: the leader of a session and a process group that both carry its pid.
 ///
@@ -17,7 +16,6 @@ use crate::process::exit::Exit;
 /// that got the number later.
 #[derive(Debug)]
 pub struct Rank {
-    child: Child,
     pid: Pid,
     ended: Option<Ended>,
 }
@@ -32,11 +30,9 @@ pub struct Ended {
 }
 
 impl Rank {
-    /// Starts `command`, which [`crate::process::command::command`] made. Returns when its `exec` has succeeded.
-    pub fn spawn(command: &mut Command) -> io::Result<Rank> {
-        let child = command.spawn()?;
-        let pid = Pid::from_raw(child.id().cast_signed());
-        Ok(Rank { child, pid, ended: None })
+    /// The rank that this child is, or will be as soon as it has made its session.
+    pub(crate) fn new(pid: Pid) -> Rank {
+        Rank { pid, ended: None }
     }
 
     /// Its pid, process group and session.
@@ -54,24 +50,13 @@ impl Rank {
         if self.ended.is_some() {
             return None;
         }
-        let exit = self.exit()?;
+        let exit = match pre_exec::ended(self.pid) {
+            Ok(ended) => ended.map(|(exit, _)| exit)?,
+            // Not our child any more: nothing will ever tell how it ended.
+            Err(_) => Exit::Signal(libc::SIGKILL),
+        };
         self.ended = Some(Ended { exit, at: now });
         Some(exit)
-    }
-
-    fn exit(&mut self) -> Option<Exit> {
-        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-        match waitid(Id::Pid(self.pid), flags) {
-            Ok(WaitStatus::Exited(_, code)) => Some(Exit::Code(code)),
-            Ok(WaitStatus::Signaled(_, signal, _)) => Some(Exit::Signal(signal as i32)),
-            Ok(_) | Err(Errno::EINTR) => None,
-            // `nix` has no name for a real-time signal; `std` tells, at the price of reaping now.
-            Err(_) => match self.child.try_wait() {
-                Ok(status) => status.map(Exit::from),
-                // Not our child any more: nothing will ever tell how it ended.
-                Err(_) => Some(Exit::Signal(libc::SIGKILL)),
-            },
-        }
     }
 
     /// Sends `signal` to the whole process group, also when its leader has ended. A group that is gone is no error.
@@ -84,57 +69,63 @@ impl Rank {
     }
 
     /// Removes the zombie; waits if the leader still runs.
-    pub fn reap(mut self) {
-        // The only error is "not our child", and then there is nothing to reap.
-        drop(self.child.wait());
+    pub fn reap(self) {
+        // Any other error is "not our child", or a real-time signal, which `nix` has no name for: nothing is left to reap.
+        while waitpid(self.pid, None) == Err(Errno::EINTR) {}
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::process::pre_exec;
+    use nix::sys::wait::{Id, WaitPidFlag, waitid};
 
-    fn start(script: &str) -> Rank {
-        let mut command = Command::new("/bin/sh");
-        command.args(["-c", script]);
-        pre_exec::prepare(&mut command);
-        Rank::spawn(&mut command).expect("/bin/sh starts")
+    use super::*;
+    use crate::process::command::Stream;
+    use crate::process::command::tests::{plan, start};
+
+    impl Rank {
+        /// Waits for its end and reaps it.
+        pub(crate) fn wait(mut self) -> Exit {
+            // An error is that of a real-time signal; the rank has ended all the same.
+            waitid(Id::Pid(self.pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).ok();
+            let exit = self.peek(SystemTime::UNIX_EPOCH).expect("it has ended");
+            assert_eq!(self.peek(SystemTime::UNIX_EPOCH), None);
+            self.reap();
+            exit
+        }
     }
 
-    fn wait(rank: &mut Rank) -> Exit {
-        waitid(Id::Pid(rank.pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).ok();
-        rank.peek(SystemTime::UNIX_EPOCH).expect("it has ended")
+    fn sh(script: &str) -> Rank {
+        start(&plan(&["/bin/sh", "-c", script]), Stream::Null).expect("/bin/sh starts")
     }
 
     #[test]
     fn an_exit_is_told_once() {
-        let mut rank = start("exit 7");
-        assert_eq!(wait(&mut rank), Exit::Code(7));
-        assert_eq!(rank.peek(SystemTime::UNIX_EPOCH), None);
-        rank.reap();
+        assert_eq!(sh("exit 7").wait(), Exit::Code(7));
     }
 
     #[test]
     fn a_signal_reaches_the_group() {
-        let mut rank = start("sleep 100");
+        let rank = sh("sleep 100");
         rank.signal(libc::SIGTERM);
-        assert_eq!(wait(&mut rank), Exit::Signal(libc::SIGTERM));
-        rank.reap();
+        assert_eq!(rank.wait(), Exit::Signal(libc::SIGTERM));
     }
 
     #[test]
     fn death_by_a_real_time_signal_is_seen() {
-        let mut rank = start("kill -40 $$");
-        assert_eq!(wait(&mut rank), Exit::Signal(40));
-        rank.reap();
+        assert_eq!(sh("kill -40 $$").wait(), Exit::Signal(40));
+    }
+
+    #[test]
+    fn death_with_a_core_dump_is_death_by_its_signal() {
+        assert_eq!(sh("kill -ABRT $$").wait(), Exit::Signal(libc::SIGABRT));
     }
 
     #[test]
     fn the_group_of_a_dead_leader_can_still_be_killed() {
-        let mut rank = start("sleep 100 >/dev/null 2>&1 & echo $! >&2; exit 0");
-        assert_eq!(wait(&mut rank), Exit::Code(0));
+        let rank = sh("sleep 100 >/dev/null 2>&1 & exit 0");
+        waitid(Id::Pid(rank.pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).expect("our child");
         rank.signal(libc::SIGKILL);
-        rank.reap();
+        assert_eq!(rank.wait(), Exit::Code(0));
     }
 }

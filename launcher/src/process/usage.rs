@@ -38,35 +38,22 @@ impl Display for Usage {
 
 #[cfg(test)]
 mod tests {
-    use std::time::SystemTime;
-
     use nix::sys::wait::{Id, WaitPidFlag, waitid};
 
     use super::*;
-    use crate::process::pre_exec;
-    use crate::process::rank::Rank;
+    use crate::process::command::Stream;
+    use crate::process::command::tests::{plan, start};
+    use crate::process::pre_exec::ended;
 
     #[test]
     fn a_zombie_still_tells_what_it_used() {
-        let mut command = std::process::Command::new("/bin/sh");
         // Some work, in the shell itself and in a child.
-        command.args([
-            "-c",
-            "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; head -c 50000000 /dev/zero | tail -c 1 | wc",
-        ]);
-        command.stdout(std::process::Stdio::null());
-        pre_exec::prepare(&mut command);
-        let mut rank = Rank::spawn(&mut command).expect("/bin/sh starts");
+        let work = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; head -c 50000000 /dev/zero | tail -c 1 | wc";
+        let rank = start(&plan(&["/bin/sh", "-c", work]), Stream::Null).expect("/bin/sh starts");
         waitid(Id::Pid(rank.pid()), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).expect("our child");
-        rank.peek(SystemTime::UNIX_EPOCH).expect("it has ended");
-        let usage = pre_exec::usage(rank.pid()).expect("not reaped yet");
+        let (_, usage) = ended(rank.pid()).expect("not reaped yet").expect("it has ended");
         assert!(usage.user_s + usage.system_s > 0.0 && usage.max_rss > 100_000, "{usage:?}");
         rank.reap();
-    }
-
-    #[test]
-    fn nothing_is_known_of_a_stranger() {
-        assert_eq!(pre_exec::usage(nix::unistd::Pid::from_raw(1)), None);
     }
 
     #[test]

@@ -1,0 +1,71 @@
+use super::*;
+use crate::numa::CpuList;
+use crate::plan::RankPlan;
+use crate::process::command::Stream;
+use crate::process::command::tests::{output, plan, start};
+use crate::process::rank::Rank;
+
+fn sh(script: &str) -> (i32, String) {
+    output(&plan(&["/bin/sh", "-c", script]))
+}
+
+#[test]
+fn a_report_survives_the_pipe() {
+    let report = Report { index: u32::MAX - 1, errno: libc::ENOENT };
+    assert_eq!(Report::from_bytes(report.to_bytes()), report);
+}
+
+#[test]
+fn a_rank_leads_its_own_session_and_group() {
+    let (pid, stat) = sh("cat /proc/$$/stat");
+    let fields: Vec<&str> = stat.rsplit_once(") ").expect("stat").1.split(' ').collect();
+    assert_eq!((fields[2], fields[3]), (pid.to_string().as_str(), pid.to_string().as_str()));
+}
+
+#[test]
+fn a_rank_blocks_no_signal_and_ignores_neither_pipe_nor_file_size() {
+    let (_, status) = sh("grep -E '^Sig(Blk|Ign)' /proc/self/status");
+    let mask = |name: &str| {
+        let line = status.lines().find(|line| line.starts_with(name)).expect("a mask");
+        u64::from_str_radix(line.split_whitespace().nth(1).expect("hex"), 16).expect("hex")
+    };
+    assert_eq!(mask("SigBlk:"), 0);
+    assert_eq!(mask("SigIgn:") & (1 << (libc::SIGPIPE - 1) | 1 << (libc::SIGXFSZ - 1)), 0);
+}
+
+#[test]
+fn a_bound_rank_may_use_its_cpus_only() {
+    let first = *crate::numa::Machine::allowed().0.first().expect("a CPU");
+    let cpus = CpuList::parse(&first.to_string());
+    let rank = plan(&["grep", "Cpus_allowed_list", "/proc/self/status"]);
+    let (_, out) = output(&RankPlan { cpus, ..rank });
+    assert_eq!(out.trim(), format!("Cpus_allowed_list:\t{first}"));
+}
+
+#[test]
+fn a_descriptor_of_ours_does_not_reach_a_rank() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let leaked = nix::unistd::dup(&file).expect("a copy without close-on-exec");
+    let (_, listing) = sh("ls -l /proc/self/fd/");
+    let name = file.path().display().to_string();
+    assert!(listing.contains("0 -> ") && !listing.contains(&name), "{listing}");
+    drop(leaked);
+}
+
+#[test]
+fn a_rank_dies_with_the_thread_that_started_it() {
+    let start = || start(&plan(&["sleep", "100"]), Stream::Inherit).expect("sleep starts");
+    let rank = std::thread::spawn(start).join().expect("no panic");
+    assert_eq!(rank.wait(), Exit::Signal(libc::SIGKILL));
+}
+
+#[test]
+fn a_program_that_does_not_exist_is_an_error_of_its_start() {
+    let err = start(&plan(&["/nonexistent"]), Stream::Inherit).map(Rank::reap).expect_err("no such file");
+    assert_eq!(err.kind(), io::ErrorKind::NotFound);
+}
+
+#[test]
+fn of_a_stranger_nothing_is_known() {
+    assert!(ended(Pid::from_raw(1)).is_err());
+}
