@@ -2,14 +2,21 @@
 //! because the kernel made us their parent after theirs died.
 //!
 //! A rank is never reaped here: a child is looked at before it is waited for.
+//!
+//! A subreaper whose ranks have all ended and that has no other child has no leftovers: whatever a rank started is our
+//! child or descends from one. Then `/proc`, which holds every process of the machine, need not be searched.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read as _;
 
 use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{Pid, getpid};
+
+use crate::process::children::children;
+use crate::process::pre_exec::ended;
 
 /// What `/proc/<pid>/stat` says that matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,12 +54,16 @@ impl Leftovers {
     /// a process, since every child that is not a rank counts as left behind.
     pub fn adopt() -> Leftovers {
         let us = getpid().as_raw();
-        let before = pids().filter(|&pid| read(pid).is_some_and(|stat| stat.parent == us)).collect();
+        let search = || pids().filter(|&pid| read(pid).is_some_and(|stat| stat.parent == us)).collect();
+        let before = children().unwrap_or_else(search);
         Leftovers { adopts: set_child_subreaper(true).is_ok(), before }
     }
 
     /// Reaps adopted children that have ended and signals the living leftovers of `ranks`. Says how many live.
     pub fn signal(&self, ranks: &BTreeSet<i32>, reach: Reach, signal: Option<Signal>) -> usize {
+        if self.has_none(ranks) {
+            return 0;
+        }
         let mut living = 0;
         for pid in pids().filter(|pid| !ranks.contains(pid)) {
             let Some(stat) = read(pid) else { continue };
@@ -80,6 +91,14 @@ impl Leftovers {
         {}
     }
 
+    /// Whether that is sure without a search.
+    fn has_none(&self, ranks: &BTreeSet<i32>) -> bool {
+        let is_known = |pid: &i32| ranks.contains(pid) || self.before.contains(pid);
+        self.adopts
+            && ranks.iter().all(|&pid| matches!(ended(Pid::from_raw(pid)), Ok(Some(_))))
+            && children().is_some_and(|children| children.iter().all(is_known))
+    }
+
     fn is_adopted(&self, pid: i32, stat: Stat) -> bool {
         self.adopts && stat.parent == getpid().as_raw() && !self.before.contains(&pid)
     }
@@ -97,8 +116,13 @@ fn pids() -> impl Iterator<Item = i32> {
     fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
+/// The first fields are all that is wanted; they end before this many bytes, as a name has 64 at most.
+const STAT: usize = 256;
+
 fn read(pid: i32) -> Option<Stat> {
-    parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)
+    let mut bytes = [0; STAT];
+    let length = File::open(format!("/proc/{pid}/stat")).ok()?.read(&mut bytes).ok()?;
+    parse(&bytes[..length])
 }
 
 /// `pid (name) state ppid pgrp session …`; the name may hold any byte, so the fields count from its last `)`.

@@ -7,6 +7,7 @@
 //! leftover: what a rank left behind, by session or because the kernel gave it to us
 //! ```
 
+pub mod children;
 pub mod command;
 pub mod environment;
 pub mod exit;

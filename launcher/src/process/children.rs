@@ -1,0 +1,37 @@
+//! The children of this process, as the kernel lists them: a few system calls, however many processes the machine has.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+/// The children of all our threads, ended ones included; `None` where the kernel has no such list (it is built without
+/// `CONFIG_PROC_CHILDREN`).
+///
+/// proc(5) warns that the list may lack children if one is reaped while it is read; only this process reaps ours.
+pub fn children() -> Option<BTreeSet<i32>> {
+    let mut children = BTreeSet::new();
+    for thread in fs::read_dir("/proc/self/task").ok()?.flatten() {
+        let list = fs::read_to_string(thread.path().join("children")).ok()?;
+        children.extend(list.split_ascii_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
+    }
+    Some(children)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn a_child_is_listed_until_it_is_reaped() {
+        let mut child = Command::new("/bin/cat").stdin(Stdio::piped()).spawn().expect("it starts");
+        let pid = child.id().cast_signed();
+        let is_listed = || children().map(|children| children.contains(&pid));
+        let before = is_listed();
+        drop(child.stdin.take());
+        child.wait().expect("it ends");
+        // `None`: the kernel has no list, or a thread of another test ended while it was read.
+        assert_ne!(before, Some(false));
+        assert_ne!(is_listed(), Some(true));
+    }
+}
