@@ -7,10 +7,13 @@
 //!
 //! A client that does not read its replies is not read from either, so what is kept for it stays bounded.
 
-use std::io::{self, ErrorKind};
+use std::future::poll_fn;
+use std::io::{self, ErrorKind, IoSlice};
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
-use tokio::io::{Interest, Ready};
+use tokio::io::{AsyncReadExt as _, Interest, Ready};
 use tokio::net::TcpStream;
 
 use crate::store::hub::Seat;
@@ -83,7 +86,7 @@ impl Connection {
                 () = self.seat.ready() => Ready::EMPTY,
                 () = tokio::time::sleep(PATIENCE), if self.owes() => return Err(Ended::Stalled),
             };
-            if ready.is_readable() && !self.receive()? {
+            if ready.is_readable() && !self.receive().await? {
                 return Ok(());
             }
             self.seat.collect(&mut self.output);
@@ -116,20 +119,27 @@ impl Connection {
 
     /// Sends what the kernel takes.
     fn flush(&mut self) -> io::Result<()> {
-        match self.output.drain(|slices| self.stream.try_write_vectored(slices)) {
+        // The kernel takes one piece with less ado than a list of one.
+        let write = |slices: &[IoSlice<'_>]| match slices {
+            [one] => self.stream.try_write(one),
+            many => self.stream.try_write_vectored(many),
+        };
+        match self.output.drain(write) {
             Err(err) if err.kind() != ErrorKind::WouldBlock => Err(err),
             _ => Ok(()),
         }
     }
 
     /// Reads once; false at the end of the connection. The buffer grows with what came, not with what was announced.
-    fn receive(&mut self) -> io::Result<bool> {
+    async fn receive(&mut self) -> io::Result<bool> {
         let missing = self.needed.saturating_sub(self.input.len());
         self.input.reserve(missing.clamp(READ, self.input.len().max(READ)));
-        match self.stream.try_read_buf(&mut self.input) {
-            Ok(read) => Ok(read > 0),
-            Err(err) if err.kind() == ErrorKind::WouldBlock => Ok(true),
-            Err(err) => Err(err),
+        // Unlike `try_read_buf` this takes a short read for the end of what is there. A second read, which finds
+        // nothing, would cost as much, and a client that is quick to ask again would keep the others waiting.
+        let mut read = pin!(self.stream.read_buf(&mut self.input));
+        match poll_fn(|context| Poll::Ready(read.as_mut().poll(context))).await {
+            Poll::Ready(read) => Ok(read? > 0),
+            Poll::Pending => Ok(true),
         }
     }
 

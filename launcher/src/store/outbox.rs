@@ -105,7 +105,7 @@ impl Outbox {
     pub fn drain(&mut self, mut write: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>) -> io::Result<()> {
         while !self.is_empty() {
             let parts = self.pieces.iter().take(AT_ONCE).flat_map(Piece::parts);
-            let mut slices: Vec<_> = parts.map(IoSlice::new).collect();
+            let mut slices: Vec<_> = parts.filter(|part| !part.is_empty()).map(IoSlice::new).collect();
             let mut unsent = slices.as_mut_slice();
             IoSlice::advance_slices(&mut unsent, self.sent);
             match write(unsent)? {

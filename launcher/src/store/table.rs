@@ -160,10 +160,11 @@ impl Table {
     }
 
     fn set(&mut self, key: &[u8], value: &[u8], actions: &mut Vec<Action>) -> Result<(), Refusal> {
-        let old = self.values.get(key).map_or(0, |old| ENTRY + key.len() + old.len());
-        self.exchange(old, ENTRY + key.len() + value.len())?;
+        let place = self.values.get_mut(key);
+        let old = place.as_ref().map_or(0, |old| ENTRY + key.len() + old.len());
+        exchange(&mut self.held, self.most, old, ENTRY + key.len() + value.len())?;
         let value = Arc::new(value.to_vec());
-        match self.values.get_mut(key) {
+        match place {
             Some(old) => *old = value,
             None => drop(self.values.insert(Arc::from(key), value)),
         }
@@ -198,7 +199,7 @@ impl Table {
         if !self.values.contains_key(key) {
             return self.set(key, value, actions);
         }
-        self.exchange(0, value.len())?;
+        exchange(&mut self.held, self.most, 0, value.len())?;
         if let Some(old) = self.values.get_mut(key) {
             Arc::make_mut(old).extend_from_slice(value);
         }
@@ -212,7 +213,7 @@ impl Table {
     }
 
     fn push(&mut self, key: &[u8], value: &[u8], actions: &mut Vec<Action>) -> Result<(), Refusal> {
-        self.exchange(0, ENTRY + key.len() + value.len())?;
+        exchange(&mut self.held, self.most, 0, ENTRY + key.len() + value.len())?;
         let value = Arc::new(value.to_vec());
         match self.queues.get_mut(key) {
             Some(queue) => queue.push_back(value),
@@ -275,21 +276,24 @@ impl Table {
 
     /// A client that was woken by a push and does anything but pop leaves the value to the next who waits for it.
     fn pass_on(&mut self, client: ClientId, pops: Option<&[u8]>, actions: &mut Vec<Action>) {
+        if self.woken.is_empty() {
+            return; // nearly always: no need to hash
+        }
         let Some(key) = self.woken.remove(&client) else { return };
         if pops != Some(&*key) && self.queues.contains_key(&key) {
             self.wake_one(&key, actions);
         }
     }
+}
 
-    /// Counts bytes that are about to be stored in the place of others.
-    fn exchange(&mut self, old: usize, new: usize) -> Result<(), Refusal> {
-        let rest = self.held - old;
-        if new > old && new > self.most - rest {
-            return Err(Refusal::Full { held: self.held, most: self.most });
-        }
-        self.held = rest + new;
-        Ok(())
+/// Counts bytes that are about to be stored in the place of others.
+fn exchange(held: &mut usize, most: usize, old: usize, new: usize) -> Result<(), Refusal> {
+    let rest = *held - old;
+    if new > old && new > most - rest {
+        return Err(Refusal::Full { held: *held, most });
     }
+    *held = rest + new;
+    Ok(())
 }
 
 fn stop_waiting(client: ClientId) -> Action {

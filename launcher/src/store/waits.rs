@@ -50,6 +50,9 @@ impl Waits {
 
     /// A key is there for everybody: those whose wait that ends, first come first.
     pub fn appeared(&mut self, key: &[u8]) -> Vec<ClientId> {
+        if self.waiters.is_empty() {
+            return Vec::new(); // nearly always: no need to hash
+        }
         let waiters = self.waiters.remove(key).unwrap_or_default();
         waiters.into_iter().filter(|(_, client)| self.is_last(*client, key)).map(|(_, client)| client).collect()
     }
