@@ -1,7 +1,7 @@
 """Benches: each prints a figure and its ratio to what it replaces, measured in the same run, medians of several.
 
     make bench                        all of them, as tables for README.md
-    .venv/bin/python benches/run.py start|rollout
+    .venv/bin/python benches/run.py start|teardown|memory|rollout
 """
 
 import os
@@ -10,10 +10,16 @@ import platform
 import subprocess
 import sys
 
+import group
 import rollout
 import start
 
-BENCHES = {"start": start.main, "rollout": rollout.main}
+BENCHES = {
+    "start": start.main,
+    "teardown": group.teardown,
+    "memory": group.memory,
+    "rollout": rollout.main,
+}
 
 
 def machine() -> str:
