@@ -1,7 +1,7 @@
 """Benches: each prints a figure and its ratio to what it replaces, measured in the same run, medians of several.
 
     make bench                        all of them, as tables for README.md
-    .venv/bin/python benches/run.py start|teardown|memory|rollout
+    .venv/bin/python benches/run.py start|teardown|memory|store|rollout
 """
 
 import os
@@ -13,11 +13,13 @@ import sys
 import group
 import rollout
 import start
+import store
 
 BENCHES = {
     "start": start.main,
     "teardown": group.teardown,
     "memory": group.memory,
+    "store": store.main,
     "rollout": rollout.main,
 }
 
