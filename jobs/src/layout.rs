@@ -95,9 +95,20 @@ impl RunFolder {
 /// # Errors
 /// Those of the file system; the old file is then still there.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    write_whole_with(path, |file| std::io::Write::write_all(file, bytes))
+}
+
+/// As [`write_whole`], for what is too large to hold: `write` fills the file.
+///
+/// # Errors
+/// As [`write_whole`], and those of `write`.
+pub fn write_whole_with(
+    path: &Path,
+    write: impl FnOnce(&mut std::fs::File) -> std::io::Result<()>,
+) -> std::io::Result<()> {
     let beside = beside(path);
     let written = std::fs::File::create(&beside).and_then(|mut file| {
-        std::io::Write::write_all(&mut file, bytes)?;
+        write(&mut file)?;
         file.sync_all()
     });
     match written.and_then(|()| std::fs::rename(&beside, path)) {

@@ -10,9 +10,11 @@ use serde_json::{Map, Value, json};
 use super::LoadError;
 use fields::Fields;
 pub(crate) use fields::read_object;
+pub use transformer::{DiffusionConfig, VlSelfAttention};
 pub use vlm::{TextConfig, VisionConfig, VlmConfig};
 
 mod fields;
+mod transformer;
 mod vlm;
 
 /// `model_type` of N1.7.
@@ -61,32 +63,6 @@ pub struct ModelConfig {
     pub max_num_embodiments: i64,
 }
 
-/// The action transformer (DiT).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DiffusionConfig {
-    /// Blocks.
-    pub num_layers: i64,
-    /// Heads.
-    pub num_attention_heads: i64,
-    /// Width of a head.
-    pub attention_head_dim: i64,
-    /// Width of the result.
-    pub output_dim: i64,
-    /// Whether odd blocks attend to the actions themselves.
-    pub interleave_self_attention: bool,
-}
-
-/// Self-attention over the backbone's features.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VlSelfAttention {
-    /// Blocks, at least one.
-    pub num_layers: i64,
-    /// Heads.
-    pub num_attention_heads: i64,
-    /// Width of a head.
-    pub attention_head_dim: i64,
-}
-
 impl Default for ModelConfig {
     /// The class defaults, which no release uses.
     fn default() -> Self {
@@ -110,18 +86,6 @@ impl Default for ModelConfig {
             num_inference_timesteps: 4,
             num_timestep_buckets: 1000,
             max_num_embodiments: 32,
-        }
-    }
-}
-
-impl Default for DiffusionConfig {
-    fn default() -> Self {
-        Self {
-            num_layers: 16,
-            num_attention_heads: 32,
-            attention_head_dim: 48,
-            output_dim: 1024,
-            interleave_self_attention: true,
         }
     }
 }
@@ -183,7 +147,7 @@ impl ModelConfig {
         let class = Self::default();
         let config = Self {
             model_name: fields.text("model_name", &class.model_name)?,
-            select_layer: fields.size("select_layer", class.select_layer)?,
+            select_layer: fields.layers("select_layer", class.select_layer)?,
             backbone_embedding_dim: fields.size("backbone_embedding_dim", class.backbone_embedding_dim)?,
             max_state_dim: fields.size("max_state_dim", class.max_state_dim)?,
             max_action_dim: fields.size("max_action_dim", class.max_action_dim)?,
@@ -244,70 +208,9 @@ impl ModelConfig {
         if self.select_layer > layers {
             return Err(field("select_layer", self.select_layer, format!("the backbone has {layers} layers")));
         }
-        let deepstack = vlm.vision.deepstack_visual_indexes.len();
-        if usize::try_from(self.select_layer).is_ok_and(|kept| kept < deepstack) {
-            let wanted = format!("the backbone feeds {deepstack} layers with pictures");
-            return Err(field("select_layer", self.select_layer, wanted));
-        }
         Ok(())
     }
 }
 
-impl DiffusionConfig {
-    fn parse(model: &Fields) -> Result<Self, LoadError> {
-        let Some(fields) = model.object("diffusion_model_cfg")? else { return Ok(Self::default()) };
-        // The class default would be a sinusoidal table, which no release uses.
-        fields.need_only("positional_embeddings", &Value::Null)?;
-        fields.only("norm_type", &json!("ada_norm"))?;
-        fields.only("activation_fn", &json!("gelu-approximate"))?;
-        Ok(Self {
-            num_layers: fields.size("num_layers", None)?,
-            num_attention_heads: fields.size("num_attention_heads", None)?,
-            attention_head_dim: fields.size("attention_head_dim", None)?,
-            output_dim: fields.size("output_dim", None)?,
-            interleave_self_attention: fields.flag("interleave_self_attention", None)?,
-        })
-    }
-
-    fn to_json(&self) -> Value {
-        json!({
-            "num_layers": self.num_layers,
-            "num_attention_heads": self.num_attention_heads,
-            "attention_head_dim": self.attention_head_dim,
-            "output_dim": self.output_dim,
-            "interleave_self_attention": self.interleave_self_attention,
-            "norm_type": "ada_norm",
-            "positional_embeddings": null,
-            "dropout": 0.2,
-            "final_dropout": true,
-        })
-    }
-}
-
-impl VlSelfAttention {
-    fn parse(model: &Fields) -> Result<Option<Self>, LoadError> {
-        let Some(fields) = model.object("vl_self_attention_cfg")? else { return Ok(None) };
-        let num_layers = fields.count("num_layers", None)?;
-        if num_layers == 0 {
-            return Ok(None);
-        }
-        fields.need_only("positional_embeddings", &Value::Null)?;
-        fields.only("activation_fn", &json!("gelu-approximate"))?;
-        Ok(Some(Self {
-            num_layers,
-            num_attention_heads: fields.size("num_attention_heads", None)?,
-            attention_head_dim: fields.size("attention_head_dim", None)?,
-        }))
-    }
-
-    fn to_json(&self) -> Value {
-        json!({
-            "num_layers": self.num_layers,
-            "num_attention_heads": self.num_attention_heads,
-            "attention_head_dim": self.attention_head_dim,
-            "positional_embeddings": null,
-            "dropout": 0.2,
-            "final_dropout": true,
-        })
-    }
-}
+#[cfg(test)]
+mod tests;

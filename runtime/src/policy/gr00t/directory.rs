@@ -82,3 +82,54 @@ fn need(dir: &Path, name: &str) -> Result<PathBuf, LoadError> {
     }
     Err(LoadError::NoFile { dir: dir.to_owned(), wanted: format!("`{name}`") })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory with these empty files.
+    fn directory(files: &[&str]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for file in files {
+            let path = dir.path().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "").unwrap();
+        }
+        dir
+    }
+
+    #[test]
+    fn the_given_backbone_goes_before_the_one_inside() {
+        let (model, vlm) = (directory(&["config.json", "vlm/config.json"]), directory(&["config.json"]));
+        assert_eq!(ModelDir::open(model.path(), Some(vlm.path())).unwrap().vlm(), Some(vlm.path()));
+        assert_eq!(ModelDir::open(model.path(), None).unwrap().vlm(), Some(model.path().join("vlm").as_path()));
+    }
+
+    #[test]
+    fn without_a_backbone_its_released_sizes_hold_and_its_tokenizer_is_missed() {
+        let model = directory(&["config.json"]);
+        std::fs::write(model.path().join("config.json"), ModelConfig::released().to_json().to_string()).unwrap();
+        let dir = ModelDir::open(model.path(), None).unwrap();
+        assert_eq!(dir.configs().unwrap().1, VlmConfig::released());
+        let text = dir.vlm_file("tokenizer.json").unwrap_err().to_string();
+        assert!(text.starts_with(&format!("`{}` has no `vlm/tokenizer.json`", model.path().display())), "{text}");
+    }
+
+    #[test]
+    fn a_directory_without_a_configuration_is_refused() {
+        let (empty, model) = (directory(&[]), directory(&["config.json"]));
+        let text = ModelDir::open(empty.path(), None).unwrap_err().to_string();
+        assert_eq!(text, format!("`{}` has no `config.json`", empty.path().display()));
+        assert!(ModelDir::open(model.path(), Some(empty.path())).is_err());
+    }
+
+    #[test]
+    fn the_processor_may_lie_where_training_leaves_it() {
+        let flat = directory(&["config.json", "processor_config.json", "processor/statistics.json"]);
+        let nested = directory(&["config.json", "processor/processor_config.json"]);
+        let file =
+            |dir: &tempfile::TempDir| ModelDir::open(dir.path(), None).unwrap().processor_file("statistics.json");
+        assert_eq!(file(&flat), flat.path().join("statistics.json"));
+        assert_eq!(file(&nested), nested.path().join("processor/statistics.json"));
+    }
+}

@@ -15,8 +15,8 @@ pub enum LoadError {
         #[source]
         err: io::Error,
     },
-    /// A file is not JSON.
-    #[error("`{}`: not JSON: {err}", path.display())]
+    /// A file is not JSON, or not of the needed form.
+    #[error("`{}`: {err}", path.display())]
     Json {
         /// The file.
         path: PathBuf,

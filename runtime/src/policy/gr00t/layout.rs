@@ -165,3 +165,25 @@ impl Layout {
         self.0.push((name, shape.to_vec()));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parameters(specs: &[Spec]) -> i64 {
+        specs.iter().map(|(_, shape)| shape.iter().product::<i64>()).sum()
+    }
+
+    #[test]
+    fn the_released_network_has_its_published_size() {
+        let specs = tensors(&ModelConfig::released(), &VlmConfig::released());
+        assert_eq!(parameters(&specs) / 1_000_000, 3_144);
+    }
+
+    #[test]
+    fn no_name_is_there_twice() {
+        let specs = tensors(&ModelConfig::released(), &VlmConfig::released());
+        let names: std::collections::BTreeSet<_> = specs.iter().map(|(name, _)| name).collect();
+        assert_eq!(names.len(), specs.len());
+    }
+}

@@ -18,6 +18,7 @@ pub mod model;
 pub mod processor;
 pub mod weights;
 pub mod wiring;
+pub mod write;
 
 mod error;
 mod history;
@@ -34,3 +35,4 @@ pub use models::{Loaded, Models};
 pub use policy::Gr00tPolicy;
 pub use settings::Settings;
 pub use weights::{Named, Weights};
+pub use write::write_checkpoint;

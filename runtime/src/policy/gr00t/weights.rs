@@ -13,10 +13,13 @@ use std::path::Path;
 use tch::{Device, Kind, Tensor};
 
 use super::LoadError;
-use super::layout;
+use super::layout::{self, Spec};
 use checkpoint::Checkpoint;
-use problems::Problems;
+pub(super) use checkpoint::{INDEX, SINGLE};
+use header::Entry;
+use problems::{Problem, told};
 pub use random::random_tensor;
+use shard::{Shard, kind_of};
 
 mod checkpoint;
 mod header;
@@ -36,7 +39,7 @@ pub struct Weights {
     device: Device,
     kind: Kind,
     taken: Named,
-    problems: Problems,
+    problems: Vec<Problem>,
 }
 
 #[derive(Debug)]
@@ -69,62 +72,97 @@ impl Weights {
         self.kind
     }
 
+    /// Compares the headers with the tensors that a network will take, before it is built.
+    ///
+    /// # Errors
+    /// [`LoadError::Tensors`] as [`Weights::finish`] would give it.
+    pub fn check(&self, specs: &[Spec]) -> Result<(), LoadError> {
+        let Source::Checkpoint(checkpoint) = &self.source else { return Ok(()) };
+        let problems = specs.iter().filter_map(|(name, shape)| locate(checkpoint, name, shape).err()).collect();
+        refuse(checkpoint, specs.iter().map(|(name, _)| name.as_str()), problems)
+    }
+
     /// The tensor `name`. If it is missing or not of this shape, that is remembered for [`Weights::finish`], and the
     /// result is zeros that take no memory.
     pub fn take(&mut self, name: &str, shape: &[i64]) -> Tensor {
         let found = match &self.source {
-            Source::Random { seed } => Some(random_tensor(*seed, name, shape, self.kind, self.device)),
-            Source::Checkpoint(checkpoint) => read(checkpoint, &mut self.problems, name, shape, self.kind, self.device),
+            Source::Random { seed } => Ok(random_tensor(*seed, name, shape, self.kind, self.device)),
+            Source::Checkpoint(checkpoint) => {
+                locate(checkpoint, name, shape).map(|place| place.tensor(self.kind, self.device))
+            }
         };
-        let Some(tensor) = found else {
-            return Tensor::zeros([1], (self.kind, self.device)).expand(shape, false);
-        };
-        self.taken.push((name.to_owned(), tensor.shallow_clone()));
-        tensor
+        match found {
+            Ok(tensor) => {
+                self.taken.push((name.to_owned(), tensor.shallow_clone()));
+                tensor
+            }
+            Err(problem) => {
+                self.problems.push(problem);
+                Tensor::zeros([1], (self.kind, self.device)).expand(shape, false)
+            }
+        }
     }
 
     /// All tensors that were taken.
     ///
     /// # Errors
     /// [`LoadError::Tensors`] listing what was missing or wrong, and what is there but was not taken.
-    pub fn finish(mut self) -> Result<Named, LoadError> {
-        let Source::Checkpoint(checkpoint) = &self.source else { return Ok(self.taken) };
-        let taken: BTreeSet<_> = self.taken.iter().map(|(name, _)| name.as_str()).collect();
-        for name in checkpoint.names().filter(|name| !taken.contains(name) && !layout::is_redundant(name)) {
-            self.problems.unexpected(name);
+    pub fn finish(self) -> Result<Named, LoadError> {
+        if let Source::Checkpoint(checkpoint) = &self.source {
+            refuse(checkpoint, self.taken.iter().map(|(name, _)| name.as_str()), self.problems)?;
         }
-        match self.problems.text() {
-            None => Ok(self.taken),
-            Some(problems) => Err(LoadError::Tensors { dir: checkpoint.dir().to_owned(), problems }),
-        }
+        Ok(self.taken)
     }
 
     fn new(source: Source, device: Device, kind: Kind) -> Self {
-        Self { source, device, kind, taken: Vec::new(), problems: Problems::default() }
+        Self { source, device, kind, taken: Vec::new(), problems: Vec::new() }
     }
 }
 
-/// A tensor of the checkpoint, or a problem.
-fn read(
-    checkpoint: &Checkpoint,
-    problems: &mut Problems,
-    name: &str,
-    shape: &[i64],
-    kind: Kind,
-    device: Device,
-) -> Option<Tensor> {
+/// Where a tensor lies, and its type there.
+struct Place<'a> {
+    shard: &'a Shard,
+    entry: &'a Entry,
+    stored: Kind,
+}
+
+impl Place<'_> {
+    fn tensor(&self, kind: Kind, device: Device) -> Tensor {
+        self.shard.tensor(self.entry, self.stored, kind, device)
+    }
+}
+
+/// Finds a tensor of this name and shape; the token table may be there as the output layer.
+fn locate<'a>(checkpoint: &'a Checkpoint, name: &str, shape: &[i64]) -> Result<Place<'a>, Problem> {
     let tied = || (name == layout::EMBED_TOKENS).then(|| checkpoint.find(layout::LM_HEAD)).flatten();
     let Some((shard, entry)) = checkpoint.find(name).or_else(tied) else {
-        problems.missing(name, shape);
-        return None;
+        return Err(Problem::Missing { name: name.to_owned(), shape: shape.to_vec() });
     };
     if entry.shape != shape {
-        problems.shape(name, &entry.shape, shape);
-        return None;
+        return Err(Problem::Shape { name: name.to_owned(), found: entry.shape.clone(), wanted: shape.to_vec() });
     }
-    let tensor = shard.tensor(entry, kind, device);
-    if tensor.is_none() {
-        problems.dtype(name, &entry.dtype.to_string());
+    match kind_of(entry.dtype) {
+        Some(stored) => Ok(Place { shard, entry, stored }),
+        None => Err(Problem::Type { name: name.to_owned(), found: entry.dtype }),
     }
-    tensor
 }
+
+/// Adds what is there but neither used nor known, and refuses if there is any problem.
+fn refuse<'a>(
+    checkpoint: &Checkpoint,
+    used: impl Iterator<Item = &'a str>,
+    mut problems: Vec<Problem>,
+) -> Result<(), LoadError> {
+    let used: BTreeSet<_> = used.collect();
+    let is_known = |name: &str| used.contains(name) || problems.iter().any(|problem| problem.name() == name);
+    let unknown = checkpoint.names().filter(|name| !is_known(name) && !layout::is_redundant(name));
+    let unexpected: Vec<_> = unknown.map(|name| Problem::Unexpected { name: name.to_owned() }).collect();
+    problems.extend(unexpected);
+    if problems.is_empty() {
+        return Ok(());
+    }
+    Err(LoadError::Tensors { dir: checkpoint.dir().to_owned(), problems: told(&problems) })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,7 @@
 //! Typed fields of a JSON object, refused by name.
 
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use serde_json::{Map, Value};
@@ -9,6 +10,8 @@ use super::super::LoadError;
 
 /// Sizes stay below this, so that products of three fit into 64 bits.
 const MAX_SIZE: i64 = 1 << 20;
+/// Layers stay below this, so that a hostile file cannot ask for a list of tensors that fills the memory.
+const MAX_LAYERS: i64 = 1 << 10;
 
 /// One JSON object of a file.
 pub(super) struct Fields<'a> {
@@ -47,21 +50,25 @@ impl<'a> Fields<'a> {
 
     /// A size of at least 1.
     pub(super) fn size(&self, name: &str, default: impl Into<Option<i64>>) -> Result<i64, LoadError> {
-        self.integer(name, default.into(), 1)
+        self.integer(name, default.into(), 1..=MAX_SIZE)
+    }
+
+    /// A number of layers, at least 1.
+    pub(super) fn layers(&self, name: &str, default: impl Into<Option<i64>>) -> Result<i64, LoadError> {
+        self.integer(name, default.into(), 1..=MAX_LAYERS)
     }
 
     /// A size or an id that may be 0.
     pub(super) fn count(&self, name: &str, default: impl Into<Option<i64>>) -> Result<i64, LoadError> {
-        self.integer(name, default.into(), 0)
+        self.integer(name, default.into(), 0..=MAX_SIZE)
     }
 
-    fn integer(&self, name: &str, default: Option<i64>, least: i64) -> Result<i64, LoadError> {
+    fn integer(&self, name: &str, default: Option<i64>, range: RangeInclusive<i64>) -> Result<i64, LoadError> {
         match (self.map.get(name), default) {
             (None, Some(default)) => Ok(default),
-            (value, _) => value
-                .and_then(Value::as_i64)
-                .filter(|size| (least..=MAX_SIZE).contains(size))
-                .ok_or_else(|| self.wrong(name, format!("an integer from {least} to {MAX_SIZE} is needed"))),
+            (value, _) => value.and_then(Value::as_i64).filter(|size| range.contains(size)).ok_or_else(|| {
+                self.wrong(name, format!("an integer from {} to {} is needed", range.start(), range.end()))
+            }),
         }
     }
 

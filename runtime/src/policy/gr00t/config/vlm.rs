@@ -169,7 +169,7 @@ impl TextConfig {
         let section = rope.counts("mrope_section")?;
         let config = Self {
             hidden_size: fields.size("hidden_size", None)?,
-            num_hidden_layers: fields.size("num_hidden_layers", None)?,
+            num_hidden_layers: fields.layers("num_hidden_layers", None)?,
             num_attention_heads: fields.size("num_attention_heads", None)?,
             num_key_value_heads: fields.size("num_key_value_heads", None)?,
             head_dim: fields.size("head_dim", None)?,
@@ -215,7 +215,7 @@ impl VisionConfig {
     fn parse(fields: &Fields) -> Result<Self, LoadError> {
         fields.only("hidden_act", &json!("gelu_pytorch_tanh"))?;
         let config = Self {
-            depth: fields.size("depth", None)?,
+            depth: fields.layers("depth", None)?,
             hidden_size: fields.size("hidden_size", None)?,
             num_heads: fields.size("num_heads", None)?,
             intermediate_size: fields.size("intermediate_size", None)?,

@@ -9,9 +9,9 @@ use super::index;
 use super::shard::Shard;
 
 /// A checkpoint in one file.
-pub(super) const SINGLE: &str = "model.safetensors";
+pub(crate) const SINGLE: &str = "model.safetensors";
 /// Which shard holds what, of a checkpoint in several.
-pub(super) const INDEX: &str = "model.safetensors.index.json";
+pub(crate) const INDEX: &str = "model.safetensors.index.json";
 
 /// Tensors by name, none of them read yet.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl Checkpoint {
                 return bad(format!("tensor `{name}` is not in `{}`", path.display()));
             }
             if let Some(name) = found.difference(wanted).next() {
-                return bad(format!("tensor `{name}` of `{}` is not in the index", path.display()));
+                return bad(format!("tensor `{name}` of `{}` is not there in the index", path.display()));
             }
         }
         let number = self.shards.len();

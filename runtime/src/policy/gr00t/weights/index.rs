@@ -29,7 +29,9 @@ fn parse(path: &Path, text: &[u8]) -> Result<Vec<(String, String)>, LoadError> {
         return Err(bad(format!("tensor `{name}` is there twice")));
     }
     match index.weight_map.0.iter().find(|(_, file)| !is_plain(file)) {
-        Some((name, file)) => Err(bad(format!("tensor `{name}` is in {file:?}, a .safetensors beside it is needed"))),
+        Some((name, file)) => {
+            Err(bad(format!("tensor `{name}` is in {file:?}, a .safetensors file beside the index is needed")))
+        }
         None => Ok(index.weight_map.0),
     }
 }

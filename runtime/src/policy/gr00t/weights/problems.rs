@@ -1,56 +1,91 @@
 //! What is wrong with the tensors of a checkpoint, told at once.
 
-use std::fmt::Write;
+use safetensors::Dtype;
 
-/// Names told of one kind of problem; the rest is counted.
+/// Tensors told of one kind of problem; the rest is counted.
 const MOST: usize = 20;
 
-/// Problems by kind, in the order in which they were found.
-#[derive(Debug, Default)]
-pub(super) struct Problems {
-    missing: Vec<String>,
-    wrong: Vec<String>,
-    unexpected: Vec<String>,
+/// What is wrong with one tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Problem {
+    /// The network needs it and it is not there.
+    Missing { name: String, shape: Vec<i64> },
+    /// It has another shape.
+    Shape { name: String, found: Vec<i64>, wanted: Vec<i64> },
+    /// It has a type that weights cannot have.
+    Type { name: String, found: Dtype },
+    /// It is there and the network does not know it.
+    Unexpected { name: String },
 }
 
-impl Problems {
-    /// A tensor that the network needs is not there.
-    pub(super) fn missing(&mut self, name: &str, shape: &[i64]) {
-        self.missing.push(format!("`{name}` {shape:?}"));
-    }
-
-    /// A tensor has another shape.
-    pub(super) fn shape(&mut self, name: &str, found: &[i64], wanted: &[i64]) {
-        self.wrong.push(format!("`{name}` is {found:?}, {wanted:?} is needed"));
-    }
-
-    /// A tensor has a type that weights cannot have.
-    pub(super) fn dtype(&mut self, name: &str, found: &str) {
-        self.wrong.push(format!("`{name}` is {found}, BF16, F16, F32 or F64 is needed"));
-    }
-
-    /// A tensor is there that the network does not know.
-    pub(super) fn unexpected(&mut self, name: &str) {
-        // One that is there with another shape is known.
-        if !self.wrong.iter().any(|wrong| wrong.starts_with(&format!("`{name}` "))) {
-            self.unexpected.push(format!("`{name}`"));
+impl Problem {
+    /// The tensor.
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::Missing { name, .. }
+            | Self::Shape { name, .. }
+            | Self::Type { name, .. }
+            | Self::Unexpected { name } => name,
         }
     }
 
-    /// All of it in one text, if there is any.
-    pub(super) fn text(&self) -> Option<String> {
-        let kinds = [("missing", &self.missing), ("wrong", &self.wrong), ("unexpected", &self.unexpected)];
-        let parts: Vec<_> =
-            kinds.iter().filter(|(_, list)| !list.is_empty()).map(|(kind, list)| part(kind, list)).collect();
-        (!parts.is_empty()).then(|| parts.join("; "))
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Missing { .. } => "missing",
+            Self::Shape { .. } | Self::Type { .. } => "wrong",
+            Self::Unexpected { .. } => "unexpected",
+        }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::Missing { name, shape } => format!("`{name}` {shape:?}"),
+            Self::Shape { name, found, wanted } => format!("`{name}` is {found:?}, {wanted:?} is needed"),
+            Self::Type { name, found } => format!("`{name}` is {found}, F32, BF16, F16 or F64 is needed"),
+            Self::Unexpected { name } => format!("`{name}`"),
+        }
     }
 }
 
-fn part(kind: &str, list: &[String]) -> String {
-    let tensors = if list.len() == 1 { "tensor" } else { "tensors" };
-    let mut text = format!("{} {kind} {tensors}: {}", list.len(), list[..list.len().min(MOST)].join(", "));
-    if list.len() > MOST {
-        let _ = write!(text, " and {} more", list.len() - MOST);
+/// All problems in one text: how many of each kind, and which.
+pub(super) fn told(problems: &[Problem]) -> String {
+    let part = |kind: &str| {
+        let texts: Vec<_> = problems.iter().filter(|problem| problem.kind() == kind).map(Problem::text).collect();
+        let tensors = if texts.len() == 1 { "tensor" } else { "tensors" };
+        let rest = match texts.len().saturating_sub(MOST) {
+            0 => String::new(),
+            rest => format!(" and {rest} more"),
+        };
+        let listed = texts[..texts.len().min(MOST)].join(", ");
+        (!texts.is_empty()).then(|| format!("{} {kind} {tensors}: {listed}{rest}", texts.len()))
+    };
+    ["missing", "wrong", "unexpected"].into_iter().filter_map(part).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_kinds_are_told_in_one_text() {
+        let problems = [
+            Problem::Unexpected { name: "c".to_owned() },
+            Problem::Missing { name: "a".to_owned(), shape: vec![2, 3] },
+            Problem::Shape { name: "b".to_owned(), found: vec![4], wanted: vec![5] },
+            Problem::Type { name: "d".to_owned(), found: Dtype::I64 },
+        ];
+        assert_eq!(
+            told(&problems),
+            "1 missing tensor: `a` [2, 3]; \
+             2 wrong tensors: `b` is [4], [5] is needed, `d` is I64, F32, BF16, F16 or F64 is needed; \
+             1 unexpected tensor: `c`"
+        );
     }
-    text
+
+    #[test]
+    fn a_long_list_is_cut() {
+        let problems: Vec<_> = (0..25).map(|at| Problem::Unexpected { name: at.to_string() }).collect();
+        let text = told(&problems);
+        assert!(text.starts_with("25 unexpected tensors: `0`, ") && text.ends_with("`19` and 5 more"), "{text}");
+    }
 }

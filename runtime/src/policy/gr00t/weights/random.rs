@@ -33,7 +33,7 @@ fn normal(stream: u64, shape: &[i64], kind: Kind, device: Device) -> Tensor {
         let chunk = &mut values[..CHUNK.min(count - begin)];
         let tasks = chunk.par_chunks_mut(TASK).enumerate();
         tasks.for_each(|(task, values)| fill(mix(stream ^ mix((begin + task * TASK) as u64)), values));
-        let _ = flat.narrow(0, begin as i64, chunk.len() as i64).copy_(&Tensor::from_slice(chunk));
+        flat.narrow(0, begin as i64, chunk.len() as i64).copy_(&Tensor::from_slice(chunk));
     }
     tensor
 }

@@ -2,7 +2,8 @@
 //!
 //! The map is a tensor of bytes that libtorch owns, and every tensor in the file is a view of it: the map lives exactly
 //! as long as something looks at it. It is private, so that writing to a tensor (training does) copies a page and never
-//! reaches the file; pages that are only read are the page cache's, shared by all ranks of a node.
+//! reaches the file; pages that are only read are the page cache's, shared by all ranks of a node. A checkpoint is
+//! replaced by renaming, which leaves maps alone; cutting a mapped file short would be a SIGBUS.
 
 use std::fs::File;
 use std::ops::Range;
@@ -14,7 +15,12 @@ use tch::{Device, Kind, Tensor};
 use super::super::LoadError;
 use super::header::{self, Entry};
 
-/// A mapped file and what lies in it.
+/// Bytes that are copied at a time: a multiple of every page and element size.
+const PIECE: usize = 64 << 20;
+/// Bytes of the largest page that a file's map may have here.
+const PAGE: usize = 64 << 10;
+
+/// A mapped file.
 #[derive(Debug)]
 pub(super) struct Shard {
     /// `[file size]`, `u8`.
@@ -30,28 +36,51 @@ impl Shard {
         Ok((Self { map }, entries))
     }
 
-    /// The tensor on `device` in `kind`: a view of the map where nothing has to change, else a copy, after which the
-    /// map's pages are given back.
-    pub(super) fn tensor(&self, entry: &Entry, kind: Kind, device: Device) -> Option<Tensor> {
-        let stored = kind_of(entry.dtype)?;
+    /// The tensor, `stored` in the file, on `device` in `kind`: a view of the map where nothing has to change, else a
+    /// copy.
+    pub(super) fn tensor(&self, entry: &Entry, stored: Kind, kind: Kind, device: Device) -> Tensor {
         let aligned = entry.bytes.start % stored.elt_size_in_bytes() as i64 == 0;
         if aligned && stored == kind && device == Device::Cpu {
-            self.advise(&entry.bytes, libc::MADV_WILLNEED);
-            return Some(self.bytes(entry).view_dtype(stored).view(&entry.shape[..]));
+            return self.bytes(&entry.bytes).view_dtype(stored).view(&entry.shape[..]);
         }
-        self.advise(&entry.bytes, libc::MADV_WILLNEED);
-        let bytes = if aligned { self.bytes(entry) } else { self.bytes(entry).copy() };
-        let tensor = bytes.view_dtype(stored).view(&entry.shape[..]).to_device(device).to_kind(kind);
-        drop(bytes);
-        self.advise(&entry.bytes, libc::MADV_DONTNEED);
-        Some(tensor)
+        self.copied(entry, stored, kind, device)
     }
 
-    fn bytes(&self, entry: &Entry) -> Tensor {
-        self.map.narrow(0, entry.bytes.start, entry.bytes.end - entry.bytes.start)
+    /// A copy, piece by piece, so that little of the file is in this process's memory at any time.
+    fn copied(&self, entry: &Entry, stored: Kind, kind: Kind, device: Device) -> Tensor {
+        let copy = Tensor::empty(&entry.shape[..], (kind, device));
+        if device == Device::Cpu {
+            advise(&copy, libc::MADV_HUGEPAGE);
+        }
+        let (flat, size) = (copy.view(-1), stored.elt_size_in_bytes() as i64);
+        for begin in entry.bytes.clone().step_by(PIECE) {
+            let piece = self.bytes(&(begin..entry.bytes.end.min(begin + PIECE as i64)));
+            advise(&piece, libc::MADV_WILLNEED);
+            // A file may hold its tensors at odd places, a tensor must not.
+            let values = if begin % size == 0 { piece.view_dtype(stored) } else { piece.copy().view_dtype(stored) };
+            flat.narrow(0, (begin - entry.bytes.start) / size, values.size()[0]).copy_(&values);
+            advise(&piece, libc::MADV_DONTNEED);
+        }
+        copy
     }
 
-    fn advise(&self, _bytes: &Range<i64>, _advice: libc::c_int) {}
+    fn bytes(&self, range: &Range<i64>) -> Tensor {
+        self.map.narrow(0, range.start, range.end - range.start)
+    }
+}
+
+/// Tells the kernel about the whole pages inside a contiguous tensor on the CPU.
+fn advise(tensor: &Tensor, advice: libc::c_int) {
+    let begin = tensor.data_ptr() as usize;
+    let end = begin + tensor.numel() * tensor.kind().elt_size_in_bytes();
+    let (begin, end) = (begin.next_multiple_of(PAGE), end - end % PAGE);
+    if begin < end {
+        // SAFETY: the pages are inside the tensor's memory, which the caller keeps. `MADV_WILLNEED` and `MADV_HUGEPAGE`
+        // change nothing that can be seen. `MADV_DONTNEED` is given for pages of the map of a file only, inside a
+        // tensor that is copied: such a tensor is never handed out, so nobody has written there, and the pages
+        // come back from the file when they are looked at.
+        let _ = unsafe { libc::madvise(begin as *mut libc::c_void, end - begin, advice) };
+    }
 }
 
 /// Maps the whole file, privately.

@@ -1,0 +1,116 @@
+//! Writes a complete GR00T model directory in the released layout, with random weights, to measure with.
+//!
+//! ```text
+//! cargo run --release --example random_checkpoint -- --size full --out DIR [--dtype bf16] [--seed 0]
+//! ```
+//!
+//! The tensors are made one after the other, so that the 3.14 B of `full` need 6.3 GB on the disk and not in memory. The
+//! tokenizer is a small one of the released structure, made for the tests; the token table has its released size.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Parser;
+use runtime::policy::gr00t::weights::random_tensor;
+use runtime::policy::gr00t::write::{MAX_SHARD_BYTES, write_config, write_tensors};
+use runtime::policy::gr00t::{LoadError, ModelConfig, layout};
+use serde_json::{Value, json};
+use tch::{Device, Kind};
+
+use sizes::Size;
+
+mod sizes;
+
+/// Files that do not depend on the size.
+const FILES: [(&str, &str); 7] = [
+    ("statistics.json", include_str!("files/statistics.json")),
+    ("embodiment_id.json", include_str!("files/embodiment_id.json")),
+    ("vlm/chat_template.json", include_str!("files/vlm/chat_template.json")),
+    ("vlm/preprocessor_config.json", include_str!("files/vlm/preprocessor_config.json")),
+    ("vlm/tokenizer.json", include_str!("files/vlm/tokenizer.json")),
+    ("vlm/tokenizer_config.json", include_str!("files/vlm/tokenizer_config.json")),
+    ("vlm/video_preprocessor_config.json", include_str!("files/vlm/video_preprocessor_config.json")),
+];
+
+/// Writes a GR00T model directory with random weights.
+#[derive(Parser)]
+struct Arguments {
+    /// How large the network is.
+    #[arg(long, value_enum)]
+    size: Size,
+    /// Where to write it; made if it is not there.
+    #[arg(long)]
+    out: PathBuf,
+    /// Type of the weights.
+    #[arg(long, value_enum, default_value_t = Dtype::Bf16)]
+    dtype: Dtype,
+    /// The same seed gives the same weights.
+    #[arg(long, default_value_t = 0)]
+    seed: i64,
+    /// Bytes of tensors in a shard at most.
+    #[arg(long, default_value_t = MAX_SHARD_BYTES)]
+    max_shard_bytes: u64,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Dtype {
+    Bf16,
+    F16,
+    F32,
+}
+
+fn main() -> ExitCode {
+    match write(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(err) => {
+            eprintln!("random_checkpoint: {err}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn write(arguments: &Arguments) -> Result<(), LoadError> {
+    let (out, kind) = (&arguments.out, arguments.dtype.kind());
+    let (model, vlm) = arguments.size.configs();
+    let io = |path: &Path| {
+        let path = path.to_owned();
+        |err| LoadError::Io { path, err }
+    };
+    fs::create_dir_all(out.join("vlm")).map_err(io(out))?;
+    write_config(&out.join("config.json"), &model.to_json())?;
+    write_config(&out.join("vlm/config.json"), &vlm.to_json())?;
+    write_config(&out.join("processor_config.json"), &processor(&model))?;
+    for (name, text) in FILES {
+        fs::write(out.join(name), text).map_err(io(&out.join(name)))?;
+    }
+    let specs = layout::tensors(&model, &vlm);
+    write_tensors(out, &specs, kind, arguments.max_shard_bytes, |at| {
+        let (name, shape) = &specs[at];
+        random_tensor(arguments.seed, name, shape, kind, Device::Cpu)
+    })?;
+    let parameters: i64 = specs.iter().map(|(_, shape)| shape.iter().product::<i64>()).sum();
+    println!("{}: {} tensors, {parameters} parameters in {kind:?}", out.display(), specs.len());
+    Ok(())
+}
+
+/// The processor of the goldens' `simpler_env_google`, with this network's widths.
+fn processor(model: &ModelConfig) -> Value {
+    let mut processor: Value =
+        serde_json::from_str(include_str!("files/processor_config.json")).expect("the file beside this one is JSON");
+    let arguments = &mut processor["processor_kwargs"];
+    arguments["max_state_dim"] = json!(model.max_state_dim);
+    arguments["max_action_dim"] = json!(model.max_action_dim);
+    arguments["max_action_horizon"] = json!(model.action_horizon);
+    processor
+}
+
+impl Dtype {
+    fn kind(self) -> Kind {
+        match self {
+            Self::Bf16 => Kind::BFloat16,
+            Self::F16 => Kind::Half,
+            Self::F32 => Kind::Float,
+        }
+    }
+}

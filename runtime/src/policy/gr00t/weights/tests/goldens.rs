@@ -1,0 +1,40 @@
+use super::*;
+
+/// Folders of `$RRUN_GOLDENS` that hold a checkpoint.
+fn checkpoints() -> Vec<std::path::PathBuf> {
+    let Some(goldens) = std::env::var_os("RRUN_GOLDENS") else { return Vec::new() };
+    let cases = fs::read_dir(goldens).expect("`RRUN_GOLDENS` is a folder").map(|entry| entry.unwrap().path());
+    cases.filter(|case| case.join("config.json").is_file()).collect()
+}
+
+#[test]
+fn every_golden_has_the_tensors_of_its_layout() {
+    for case in checkpoints() {
+        let (model, vlm) = ModelDir::open(&case, None).unwrap().configs().unwrap();
+        let specs = layout::tensors(&model, &vlm);
+        for kind in [Kind::Float, Kind::BFloat16] {
+            let mut weights = Weights::open(&case, Device::Cpu, kind).unwrap();
+            weights.check(&specs).unwrap();
+            specs.iter().for_each(|(name, shape)| assert_eq!(weights.take(name, shape).kind(), kind));
+            assert_eq!(weights.finish().unwrap().len(), specs.len());
+        }
+    }
+}
+
+/// libtorch's own reader of another generation of the same format agrees on every value.
+#[test]
+fn every_golden_has_the_values_that_another_reader_finds() {
+    for case in checkpoints() {
+        let (model, vlm) = ModelDir::open(&case, None).unwrap().configs().unwrap();
+        let specs: BTreeMap<_, _> = layout::tensors(&model, &vlm).into_iter().collect();
+        let files = fs::read_dir(&case).unwrap().map(|entry| entry.unwrap().path());
+        let is_shard = |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("model"));
+        for path in files.filter(|path| is_shard(path) && path.extension().is_some_and(|end| end == "safetensors")) {
+            for (name, wanted) in Tensor::read_safetensors(&path).unwrap() {
+                let Some(shape) = specs.get(&name) else { continue };
+                let kind = wanted.kind();
+                assert_eq!(Weights::open(&case, Device::Cpu, kind).unwrap().take(&name, shape), wanted, "{name}");
+            }
+        }
+    }
+}
