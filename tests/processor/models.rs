@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use runtime::policy::gr00t::inputs::Inputs;
+use runtime::policy::gr00t::model::{Gr00t, NoTap, Robot, SamplerOptions};
 use runtime::policy::gr00t::processor::{Picture, Processor, Raw, Rows, Sample, collate};
+use runtime::policy::gr00t::{ModelDir, Weights};
 use safetensors::Dtype;
 use serde_json::Value;
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use crate::files::{Stored, below, cases_with, difference, json, tensors};
 
@@ -112,6 +114,59 @@ fn inputs_of_the_network_are_those_of_the_reference() {
 }
 
 #[test]
+fn raw_observations_become_the_references_actions() {
+    let _no_grad = tch::no_grad_guard();
+    for dir in cases_with("case.json") {
+        let (case, inputs) = (json(&dir.join("case.json")), tensors(&dir.join("inputs.safetensors")));
+        let expected = tensors(&dir.join("expected.safetensors"));
+        let cases = Case::all(&case, &inputs);
+        let processors = processors(&dir, &cases);
+        let prepare = |(processor, case): (&Processor, &Case)| processor.prepare(&[case.raw()]).unwrap().remove(0);
+        let samples: Vec<Sample> = processors.iter().zip(&cases).map(prepare).collect();
+        let batch = collate(&samples.iter().collect::<Vec<_>>(), processors[0].prompts().padding_id()).unwrap();
+        let kind = if case["dtype"] == "bfloat16" { Kind::BFloat16 } else { Kind::Float };
+        let noise = Tensor::read_safetensors(dir.join("inputs.safetensors")).unwrap();
+        let noise = noise.into_iter().find(|(name, _)| name == "noise").unwrap().1;
+        let predicted = floats(&infer(&dir, kind, &batch, &noise));
+        let size = predicted.len() / cases.len();
+        for (index, (processor, case)) in processors.iter().zip(&cases).enumerate() {
+            let actions = processor.numbers().decode(&predicted[index * size..][..size], &case.raw().state).unwrap();
+            for action in actions {
+                let wanted = wanted(&expected, index, &action.key, action.values.len());
+                let largest = wanted.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
+                let apart = difference(&action.values, &wanted);
+                assert!(
+                    apart <= 2e-5 * f64::from(largest.max(1.0)),
+                    "{} {index} {}: {apart:e}",
+                    dir.display(),
+                    action.key
+                );
+            }
+        }
+    }
+}
+
+/// The network as its authors wrote it, on one batch.
+fn infer(dir: &Path, kind: Kind, batch: &Inputs, noise: &Tensor) -> Tensor {
+    let (config, vlm) = ModelDir::open(dir, None).unwrap().configs().unwrap();
+    let mut weights = Weights::open(dir, Device::Cpu, kind).unwrap();
+    let network = Gr00t::new(&mut weights, &config, &vlm);
+    weights.finish().unwrap();
+    let features = network.features(batch, &mut NoTap).unwrap();
+    let robot = Robot { state: &batch.state, embodiment_id: &batch.embodiment_id };
+    let options = SamplerOptions { steps: config.num_inference_timesteps, rtc: None };
+    network.actions(&features, &robot, noise, &options, &mut NoTap).unwrap()
+}
+
+/// The reference's action of one sample.
+fn wanted(expected: &BTreeMap<String, Stored>, index: usize, key: &str, len: usize) -> Vec<f32> {
+    match expected.get(&format!("action.{index}.{key}")) {
+        Some(alone) => alone.floats(),
+        None => expected[&format!("action.{key}")].floats()[index * len..][..len].to_vec(),
+    }
+}
+
+#[test]
 fn pictures_before_patching_are_those_of_the_reference() {
     for dir in cases_with("case.json") {
         let (case, inputs) = (json(&dir.join("case.json")), tensors(&dir.join("inputs.safetensors")));
@@ -144,12 +199,8 @@ fn actions_are_decoded_as_by_the_reference() {
         for (index, (processor, case)) in processors(&dir, &cases).iter().zip(&cases).enumerate() {
             let actions = processor.numbers().decode(&values[index * size..][..size], &case.raw().state).unwrap();
             for action in actions {
-                let alone = expected.get(&format!("action.{index}.{}", action.key));
-                let (wanted, at) = match alone {
-                    Some(alone) => (alone.floats(), 0),
-                    None => (expected[&format!("action.{}", action.key)].floats(), index * action.values.len()),
-                };
-                let apart = difference(&action.values, &wanted[at..][..action.values.len()]);
+                let wanted = wanted(&expected, index, &action.key, action.values.len());
+                let apart = difference(&action.values, &wanted);
                 assert!(apart <= 1e-6, "{} {index} {}: {apart:e}", dir.display(), action.key);
             }
         }
