@@ -23,7 +23,9 @@ const ADVICE: &str = "To enable traceback see: https://pytorch.org/docs/stable/e
 /// A rank that ended badly.
 #[derive(Clone, Debug)]
 pub struct Casualty {
-    /// Index on this node.
+    /// Place among the ranks that this launcher started; with one SLURM task a rank there is only 0.
+    pub index: usize,
+    /// Its `LOCAL_RANK`.
     pub local_rank: usize,
     /// Global rank.
     pub rank: usize,
@@ -176,7 +178,7 @@ mod tests {
 
     fn casualty(exit: Exit) -> Casualty {
         let at = UNIX_EPOCH + std::time::Duration::from_secs(100);
-        Casualty { local_rank: 0, rank: 4, pid: 1234, exit, usage: None, at, stopped_by: None }
+        Casualty { index: 0, local_rank: 0, rank: 4, pid: 1234, exit, usage: None, at, stopped_by: None }
     }
 
     fn with(error: Value) -> Failure {

@@ -112,7 +112,19 @@ mod tests {
     fn failure(local_rank: usize, exit: Exit) -> Failure {
         let at = UNIX_EPOCH + Duration::from_secs(1_795_233_885);
         let stopped_by = (local_rank != 1).then_some(15);
-        Failure::read(Casualty { local_rank, rank: local_rank + 4, pid: 99, exit, usage: None, at, stopped_by }, None)
+        Failure::read(
+            Casualty {
+                index: local_rank,
+                local_rank,
+                rank: local_rank + 4,
+                pid: 99,
+                exit,
+                usage: None,
+                at,
+                stopped_by,
+            },
+            None,
+        )
     }
 
     #[test]

@@ -75,7 +75,7 @@ fn completions_are_a_script_that_its_shell_can_read() {
 #[test]
 fn limits_and_ports_that_will_hurt_are_said_before_the_start() {
     let limited = Rrun::new().nproc(2).options(&["--dry-run"]).sh("true").start_below("ulimit -n 70; exec \"$@\"");
-    limited.wait().stderr_has("at most 70 files may be open (ulimit -n), 2 ranks may need 80");
+    limited.wait().stderr_has("at most 70 files may be open (ulimit -Hn), 2 ranks may need 80");
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap();
     let port = range.split_whitespace().next().unwrap();
     let rrun = Rrun::new().options(&["--dry-run", "--master-port", port]).sh("true").succeeds();

@@ -79,14 +79,16 @@ impl Attempt {
     /// Who has ended since the last look, in local-rank order.
     pub fn exited(&mut self, round: &Round<'_>, now: SystemTime) -> Vec<(LocalRank, Exit)> {
         let mut exited = Vec::new();
-        for (local_rank, rank) in self.ranks.iter_mut().enumerate() {
+        for (index, rank) in self.ranks.iter_mut().enumerate() {
             let Some(exit) = rank.peek(now) else { continue };
-            exited.push((LocalRank(local_rank), exit));
+            exited.push((LocalRank(index), exit));
             let usage = pre_exec::ended(rank.pid()).ok().flatten().map(|(_, usage)| usage);
-            tell(round, local_rank, rank.pid(), exit, usage);
+            tell(round, index, rank.pid(), exit, usage);
             if !exit.is_success() {
-                let (rank, pid) = (round.rank(local_rank), rank.pid().as_raw());
-                self.casualties.push(Casualty { local_rank, rank, pid, exit, usage, at: now, stopped_by: self.sent });
+                let (rank, pid) = (round.rank(index), rank.pid().as_raw());
+                let local_rank = round.plan.ranks.get(index).map_or(index, |rank| rank.local_rank);
+                let stopped_by = self.sent;
+                self.casualties.push(Casualty { index, local_rank, rank, pid, exit, usage, at: now, stopped_by });
             }
         }
         exited
@@ -94,7 +96,7 @@ impl Attempt {
 
     /// The last casualty of this local rank.
     pub fn casualty(&self, rank: LocalRank) -> Option<&Casualty> {
-        self.casualties.iter().rev().find(|casualty| casualty.local_rank == rank.0)
+        self.casualties.iter().rev().find(|casualty| casualty.index == rank.0)
     }
 
     /// Sends `signal` to every group, also those whose leader has ended, and says to whom.
@@ -136,13 +138,13 @@ impl Attempt {
 
     /// The failures of this attempt, in the order in which they were seen.
     pub fn failures(&self) -> Vec<Failure> {
-        let error_file = |casualty: &Casualty| self.logs.get(casualty.local_rank)?.error_file.as_deref();
+        let error_file = |casualty: &Casualty| self.logs.get(casualty.index)?.error_file.as_deref();
         self.casualties.iter().map(|casualty| Failure::read(casualty.clone(), error_file(casualty))).collect()
     }
 
-    /// Where the stderr of this local rank was captured, or its stdout if it wrote nothing there, and the last lines.
-    pub fn last_lines(&self, local_rank: usize) -> Option<(PathBuf, Vec<String>)> {
-        let captured = self.logs.get(local_rank)?.captured.iter();
+    /// Where the stderr of the rank at this index was captured, or its stdout if it wrote nothing there, and the last lines.
+    pub fn last_lines(&self, index: usize) -> Option<(PathBuf, Vec<String>)> {
+        let captured = self.logs.get(index)?.captured.iter();
         let mut written = captured.filter_map(|path| Some((path.clone(), last_lines(path, LAST_LINES).ok()?)));
         written.find(|(_, lines)| !lines.is_empty())
     }

@@ -52,7 +52,7 @@ fn headline(root: &Failure, host: &str, memory: &str) -> String {
 }
 
 fn say_last_lines(attempt: &Attempt, failure: &Failure) {
-    if let Some((path, lines)) = attempt.last_lines(failure.casualty.local_rank) {
+    if let Some((path, lines)) = attempt.last_lines(failure.casualty.index) {
         say(format_args!("rank {}: end of `{}`:", failure.casualty.rank, path.display()));
         lines.iter().for_each(|line| print(format_args!("  {line}\n")));
     }
@@ -61,8 +61,8 @@ fn say_last_lines(attempt: &Attempt, failure: &Failure) {
 /// How to learn more the next time, if the rank has left nothing to read here.
 fn advice(plan: &Plan, attempt: &Attempt, root: &Failure) -> Option<String> {
     let casualty = &root.casualty;
-    let is_told = root.error_file.is_some() || attempt.last_lines(casualty.local_rank).is_some();
-    let planned = plan.ranks.get(casualty.local_rank)?;
+    let is_told = root.error_file.is_some() || attempt.last_lines(casualty.index).is_some();
+    let planned = plan.ranks.get(casualty.index)?;
     let is_captured = planned.redirect.or(planned.tee).stderr;
     if is_told || is_captured || plan.logs.disabled {
         return None;
@@ -86,7 +86,8 @@ mod tests {
     use crate::process::usage::Usage;
 
     fn failure(exit: Exit, usage: Option<Usage>) -> Failure {
-        let casualty = Casualty { local_rank: 1, rank: 5, pid: 99, exit, usage, at: UNIX_EPOCH, stopped_by: None };
+        let casualty =
+            Casualty { index: 1, local_rank: 1, rank: 5, pid: 99, exit, usage, at: UNIX_EPOCH, stopped_by: None };
         Failure::read(casualty, None)
     }
 
