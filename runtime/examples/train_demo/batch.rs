@@ -1,0 +1,145 @@
+//! Samples of a task in memory, and batches of them as the network reads them.
+
+use std::error::Error;
+use std::path::PathBuf;
+
+use runtime::policy::gr00t::inputs::Inputs;
+use tch::{Device, Kind, Tensor};
+
+use crate::network::{self, CHUNK, GRID};
+use crate::picture::EDGE;
+use crate::prompt::CAMERAS;
+use crate::sample::{HORIZON, ROW, STATE};
+use crate::scale;
+
+/// Every how manieth episode is kept for validation.
+const HELD_OUT: u64 = 20;
+
+const PICTURES: usize = CAMERAS * EDGE * EDGE * 3;
+
+/// All samples of a task.
+pub struct Samples {
+    pictures: Vec<u8>,
+    rows: Vec<f32>,
+    /// Token ids of the prompt.
+    pub prompt: Vec<i64>,
+    /// Whether the task has an object.
+    pub has_object: bool,
+    /// Samples to train on.
+    pub training: Vec<usize>,
+    /// Samples of episodes that are not trained on.
+    pub held_out: Vec<usize>,
+}
+
+/// What a batch is compared with.
+pub struct Wanted {
+    /// Normalised plans, `[B, CHUNK, 7]`.
+    pub actions: Tensor,
+    /// Places in the base frame in metres, `[B, 3]` each.
+    pub hand: Tensor,
+    /// The goal's.
+    pub goal: Tensor,
+    /// The object's.
+    pub object: Tensor,
+}
+
+impl Samples {
+    /// Reads the folder of a task in each of `folders` that has one.
+    pub fn read(folders: &[PathBuf], task: &str, prompt: Vec<i64>) -> Result<Self, Box<dyn Error>> {
+        let (mut pictures, mut rows) = (Vec::new(), Vec::new());
+        for folder in folders.iter().map(|folder| folder.join(task)).filter(|folder| folder.is_dir()) {
+            let bytes = std::fs::read(folder.join("rows.f32"))?;
+            let value = |bytes: &[u8]| f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+            rows.extend(bytes.chunks_exact(4).map(value));
+            pictures.append(&mut std::fs::read(folder.join("pictures.u8"))?);
+        }
+        let count = rows.len() / ROW;
+        if count == 0 || pictures.len() != count * PICTURES {
+            return Err(format!("{task}: {} bytes of pictures for {count} samples", pictures.len()).into());
+        }
+        let is_held_out = |&sample: &usize| (rows[sample * ROW] as u64).is_multiple_of(HELD_OUT);
+        let (held_out, training) = (0..count).partition(is_held_out);
+        let has_object = part(&rows[..ROW], "object_position")[2] != 0.0;
+        Ok(Self { pictures, rows, prompt, has_object, training, held_out })
+    }
+
+    /// What was seen in these samples.
+    pub fn inputs(&self, chosen: &[usize]) -> Inputs {
+        let pictures: Vec<u8> =
+            chosen.iter().flat_map(|&at| &self.pictures[at * PICTURES..][..PICTURES]).copied().collect();
+        let states: Vec<f32> = chosen.iter().flat_map(|&at| state(self.row(at))).collect();
+        inputs(&pictures, &states, &self.prompt)
+    }
+
+    /// What should come out.
+    pub fn wanted(&self, chosen: &[usize]) -> Wanted {
+        let plan = |at: usize| {
+            let plan = &self.row(at)[ROW - HORIZON * 7..][..CHUNK as usize * 7];
+            let normal = |(at, &x): (usize, &f32)| {
+                let (_, low, high) = scale::ACTION[at % 7];
+                scale::normalise(std::iter::once(x), low[0], high[0])
+            };
+            plan.iter().enumerate().flat_map(normal).collect::<Vec<_>>()
+        };
+        let actions: Vec<f32> = chosen.iter().flat_map(|&at| plan(at)).collect();
+        let place = |name: &str| {
+            let values: Vec<f32> = chosen.iter().flat_map(|&at| part(self.row(at), name)).copied().collect();
+            Tensor::from_slice(&values).view([-1, 3])
+        };
+        Wanted {
+            actions: Tensor::from_slice(&actions).view([-1, CHUNK, 7]),
+            hand: place("eef_position"),
+            goal: place("goal_position"),
+            object: place("object_position"),
+        }
+    }
+
+    /// Patches of some samples, `[n, 1536]`, normalised.
+    pub fn patches(&self, count: usize) -> Tensor {
+        let stride = (self.training.len() / count).max(1);
+        let chosen: Vec<_> = self.training.iter().step_by(stride).copied().collect();
+        self.inputs(&chosen).pixel_values
+    }
+
+    fn row(&self, sample: usize) -> &[f32] {
+        &self.rows[sample * ROW..][..ROW]
+    }
+}
+
+/// Pictures `[B, CAMERAS, EDGE, EDGE, 3]` and normalised states `[B, network::STATE]` with one prompt for all.
+pub fn inputs(pictures: &[u8], states: &[f32], prompt: &[i64]) -> Inputs {
+    let rows = pictures.len() / PICTURES;
+    let ids = Tensor::from_slice(prompt).unsqueeze(0).repeat([rows as i64, 1]);
+    Inputs {
+        attention_mask: ids.ones_like(),
+        input_ids: ids,
+        pixel_values: patches(&Tensor::from_slice(pictures).view([-1, EDGE as i64, EDGE as i64, 3])),
+        image_grid_thw: vec![[1, GRID, GRID]; rows * CAMERAS],
+        state: Tensor::from_slice(states).view([-1, 1, network::STATE]),
+        embodiment_id: Tensor::zeros([rows as i64], (Kind::Int64, Device::Cpu)),
+    }
+}
+
+/// `[n, EDGE, EDGE, 3]`, `u8`, as rows of 1536 values in -1..1: blocks of 2 x 2 patches one after the other.
+fn patches(pictures: &Tensor) -> Tensor {
+    let (half, patch) = (GRID / 2, network::PATCH);
+    let split = pictures.view([-1, half, 2, patch, half, 2, patch, 3].as_slice()).permute([0, 1, 4, 2, 5, 7, 3, 6]);
+    let values = (split.to_kind(Kind::Float) - 127.5) / 127.5;
+    let rows = values.reshape([-1, 3, 1, patch, patch]);
+    rows.expand([-1, 3, 2, patch, patch], false).reshape([-1, 6 * patch * patch])
+}
+
+fn part<'a>(row: &'a [f32], wanted: &str) -> &'a [f32] {
+    let mut from = 2;
+    for (name, length) in STATE {
+        if name == wanted {
+            return &row[from..from + length];
+        }
+        from += length;
+    }
+    &[]
+}
+
+fn state(row: &[f32]) -> Vec<f32> {
+    scale::state(|name| Some(part(row, name)), network::STATE as usize).unwrap_or_default()
+}

@@ -1,0 +1,110 @@
+//! `collect`: the scripted expert plans, noise acts; or a trained network does, so that the expert corrects it where it
+//! goes wrong (DAgger: Ross, Gordon, Bagnell 2011).
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+
+use runtime::env::mujoco::{self, MujocoConfig, MujocoEnv};
+use runtime::env::{EnvIndex, Observation, Render, VectorEnv};
+use runtime::policy::{EpisodeStart, Policy, Scripted};
+use serde_json::json;
+
+use crate::actor::Actor;
+use crate::noise::Disturbance;
+use crate::sample::{HORIZON, Writer};
+
+/// Copies that step together.
+const COPIES: usize = 16;
+
+/// Steps that no success reaches: an episode goes on after it.
+const NEVER: u32 = 1000;
+
+/// What to collect.
+pub struct Plan {
+    /// Name of the task.
+    pub task: String,
+    /// Episodes.
+    pub episodes: u64,
+    /// Seed of the first.
+    pub seed: u64,
+    /// Control steps of each.
+    pub steps: u32,
+    /// Control steps from sample to sample.
+    pub stride: u32,
+    /// Standard deviation of the noise.
+    pub noise: f32,
+    /// Probability of a kick, each step.
+    pub kicks: f32,
+    /// Model directory that acts in place of the expert.
+    pub actor: Option<PathBuf>,
+}
+
+/// Runs the episodes, a few at a time.
+pub fn run(plan: &Plan, out: &Path) -> Result<(), Box<dyn Error>> {
+    let args = json!({"success_hold_steps": NEVER, "max_episode_steps": NEVER});
+    let config = MujocoConfig { num_envs: COPIES, ..MujocoConfig::new(&plan.task) };
+    let mut env = mujoco::make(config, args.as_object().ok_or("arguments are a map")?)?;
+    let mut expert = Scripted::new(env.spec(), HORIZON)?;
+    let _no_grad = tch::no_grad_guard();
+    tch::manual_seed(plan.seed.cast_signed());
+    let actor = plan.actor.as_ref().map(|dir| Actor::open(dir, &env.spec().language)).transpose()?;
+    let mut writer = Writer::create(&out.join(&plan.task))?;
+    let seeds: Vec<u64> = (plan.seed..plan.seed + plan.episodes).collect();
+    for (done, seeds) in seeds.chunks(COPIES).enumerate() {
+        episodes(plan, seeds, &mut env, (&mut expert, actor.as_ref()), &mut writer)?;
+        println!("{} of {} episodes", done * COPIES + seeds.len(), plan.episodes);
+    }
+    Ok(())
+}
+
+struct Live {
+    env: EnvIndex,
+    seed: u64,
+    seen: Observation,
+    disturbance: Disturbance,
+}
+
+fn episodes(
+    plan: &Plan,
+    seeds: &[u64],
+    env: &mut MujocoEnv,
+    (expert, actor): (&mut Scripted, Option<&Actor>),
+    writer: &mut Writer,
+) -> Result<(), Box<dyn Error>> {
+    let resets: Vec<_> = seeds.iter().enumerate().map(|(at, &seed)| (EnvIndex(at), seed)).collect();
+    let mut live = Vec::new();
+    for (&(index, seed), seen) in resets.iter().zip(env.reset(&resets, Render::Yes)) {
+        expert.reset(&[EpisodeStart { env: index, episode: seed, seed }]);
+        live.push(Live { env: index, seed, seen: seen?, disturbance: Disturbance::new(seed, plan.noise, plan.kicks) });
+    }
+    let mut chunks = BTreeMap::new();
+    for step in 0..plan.steps {
+        let part = (step % plan.stride) as usize;
+        if let Some(actor) = actor.filter(|_| part == 0 && !live.is_empty()) {
+            let acted = actor.act(&live.iter().map(|live| &live.seen).collect::<Vec<_>>())?;
+            chunks = live.iter().map(|live| live.env).zip(acted).collect();
+        }
+        let rows: Vec<_> = live.iter().map(|live| (live.env, &live.seen)).collect();
+        let plans = expert.act(&rows)?;
+        let mut actions = Vec::new();
+        for (live, chunk) in live.iter_mut().zip(&plans) {
+            if part == 0 {
+                writer.add((live.seed, step), &live.seen, chunk)?;
+            }
+            let planned = chunk.action(0).ok_or("a plan has a step")?;
+            let mut action = chunks.get(&live.env).map_or(planned, |chunk| chunk[part].as_slice()).to_vec();
+            live.disturbance.apply(&mut action);
+            actions.push((live.env, action));
+        }
+        let render = if (step + 1).is_multiple_of(plan.stride) { Render::Yes } else { Render::No };
+        // An episode that cannot go on (an object fell) is left out from there.
+        let steps = env.step(&actions, render);
+        let next = live.into_iter().zip(steps).filter_map(|(live, step)| {
+            let step = step.ok().filter(|step| !step.terminated)?;
+            Some(Live { seen: step.observation, ..live })
+        });
+        live = next.collect();
+    }
+    Ok(())
+}

@@ -1,0 +1,196 @@
+//! Trains the demo policy: a small GR00T N1.7 that sees its target through the cameras.
+//!
+//! ```text
+//! collect ──► outputs/train_demo/{task}  pictures, state and the expert's plan of visited states
+//! train ────► a model directory          and outputs/train_demo/run: curve, what training goes on from
+//! evaluate ─► successes                  of the model directory, in process
+//! ```
+//!
+//! `docs/demo_policy.md` says which commands made the committed checkpoint.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+use runtime::env::VectorEnv;
+use runtime::env::mujoco::{self, MujocoConfig};
+
+mod actor;
+mod auxiliary;
+mod batch;
+mod checkpoint;
+mod collect;
+mod curve;
+mod evaluate;
+mod network;
+mod noise;
+mod optimiser;
+mod picture;
+mod prompt;
+mod sample;
+mod scale;
+mod start;
+mod train;
+
+#[derive(Parser)]
+struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Lets the scripted expert act under noise, and writes what it saw and planned.
+    Collect {
+        /// `reach`, `push` or `pick_and_place`.
+        task: String,
+        /// Folder to write to.
+        #[arg(long, default_value = "outputs/train_demo")]
+        out: PathBuf,
+        /// Episodes.
+        #[arg(long, default_value_t = 1000)]
+        episodes: u64,
+        /// Seed of the first episode; the others count up from it.
+        #[arg(long, default_value_t = 1_000_000)]
+        seed: u64,
+        /// Control steps of an episode.
+        #[arg(long, default_value_t = 36)]
+        steps: u32,
+        /// Control steps from one sample to the next.
+        #[arg(long, default_value_t = 3)]
+        stride: u32,
+        /// Standard deviation of the noise on each translation, of 1.
+        #[arg(long, default_value_t = 0.2)]
+        noise: f32,
+        /// Probability that a step begins a kick: some steps in a random direction.
+        #[arg(long, default_value_t = 0.06)]
+        kicks: f32,
+        /// Model directory that acts in place of the expert, which still plans.
+        #[arg(long)]
+        actor: Option<PathBuf>,
+    },
+    /// Trains the network on what was collected.
+    Train {
+        /// Folders of samples.
+        #[arg(long, value_delimiter = ',', default_value = "outputs/train_demo")]
+        samples: Vec<PathBuf>,
+        /// Tasks to train on.
+        #[arg(long, value_delimiter = ',', default_value = "reach,push")]
+        tasks: Vec<String>,
+        /// Folder with `config.json` (token ids, vocabulary), tokenizer and chat template.
+        #[arg(long, default_value = "tests/fixtures/gr00t/case_a_single/vlm")]
+        vlm: PathBuf,
+        /// Model directory to write.
+        #[arg(long, default_value = "outputs/train_demo/model")]
+        out: PathBuf,
+        /// Folder of the curve and of what training goes on from.
+        #[arg(long, default_value = "outputs/train_demo/run")]
+        work: PathBuf,
+        /// Model directory to start from in place of random weights.
+        #[arg(long)]
+        weights: Option<PathBuf>,
+        /// How long, in minutes.
+        #[arg(long, default_value_t = 60.0)]
+        minutes: f64,
+        /// Samples of each task in a step.
+        #[arg(long, default_value_t = 32)]
+        batch: usize,
+        /// Noises of each sample in a step.
+        #[arg(long, default_value_t = 2)]
+        draws: usize,
+        /// Learning rate at its highest.
+        #[arg(long, default_value_t = 2e-3)]
+        learning_rate: f64,
+        /// Of everything random.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Threads of libtorch.
+        #[arg(long, default_value_t = 1)]
+        threads: i32,
+    },
+    /// Lets a model directory act and counts successes.
+    Evaluate {
+        /// Model directory.
+        model: PathBuf,
+        /// `reach`, `push` or `pick_and_place`.
+        task: String,
+        /// Episodes.
+        #[arg(long, default_value_t = 48)]
+        episodes: u64,
+        /// Seed of the first episode; the samples' begin at 1000000.
+        #[arg(long, default_value_t = 0)]
+        seed: u64,
+        /// Actions taken of a chunk.
+        #[arg(long, default_value_t = 6)]
+        taken: usize,
+    },
+}
+
+/// How often training writes what it goes on from.
+const SAVE_EVERY: Duration = Duration::from_secs(120);
+
+fn main() -> ExitCode {
+    runtime::env::mujoco::draw_without_threads();
+    let result = match Args::parse().what {
+        What::Collect { task, out, episodes, seed, steps, stride, noise, kicks, actor } => {
+            let plan = collect::Plan { task, episodes, seed, steps, stride, noise, kicks, actor };
+            collect::run(&plan, &out)
+        }
+        What::Train {
+            samples,
+            tasks,
+            vlm,
+            out,
+            work,
+            weights,
+            minutes,
+            batch,
+            draws,
+            learning_rate,
+            seed,
+            threads,
+        } => {
+            tch::set_num_threads(threads);
+            let time = Duration::from_secs_f64(minutes * 60.0);
+            let save_every = SAVE_EVERY;
+            words(tasks).and_then(|tasks| {
+                let plan = train::Plan {
+                    samples,
+                    tasks,
+                    vlm,
+                    out,
+                    work,
+                    weights,
+                    time,
+                    batch,
+                    draws,
+                    learning_rate,
+                    seed,
+                    save_every,
+                };
+                train::run(&plan)
+            })
+        }
+        What::Evaluate { model, task, episodes, seed, taken } => {
+            tch::set_num_threads(1);
+            evaluate::run(&evaluate::Plan { model, task, episodes, seed, taken })
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("train_demo: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The tasks with their words, which their environments say.
+fn words(tasks: Vec<String>) -> Result<Vec<(String, String)>, Box<dyn std::error::Error>> {
+    let words = |task: String| {
+        let env = mujoco::make(MujocoConfig::new(&task), &serde_json::Map::new())?;
+        Ok((task, env.spec().language.clone()))
+    };
+    tasks.into_iter().map(words).collect()
+}

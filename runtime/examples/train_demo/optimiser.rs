@@ -1,0 +1,121 @@
+//! AdamW (Loshchilov, Hutter 2019) with clipped gradients, and a running average of the weights.
+
+use tch::{Kind, Tensor};
+
+/// Decay of the averages of gradients and of their squares.
+const BETAS: (f64, f64) = (0.9, 0.98);
+
+/// Added to the root of the second average.
+const EPS: f64 = 1e-8;
+
+/// Shrinks weights, times the learning rate.
+const WEIGHT_DECAY: f64 = 0.01;
+
+/// Longest gradient.
+const LONGEST: f64 = 1.0;
+
+/// Decay of the running average of the weights, once it is warm.
+const AVERAGE_DECAY: f64 = 0.998;
+
+/// The trained weights and what is remembered of each.
+pub struct Optimiser {
+    slots: Vec<Slot>,
+    steps: i64,
+}
+
+struct Slot {
+    name: String,
+    weight: Tensor,
+    first: Tensor,
+    second: Tensor,
+    average: Tensor,
+}
+
+impl Optimiser {
+    /// Trains these weights from now on.
+    pub fn new(named: Vec<(String, Tensor)>) -> Self {
+        let slot = |(name, weight): (String, Tensor)| {
+            let first = weight.zeros_like();
+            let (second, average) = (first.zeros_like(), weight.copy());
+            Slot { name, weight: weight.set_requires_grad(true), first, second, average }
+        };
+        Self { slots: named.into_iter().map(slot).collect(), steps: 0 }
+    }
+
+    /// Steps so far.
+    pub fn steps(&self) -> i64 {
+        self.steps
+    }
+
+    /// Goes down the gradient of `loss`; weights that it does not depend on stay.
+    pub fn step(&mut self, loss: &Tensor, learning_rate: f64) {
+        for slot in &mut self.slots {
+            slot.weight.zero_grad();
+        }
+        loss.backward();
+        let _no_grad = tch::no_grad_guard();
+        self.steps += 1;
+        let scale = self.clip();
+        let correct = |beta: f64| 1.0 - beta.powf(self.steps as f64);
+        let (first, second) = (correct(BETAS.0), correct(BETAS.1));
+        let decay = AVERAGE_DECAY.min((1.0 + self.steps as f64) / (10.0 + self.steps as f64));
+        for slot in self.slots.iter_mut().filter(|slot| slot.weight.grad().defined()) {
+            let gradient = slot.weight.grad() * scale;
+            let _ = slot.first.lerp_(&gradient, 1.0 - BETAS.0);
+            let _ = slot.second.g_mul_scalar_(BETAS.1).addcmul_(&gradient, &(&gradient * (1.0 - BETAS.1)));
+            let change = &slot.first / ((&slot.second / second).sqrt() + EPS) * (learning_rate / first);
+            let _ = slot.weight.g_mul_scalar_(1.0 - learning_rate * WEIGHT_DECAY).subtract_(&change);
+            let _ = slot.average.lerp_(&slot.weight, 1.0 - decay);
+        }
+    }
+
+    /// Factor that shortens the gradient.
+    fn clip(&self) -> f64 {
+        let squares: Vec<_> = self
+            .slots
+            .iter()
+            .map(|slot| slot.weight.grad())
+            .filter(Tensor::defined)
+            .map(|g| g.square().sum(Kind::Float))
+            .collect();
+        let length = Tensor::stack(&squares, 0).sum(Kind::Float).sqrt().double_value(&[]);
+        (LONGEST / length.max(1e-12)).min(1.0)
+    }
+
+    /// The averaged weights.
+    pub fn averages(&self) -> impl Iterator<Item = (&str, &Tensor)> {
+        self.slots.iter().map(|slot| (slot.name.as_str(), &slot.average))
+    }
+
+    /// Everything that training goes on from.
+    pub fn state(&self) -> Vec<(String, Tensor)> {
+        let parts = |slot: &Slot| {
+            let part = |kind: &str, tensor: &Tensor| (format!("{kind}/{}", slot.name), tensor.detach());
+            [
+                part("weight", &slot.weight),
+                part("first", &slot.first),
+                part("second", &slot.second),
+                part("average", &slot.average),
+            ]
+        };
+        let steps = ("steps".to_owned(), Tensor::from_slice(&[self.steps]));
+        self.slots.iter().flat_map(parts).chain([steps]).collect()
+    }
+
+    /// Takes up what [`Self::state`] gave.
+    pub fn restore(&mut self, state: &[(String, Tensor)]) {
+        let _no_grad = tch::no_grad_guard();
+        let find = |kind: &str, name: &str| state.iter().find(|(found, _)| *found == format!("{kind}/{name}"));
+        for slot in &mut self.slots {
+            let Slot { name, weight, first, second, average } = slot;
+            for (kind, tensor) in [("weight", weight), ("first", first), ("second", second), ("average", average)] {
+                if let Some((_, from)) = find(kind, name) {
+                    tensor.copy_(from);
+                }
+            }
+        }
+        if let Some((_, steps)) = state.iter().find(|(name, _)| name == "steps") {
+            self.steps = steps.int64_value(&[0]);
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The samples of a task: what was seen, what the arm's state was, and what the expert planned from there.
+//!
+//! ```text
+//! {task}/pictures.u8   [samples, 2 cameras, EDGE, EDGE, 3]
+//! {task}/rows.f32      [samples, ROW]: episode, step, eef_position 3, eef_quaternion 4, gripper_position 2,
+//!                      goal_position 3, object_position 3, the plan HORIZON x 7
+//! ```
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use runtime::env::Observation;
+use runtime::policy::Chunk;
+
+use crate::picture::shrink;
+
+/// Actions of a plan.
+pub const HORIZON: usize = 16;
+
+/// Names and lengths of the state vectors in a row. The last two are the targets of the auxiliary loss.
+pub const STATE: [(&str, usize); 5] =
+    [("eef_position", 3), ("eef_quaternion", 4), ("gripper_position", 2), ("goal_position", 3), ("object_position", 3)];
+
+/// Values of a row.
+pub const ROW: usize = 2 + 15 + HORIZON * 7;
+
+/// Appends samples.
+pub struct Writer {
+    pictures: BufWriter<File>,
+    rows: BufWriter<File>,
+}
+
+impl Writer {
+    /// Starts anew in a folder.
+    pub fn create(folder: &Path) -> std::io::Result<Self> {
+        std::fs::create_dir_all(folder)?;
+        let open = |name: &str| File::create(folder.join(name)).map(BufWriter::new);
+        Ok(Self { pictures: open("pictures.u8")?, rows: open("rows.f32")? })
+    }
+
+    /// Adds what was seen and planned in one step; the cameras come in the order of their names.
+    pub fn add(&mut self, (episode, step): (u64, u32), seen: &Observation, plan: &Chunk) -> std::io::Result<()> {
+        for frame in seen.video.values() {
+            self.pictures.write_all(&shrink(frame))?;
+        }
+        let mut row = vec![episode as f32, step as f32];
+        for (name, length) in STATE {
+            let values = seen.state.get(name);
+            row.extend((0..length).map(|at| values.map_or(0.0, |values| values[at])));
+        }
+        row.extend((0..HORIZON).filter_map(|at| plan.action(at)).flatten());
+        row.iter().try_for_each(|value| self.rows.write_all(&value.to_le_bytes()))
+    }
+}

@@ -1,0 +1,246 @@
+//! `train`: behaviour cloning by flow matching, over the same modules that inference runs.
+//!
+//! Noise at time 0, the expert's normalised plan at time 1, the straight way between them: the network is shown a point
+//! of it and asked for the velocity, plan minus noise. Times are (0.999 - b) / 0.999 with b of Beta(1.5, 1), as in the
+//! reference: early ones more often.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use runtime::policy::gr00t::model::{Features, Gr00t, NoTap, Robot};
+use runtime::policy::gr00t::{ModelConfig, Named, VlmConfig, Weights, write_checkpoint};
+use tch::{Device, Kind, Reduction, Tensor};
+
+use crate::auxiliary::Auxiliary;
+use crate::batch::Samples;
+use crate::curve::{self, Curve};
+use crate::noise::Rng;
+use crate::optimiser::Optimiser;
+use crate::{checkpoint, network, prompt, start};
+
+/// Largest time of the reference.
+const LAST_TIME: f64 = 0.999;
+
+/// Patches that the first layer is scaled by.
+const PATCHES_SEEN: usize = 400;
+
+/// Steps of a row of the curve.
+const ROW_STEPS: i64 = 50;
+
+/// Steps until the learning rate is reached.
+const WARM_UP: f64 = 100.0;
+
+/// How to train.
+pub struct Plan {
+    /// Folders of [`crate::collect`].
+    pub samples: Vec<PathBuf>,
+    /// Tasks, with their words.
+    pub tasks: Vec<(String, String)>,
+    /// Folder with the tokenizer.
+    pub vlm: PathBuf,
+    /// Model directory to write.
+    pub out: PathBuf,
+    /// Folder of the curve and of what training goes on from.
+    pub work: PathBuf,
+    /// Weights to start from in place of random ones.
+    pub weights: Option<PathBuf>,
+    /// How long.
+    pub time: Duration,
+    /// Samples of each task in a step.
+    pub batch: usize,
+    /// Noises of each sample in a step.
+    pub draws: usize,
+    /// At its highest.
+    pub learning_rate: f64,
+    /// Of everything random.
+    pub seed: u64,
+    /// How often to write what training goes on from.
+    pub save_every: Duration,
+}
+
+/// Flow loss, auxiliary loss, and the four distances of [`Auxiliary::loss`] in centimetres; NaN for what a task lacks.
+type Told = [f64; 6];
+
+struct Training {
+    network: Gr00t,
+    all: Named,
+    auxiliary: Auxiliary,
+    optimiser: Optimiser,
+    tasks: Vec<Samples>,
+    configs: (ModelConfig, VlmConfig),
+}
+
+/// Trains for the time of the plan, on a cosine of the learning rate.
+#[expect(clippy::disallowed_methods, reason = "an example that runs for a given time")]
+pub fn run(plan: &Plan) -> Result<(), Box<dyn Error>> {
+    std::fs::create_dir_all(&plan.work)?;
+    tch::manual_seed(plan.seed.cast_signed());
+    let mut training = Training::new(plan)?;
+    let state = plan.work.join("state.ot");
+    if state.is_file() {
+        training.optimiser.restore(&Tensor::load_multi(&state)?);
+        println!("goes on from step {}", training.optimiser.steps());
+    }
+    let table = plan.work.join("curve.csv");
+    let mut curve = Curve::open(&table)?;
+    let mut rng = Rng::new(plan.seed);
+    let (begun, mut saved, mut sums) = (Instant::now(), Instant::now(), Vec::new());
+    while begun.elapsed() < plan.time {
+        let part = begun.elapsed().as_secs_f64() / plan.time.as_secs_f64();
+        let warm = ((training.optimiser.steps() + 1) as f64 / WARM_UP).min(1.0);
+        let rate = plan.learning_rate * warm * (0.5 + 0.5 * (std::f64::consts::PI * part).cos());
+        sums.push(training.step(plan, rate, &mut rng)?);
+        if training.optimiser.steps() % ROW_STEPS == 0 {
+            let mut row = vec![training.optimiser.steps() as f64, begun.elapsed().as_secs_f64(), rate];
+            row.extend(mean(&sums));
+            println!("{}", row.iter().map(|value| format!("{value:.4}")).collect::<Vec<_>>().join(" "));
+            curve.add(&row)?;
+            sums.clear();
+        }
+        if saved.elapsed() >= plan.save_every {
+            Tensor::save_multi(&training.optimiser.state(), &state)?;
+            training.write(plan)?;
+            saved = Instant::now();
+        }
+    }
+    Tensor::save_multi(&training.optimiser.state(), &state)?;
+    training.write(plan)?;
+    training.hold_out(plan)?;
+    curve::draw(&table, &plan.work.join("curve.svg"))?;
+    Ok(())
+}
+
+impl Training {
+    fn new(plan: &Plan) -> Result<Self, Box<dyn Error>> {
+        let model = network::model();
+        let vlm = network::vlm(&VlmConfig::read(&plan.vlm.join("config.json"))?);
+        let mut tasks = Vec::new();
+        for (task, words) in &plan.tasks {
+            let samples = Samples::read(&plan.samples, task, prompt::ids(&plan.vlm, words)?)?;
+            println!("{task}: {} samples, {} held out", samples.training.len(), samples.held_out.len());
+            tasks.push(samples);
+        }
+        let from = match &plan.weights {
+            Some(from) => from.clone(),
+            None => first(plan, (&model, &vlm), &tasks)?,
+        };
+        let mut weights = Weights::open(&from, Device::Cpu, Kind::Float)?;
+        let network = Gr00t::new(&mut weights, &model, &vlm);
+        let all = weights.finish()?;
+        let auxiliary = Auxiliary::new();
+        let moving = all.iter().filter(|(name, _)| !start::is_fixed(name));
+        let moving = moving.map(|(name, tensor)| (name.clone(), tensor.shallow_clone()));
+        let optimiser = Optimiser::new(moving.chain(auxiliary.named()).collect());
+        Ok(Self { network, all, auxiliary, optimiser, tasks, configs: (model, vlm) })
+    }
+
+    /// One step on a batch of every task; what was told of it, averaged over the tasks.
+    fn step(&mut self, plan: &Plan, rate: f64, rng: &mut Rng) -> Result<Told, Box<dyn Error>> {
+        let mut total = Tensor::from(0.0f32);
+        let mut told = Vec::new();
+        for samples in &self.tasks {
+            let from = &samples.training;
+            let chosen: Vec<_> = (0..plan.batch).map(|_| from[rng.bits() as usize % from.len()]).collect();
+            let (loss, part) = self.loss(samples, &chosen, plan.draws)?;
+            total = total + loss;
+            told.push(part);
+        }
+        self.optimiser.step(&total, rate);
+        Ok(mean(&told))
+    }
+
+    /// Loss of these samples, and what is told of it.
+    fn loss(&self, samples: &Samples, chosen: &[usize], draws: usize) -> Result<(Tensor, Told), Box<dyn Error>> {
+        let wanted = samples.wanted(chosen);
+        let inputs = samples.inputs(chosen);
+        let features = self.network.features(&inputs, &mut NoTap)?;
+        let (places, distances) = self.auxiliary.loss(&images(&features), &wanted, samples.has_object);
+        let robot = Robot { state: &inputs.state, embodiment_id: &inputs.embodiment_id };
+        let flow = self.flow(&features, &robot, &wanted.actions, draws)?;
+        let distances = Vec::<f32>::try_from(&distances)?.into_iter().map(f64::from).collect::<Vec<_>>();
+        let distances = match distances[..] {
+            [goal, object, goal_from_hand, object_from_hand] => [goal, object, goal_from_hand, object_from_hand],
+            [goal, goal_from_hand] => [goal, f64::NAN, goal_from_hand, f64::NAN],
+            _ => [f64::NAN; 4],
+        };
+        let [a, b, c, d] = distances;
+        let told = [flow.double_value(&[]), places.double_value(&[]), a, b, c, d];
+        Ok((flow + places, told))
+    }
+
+    /// Prints what is told of episodes that were not trained on.
+    fn hold_out(&self, plan: &Plan) -> Result<(), Box<dyn Error>> {
+        let _no_grad = tch::no_grad_guard();
+        for (samples, (task, _)) in self.tasks.iter().zip(&plan.tasks) {
+            let batches: Vec<_> = samples.held_out.chunks(plan.batch).collect();
+            let told = batches.iter().map(|batch| self.loss(samples, batch, plan.draws).map(|(_, told)| told));
+            let told = mean(&told.collect::<Result<Vec<_>, _>>()?);
+            println!("held out, {task}: {}", told.map(|value| format!("{value:.4}")).join(" "));
+        }
+        Ok(())
+    }
+
+    fn flow(
+        &self,
+        features: &Features,
+        robot: &Robot<'_>,
+        actions: &Tensor,
+        draws: usize,
+    ) -> Result<Tensor, Box<dyn Error>> {
+        let conditions = self.network.head().conditions(features, robot, &mut NoTap)?;
+        let rows = actions.size()[0];
+        let mut losses = Vec::new();
+        for _ in 0..draws {
+            let time = times(rows);
+            let noise = actions.randn_like();
+            let at = time.view([rows, 1, 1]);
+            let point = (1.0 - &at) * &noise + &at * actions;
+            let buckets = self.configs.0.num_timestep_buckets as f64;
+            let bucket = (&time * buckets).to_kind(Kind::Int64);
+            let velocity = self.network.head().velocity(&conditions, &point, &bucket, &mut NoTap);
+            losses.push(velocity.mse_loss(&(actions - noise), Reduction::Mean));
+        }
+        Ok(Tensor::stack(&losses, 0).mean(Kind::Float))
+    }
+
+    /// Writes the averaged weights.
+    fn write(&self, plan: &Plan) -> Result<(), Box<dyn Error>> {
+        let average =
+            |name: &str| self.optimiser.averages().find(|(found, _)| *found == name).map(|(_, tensor)| tensor);
+        let pick = |(name, tensor): &(String, Tensor)| (name.clone(), average(name).unwrap_or(tensor).detach());
+        let named: Named = self.all.iter().map(pick).collect();
+        checkpoint::write(&plan.out, &named, (&self.configs.0, &self.configs.1), &plan.vlm)
+    }
+}
+
+/// Writes random weights and says where.
+fn first(plan: &Plan, (model, vlm): (&ModelConfig, &VlmConfig), tasks: &[Samples]) -> Result<PathBuf, Box<dyn Error>> {
+    let dir = plan.work.join("start");
+    std::fs::create_dir_all(&dir)?;
+    let patches: Vec<_> = tasks.iter().map(|samples| samples.patches(PATCHES_SEEN)).collect();
+    let weights = start::weights(model, vlm, plan.seed.cast_signed(), &Tensor::cat(&patches, 0));
+    write_checkpoint(Path::new(&dir), &weights, Kind::Float, model)?;
+    Ok(dir)
+}
+
+/// Times of the flow, `[rows]`. Of Beta(1.5, 1) the distribution function is b^1.5.
+fn times(rows: i64) -> Tensor {
+    let b = Tensor::rand([rows], (Kind::Float, Device::Cpu)).pow_tensor_scalar(1.0 / 1.5);
+    ((LAST_TIME - b) / LAST_TIME).clamp(0.0, LAST_TIME)
+}
+
+/// Means of what there is.
+fn mean(told: &[Told]) -> Told {
+    std::array::from_fn(|at| {
+        let values: Vec<_> = told.iter().map(|told| told[at]).filter(|value| value.is_finite()).collect();
+        values.iter().sum::<f64>() / values.len() as f64
+    })
+}
+
+/// Features of the image tokens, `[B, n, H]`.
+fn images(features: &Features) -> Tensor {
+    let (rows, _, width) = features.features.size3().expect("features are [B, S, H]");
+    let mask = features.image_mask().reshape([-1]).nonzero().view([-1]);
+    features.features.reshape([-1, width]).index_select(0, &mask).view([rows, -1, width])
+}
