@@ -1,7 +1,7 @@
 //! Samples of a task in memory, and batches of them as the network reads them.
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::Path;
 
 use runtime::policy::gr00t::inputs::Inputs;
 use tch::{Device, Kind, Tensor};
@@ -44,18 +44,17 @@ pub struct Wanted {
 }
 
 impl Samples {
-    /// Reads the folder of a task in each of `folders` that has one.
-    pub fn read(folders: &[PathBuf], task: &str, prompt: Vec<i64>) -> Result<Self, Box<dyn Error>> {
-        let (mut pictures, mut rows) = (Vec::new(), Vec::new());
-        for folder in folders.iter().map(|folder| folder.join(task)).filter(|folder| folder.is_dir()) {
-            let bytes = std::fs::read(folder.join("rows.f32"))?;
-            let value = |bytes: &[u8]| f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-            rows.extend(bytes.chunks_exact(4).map(value));
-            pictures.append(&mut std::fs::read(folder.join("pictures.u8"))?);
-        }
+    /// Reads the folder of a task.
+    pub fn read(folder: &Path, prompt: Vec<i64>) -> Result<Self, Box<dyn Error>> {
+        let pictures = std::fs::read(folder.join("pictures.u8"))?;
+        let bytes = std::fs::read(folder.join("rows.f32"))?;
+        let value = |bytes: &[u8]| f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        let rows: Vec<f32> = bytes.chunks_exact(4).map(value).collect();
         let count = rows.len() / ROW;
         if count == 0 || pictures.len() != count * PICTURES {
-            return Err(format!("{task}: {} bytes of pictures for {count} samples", pictures.len()).into());
+            return Err(
+                format!("{}: {} bytes of pictures for {count} samples", folder.display(), pictures.len()).into()
+            );
         }
         let is_held_out = |&sample: &usize| (rows[sample * ROW] as u64).is_multiple_of(HELD_OUT);
         let (held_out, training) = (0..count).partition(is_held_out);

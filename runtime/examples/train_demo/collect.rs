@@ -1,16 +1,16 @@
-//! `collect`: the scripted expert plans, noise acts; or a trained network does, so that the expert corrects it where it
-//! goes wrong (DAgger: Ross, Gordon, Bagnell 2011).
+//! `collect`: the scripted expert plans, noise acts.
+//!
+//! The expert cannot correct another policy: it remembers the phase that it is in, and what it plans in states that its
+//! own phases do not lead to contradicts what it plans there otherwise.
 
-use std::collections::BTreeMap;
 use std::error::Error;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use runtime::env::mujoco::{self, MujocoConfig, MujocoEnv};
 use runtime::env::{EnvIndex, Observation, Render, VectorEnv};
 use runtime::policy::{EpisodeStart, Policy, Scripted};
 use serde_json::json;
 
-use crate::actor::Actor;
 use crate::noise::Disturbance;
 use crate::sample::{HORIZON, Writer};
 
@@ -36,8 +36,6 @@ pub struct Plan {
     pub noise: f32,
     /// Probability of a kick, each step.
     pub kicks: f32,
-    /// Model directory that acts in place of the expert.
-    pub actor: Option<PathBuf>,
 }
 
 /// Runs the episodes, a few at a time.
@@ -46,13 +44,10 @@ pub fn run(plan: &Plan, out: &Path) -> Result<(), Box<dyn Error>> {
     let config = MujocoConfig { num_envs: COPIES, ..MujocoConfig::new(&plan.task) };
     let mut env = mujoco::make(config, args.as_object().ok_or("arguments are a map")?)?;
     let mut expert = Scripted::new(env.spec(), HORIZON)?;
-    let _no_grad = tch::no_grad_guard();
-    tch::manual_seed(plan.seed.cast_signed());
-    let actor = plan.actor.as_ref().map(|dir| Actor::open(dir, &env.spec().language)).transpose()?;
     let mut writer = Writer::create(&out.join(&plan.task))?;
     let seeds: Vec<u64> = (plan.seed..plan.seed + plan.episodes).collect();
     for (done, seeds) in seeds.chunks(COPIES).enumerate() {
-        episodes(plan, seeds, &mut env, (&mut expert, actor.as_ref()), &mut writer)?;
+        episodes(plan, seeds, &mut env, &mut expert, &mut writer)?;
         println!("{} of {} episodes", done * COPIES + seeds.len(), plan.episodes);
     }
     Ok(())
@@ -69,7 +64,7 @@ fn episodes(
     plan: &Plan,
     seeds: &[u64],
     env: &mut MujocoEnv,
-    (expert, actor): (&mut Scripted, Option<&Actor>),
+    expert: &mut Scripted,
     writer: &mut Writer,
 ) -> Result<(), Box<dyn Error>> {
     let resets: Vec<_> = seeds.iter().enumerate().map(|(at, &seed)| (EnvIndex(at), seed)).collect();
@@ -78,22 +73,15 @@ fn episodes(
         expert.reset(&[EpisodeStart { env: index, episode: seed, seed }]);
         live.push(Live { env: index, seed, seen: seen?, disturbance: Disturbance::new(seed, plan.noise, plan.kicks) });
     }
-    let mut chunks = BTreeMap::new();
     for step in 0..plan.steps {
-        let part = (step % plan.stride) as usize;
-        if let Some(actor) = actor.filter(|_| part == 0 && !live.is_empty()) {
-            let acted = actor.act(&live.iter().map(|live| &live.seen).collect::<Vec<_>>())?;
-            chunks = live.iter().map(|live| live.env).zip(acted).collect();
-        }
         let rows: Vec<_> = live.iter().map(|live| (live.env, &live.seen)).collect();
         let plans = expert.act(&rows)?;
         let mut actions = Vec::new();
         for (live, chunk) in live.iter_mut().zip(&plans) {
-            if part == 0 {
+            if step.is_multiple_of(plan.stride) {
                 writer.add((live.seed, step), &live.seen, chunk)?;
             }
-            let planned = chunk.action(0).ok_or("a plan has a step")?;
-            let mut action = chunks.get(&live.env).map_or(planned, |chunk| chunk[part].as_slice()).to_vec();
+            let mut action = chunk.action(0).ok_or("a plan has a step")?.to_vec();
             live.disturbance.apply(&mut action);
             actions.push((live.env, action));
         }

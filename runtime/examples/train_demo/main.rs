@@ -66,15 +66,12 @@ enum What {
         /// Probability that a step begins a kick: some steps in a random direction.
         #[arg(long, default_value_t = 0.06)]
         kicks: f32,
-        /// Model directory that acts in place of the expert, which still plans.
-        #[arg(long)]
-        actor: Option<PathBuf>,
     },
     /// Trains the network on what was collected.
     Train {
-        /// Folders of samples.
-        #[arg(long, value_delimiter = ',', default_value = "outputs/train_demo")]
-        samples: Vec<PathBuf>,
+        /// Folder of the samples.
+        #[arg(long, default_value = "outputs/train_demo")]
+        samples: PathBuf,
         /// Tasks to train on.
         #[arg(long, value_delimiter = ',', default_value = "reach,push")]
         tasks: Vec<String>,
@@ -133,8 +130,8 @@ const SAVE_EVERY: Duration = Duration::from_secs(120);
 fn main() -> ExitCode {
     runtime::env::mujoco::draw_without_threads();
     let result = match Args::parse().what {
-        What::Collect { task, out, episodes, seed, steps, stride, noise, kicks, actor } => {
-            let plan = collect::Plan { task, episodes, seed, steps, stride, noise, kicks, actor };
+        What::Collect { task, out, episodes, seed, steps, stride, noise, kicks } => {
+            let plan = collect::Plan { task, episodes, seed, steps, stride, noise, kicks };
             collect::run(&plan, &out)
         }
         What::Train {

@@ -33,8 +33,8 @@ const WARM_UP: f64 = 100.0;
 
 /// How to train.
 pub struct Plan {
-    /// Folders of [`crate::collect`].
-    pub samples: Vec<PathBuf>,
+    /// Folder of [`crate::collect`].
+    pub samples: PathBuf,
     /// Tasks, with their words.
     pub tasks: Vec<(String, String)>,
     /// Folder with the tokenizer.
@@ -117,7 +117,7 @@ impl Training {
         let vlm = network::vlm(&VlmConfig::read(&plan.vlm.join("config.json"))?);
         let mut tasks = Vec::new();
         for (task, words) in &plan.tasks {
-            let samples = Samples::read(&plan.samples, task, prompt::ids(&plan.vlm, words)?)?;
+            let samples = Samples::read(&plan.samples.join(task), prompt::ids(&plan.vlm, words)?)?;
             println!("{task}: {} samples, {} held out", samples.training.len(), samples.held_out.len());
             tasks.push(samples);
         }
