@@ -1,9 +1,11 @@
 //! What the terminal shows of jobs and results.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use crate::job::{Job, Length};
 use crate::report::{JobReport, Report};
+use crate::stats::wilson95;
 
 /// Rows that a terminal shows of a long table; the rest is counted.
 const MAX_ROWS: usize = 60;
@@ -72,6 +74,27 @@ pub fn metrics(job: &JobReport) -> Vec<(&'static str, f64)> {
         metrics.push(("completion_only_rate", rates.completion_only_rate.unwrap_or(0.0)));
     }
     metrics
+}
+
+/// Tasks that more than one policy was tried on: how often each solved them. Empty if there is none.
+pub fn comparison(report: &Report) -> String {
+    let mut counts: BTreeMap<(&str, &str), (u64, u64)> = BTreeMap::new();
+    for job in report.per_job.iter().filter(|job| job.rates.episodes > 0) {
+        let (solved, episodes) = counts.entry((&job.environment, &job.policy_type)).or_default();
+        *solved += job.rates.successes;
+        *episodes += job.rates.episodes;
+    }
+    let policies = |task: &str| counts.keys().filter(|(other, _)| *other == task).count();
+    let rows: Vec<_> = counts
+        .iter()
+        .filter(|((task, _), _)| policies(task) > 1)
+        .map(|((task, policy), (solved, episodes))| {
+            let interval = wilson95(*solved, *episodes)
+                .map_or_else(String::new, |[low, high]| format!("{:.1} to {:.1} %", low * 100.0, high * 100.0));
+            [(*task).to_owned(), (*policy).to_owned(), format!("{solved} of {episodes}"), interval]
+        })
+        .collect();
+    if rows.is_empty() { String::new() } else { grid(["Task", "Policy Type", "Solved", "95 % Interval"], &rows) }
 }
 
 /// One line that says how much there is and how good it is, and one for each thing that is missing.
@@ -174,5 +197,26 @@ mod tests {
     fn what_is_missing_is_said() {
         let text = conclusion(&Report::new(&plan(1), &[], Context { missing_ranks: vec![1], ..Context::default() }));
         assert_eq!(text, "0 of 2 episodes\nrank 1 did not deliver its results\n2 episodes are missing: j0 0, j0 1");
+    }
+
+    #[test]
+    fn policies_on_one_task_are_compared() {
+        let mut plan = plan(3);
+        plan.jobs[1].policy_type = "random_action".to_owned();
+        plan.jobs[2].environment = "other".to_owned();
+        let mut report = Report::new(&plan, &[], Context::default());
+        assert_eq!(comparison(&report), "");
+        for (job, successes) in report.per_job.iter_mut().zip([3, 1, 2]) {
+            (job.rates.episodes, job.rates.successes) = (4, successes);
+        }
+        let expected = "\
++------+---------------+--------+----------------+
+| Task | Policy Type   | Solved | 95 % Interval  |
++------+---------------+--------+----------------+
+| e    | random_action | 1 of 4 | 4.6 to 69.9 %  |
+| e    | scripted      | 3 of 4 | 30.1 to 95.4 % |
++------+---------------+--------+----------------+
+";
+        assert_eq!(comparison(&report), expected);
     }
 }

@@ -5,6 +5,7 @@
 mod command;
 mod crash;
 mod files;
+mod gr00t;
 mod refusals;
 mod results;
 mod under_others;

@@ -93,6 +93,10 @@ pub fn report(folder: &RunFolder, plan: &RunPlan, together: Together) -> Result<
         .map_err(|err| format!("cannot write the report into `{}`: {err}", folder.root().display()))?;
     let rows = plan.jobs.iter().zip(&report.per_job).map(|(job, report)| (job, report.status.as_str()));
     console::out(format_args!("\n{}\n{}", table::jobs(rows), table::metrics_summary(&report)));
+    let comparison = table::comparison(&report);
+    if !comparison.is_empty() {
+        console::out(comparison);
+    }
     console::out(table::conclusion(&report));
     console::out(format_args!("report: {}", folder.report().display()));
     Ok(report)
