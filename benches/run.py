@@ -1,7 +1,7 @@
 """Benches: each prints a figure and its ratio to what it replaces, measured in the same run, medians of several.
 
     make bench                        all of them, as tables for README.md
-    .venv/bin/python benches/run.py start|teardown|memory|store|rollout
+    .venv/bin/python benches/run.py start|teardown|memory|store|rollout|policy
 """
 
 import os
@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 import group
+import policy
 import rollout
 import start
 import store
@@ -21,6 +22,7 @@ BENCHES = {
     "memory": group.memory,
     "store": store.main,
     "rollout": rollout.main,
+    "policy": policy.main,
 }
 
 

@@ -1,0 +1,176 @@
+//! The network of GR00T N1.7 for `benches/policy.py`, which runs it beside the same network in eager PyTorch.
+//!
+//! ```text
+//! bench_policy make tiny|160m DIR      a model directory with random weights, inputs, and the actions they lead to
+//! bench_policy run DIR                 a line on stdin: a number of patches; a line on stdout: seconds of each part
+//! ```
+//!
+//! Parts: vision tower, language model, conditions (self-attention over the features, state encoder), sampler (the rest:
+//! keys and values of cross attention, four steps).
+
+use std::cell::Cell;
+use std::error::Error;
+use std::fmt::Arguments;
+use std::fs;
+use std::io::{self, BufRead, Write};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use runtime::policy::gr00t::inputs::Inputs;
+use runtime::policy::gr00t::model::{Features, Gr00t, NoTap, Robot, SamplerOptions, Tap};
+use runtime::policy::gr00t::{ModelConfig, VlmConfig, Weights};
+use tch::{Device, Kind, Tensor};
+
+mod make;
+mod sizes;
+
+/// Patches of the one picture, a square.
+const PATCHES: [i64; 2] = [64, 256];
+/// Euler steps, as released.
+const STEPS: i64 = 4;
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+fn main() -> Outcome<()> {
+    let words: Vec<_> = std::env::args().skip(1).collect();
+    let words: Vec<_> = words.iter().map(String::as_str).collect();
+    let _no_grad = tch::no_grad_guard();
+    match words[..] {
+        ["make", size, dir] => make(size, Path::new(dir)),
+        ["run", dir] => run(Path::new(dir)),
+        _ => Err("usage: bench_policy make tiny|160m DIR, or bench_policy run DIR".into()),
+    }
+}
+
+fn make(size: &str, dir: &Path) -> Outcome<()> {
+    let (model, vlm) = sizes::of(size).ok_or_else(|| format!("size is {size}, expected tiny or 160m"))?;
+    fs::create_dir_all(dir.join("vlm"))?;
+    fs::write(dir.join("config.json"), model.to_json().to_string())?;
+    fs::write(dir.join("vlm/config.json"), vlm.to_json().to_string())?;
+    Tensor::write_safetensors(&make::weights(&model, &vlm), dir.join("model.safetensors"))?;
+    let network = open(dir)?;
+    for patches in PATCHES {
+        let sample = make::sample(patches, &model, &vlm);
+        let features = network.features(&sample.inputs, &mut NoTap)?;
+        let actions = sample.actions(&network, &features, &mut NoTap)?;
+        Tensor::write_safetensors(&sample.named(actions), inputs_path(dir, patches))?;
+    }
+    Ok(())
+}
+
+/// Answers every line, so that the bench can take turns between programs.
+fn run(dir: &Path) -> Outcome<()> {
+    let network = open(dir)?;
+    let samples = PATCHES.map(|patches| Sample::read(&inputs_path(dir, patches)));
+    for line in io::stdin().lock().lines() {
+        let wanted: i64 = line?.trim().parse()?;
+        let at = PATCHES
+            .iter()
+            .position(|&patches| patches == wanted)
+            .ok_or_else(|| format!("found {wanted} patches, expected one of {PATCHES:?}"))?;
+        let sample = samples[at].as_ref().map_err(ToString::to_string)?;
+        println!("{:?}", seconds(&network, sample)?);
+        io::stdout().flush()?;
+    }
+    Ok(())
+}
+
+/// Vision, language, conditions, sampler.
+#[expect(clippy::disallowed_methods, reason = "it measures time")]
+fn seconds(network: &Gr00t, sample: &Sample) -> Outcome<[f64; 4]> {
+    let (mut vision, mut condition) = (Moment::of("vision.merger"), Moment::of("head.state_features"));
+    let begin = Instant::now();
+    let features = network.features(&sample.inputs, &mut vision)?;
+    let language = Instant::now();
+    let _actions = sample.actions(network, &features, &mut condition)?;
+    let end = Instant::now();
+    let (vision, condition) = (vision.passed()?, condition.passed()?);
+    let parts = [vision - begin, language - vision, condition - language, end - condition];
+    Ok(parts.map(|part| part.as_secs_f64()))
+}
+
+fn open(dir: &Path) -> Outcome<Gr00t> {
+    let (model, vlm) = (ModelConfig::read(&dir.join("config.json"))?, VlmConfig::read(&dir.join("vlm/config.json"))?);
+    let mut weights = Weights::open(dir, Device::Cpu, Kind::Float)?;
+    let network = Gr00t::new(&mut weights, &model, &vlm);
+    weights.finish()?;
+    Ok(network.lean())
+}
+
+fn inputs_path(dir: &Path, patches: i64) -> PathBuf {
+    dir.join(format!("inputs.{patches}.safetensors"))
+}
+
+/// One sample with one picture, and the noise that the sampler starts from.
+struct Sample {
+    inputs: Inputs,
+    noise: Tensor,
+}
+
+impl Sample {
+    fn read(path: &Path) -> Outcome<Self> {
+        let tensors = Tensor::read_safetensors(path)?;
+        let take = |name: &str| {
+            let found = tensors.iter().find(|(found, _)| found == name);
+            found.map(|(_, tensor)| tensor.shallow_clone()).ok_or_else(|| format!("there is no `{name}`"))
+        };
+        let inputs = Inputs {
+            input_ids: take("input_ids")?,
+            attention_mask: take("attention_mask")?,
+            pixel_values: take("pixel_values")?,
+            image_grid_thw: vec![Vec::<i64>::try_from(&take("image_grid_thw")?)?[..].try_into()?],
+            state: take("state")?,
+            embodiment_id: take("embodiment_id")?,
+        };
+        Ok(Self { inputs, noise: take("noise")? })
+    }
+
+    fn actions(&self, network: &Gr00t, features: &Features, tap: &mut dyn Tap) -> Outcome<Tensor> {
+        let robot = Robot { state: &self.inputs.state, embodiment_id: &self.inputs.embodiment_id };
+        let options = SamplerOptions { steps: STEPS, rtc: None };
+        Ok(network.actions(features, &robot, &self.noise, &options, tap)?)
+    }
+
+    fn named(self, actions: Tensor) -> Vec<(&'static str, Tensor)> {
+        let Self { inputs, noise } = self;
+        vec![
+            ("input_ids", inputs.input_ids),
+            ("attention_mask", inputs.attention_mask),
+            ("pixel_values", inputs.pixel_values),
+            ("image_grid_thw", Tensor::from_slice(&inputs.image_grid_thw.concat())),
+            ("state", inputs.state),
+            ("embodiment_id", inputs.embodiment_id),
+            ("noise", noise),
+            ("actions", actions),
+        ]
+    }
+}
+
+/// When a tensor appeared. Until then it listens, which costs a reshape for some tensors of the head.
+struct Moment {
+    name: &'static str,
+    at: Cell<Option<Instant>>,
+}
+
+impl Moment {
+    fn of(name: &'static str) -> Self {
+        Self { name, at: Cell::new(None) }
+    }
+
+    fn passed(&self) -> Outcome<Instant> {
+        self.at.get().ok_or_else(|| format!("the network has shown no {}", self.name).into())
+    }
+}
+
+impl Tap for Moment {
+    fn is_listening(&self) -> bool {
+        self.at.get().is_none()
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "it measures time")]
+    fn record(&mut self, name: Arguments<'_>, _value: &Tensor) {
+        if name.as_str() == Some(self.name) {
+            self.at.set(Some(Instant::now()));
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Random weights and inputs with which every part of the network matters to its result.
+
+use runtime::policy::gr00t::inputs::Inputs;
+use runtime::policy::gr00t::{ModelConfig, VlmConfig, layout};
+use tch::{Device, Kind, Tensor};
+
+use super::Sample;
+
+/// Words before and behind the picture.
+const WORDS: [i64; 2] = [6, 18];
+/// The first token ids are the words, so that none is special.
+const WORD_IDS: i64 = 400;
+
+const F32: (Kind, Device) = (Kind::Float, Device::Cpu);
+
+/// All tensors of the network: unlike those that a training starts from, biases are not 0 and norms not 1.
+pub fn weights(model: &ModelConfig, vlm: &VlmConfig) -> Vec<(String, Tensor)> {
+    tch::manual_seed(1);
+    let named = |(name, shape): layout::Spec| {
+        let tensor = random(&name, &shape);
+        (name, tensor)
+    };
+    layout::tensors(model, vlm).into_iter().map(named).collect()
+}
+
+fn random(name: &str, shape: &[i64]) -> Tensor {
+    let normal = Tensor::randn(shape, F32);
+    match name.rsplit('.').next() {
+        Some("bias" | "b") => normal * 0.1,
+        Some("W") => normal / (shape[1] as f64).sqrt(),
+        _ if shape.len() == 1 => normal * 0.1 + 1.0,
+        _ => normal / (shape[1..].iter().product::<i64>() as f64).sqrt(),
+    }
+}
+
+/// A square picture of so many patches between words.
+pub fn sample(patches: i64, model: &ModelConfig, vlm: &VlmConfig) -> Sample {
+    tch::manual_seed(2);
+    let edge = patches.isqrt();
+    let vision = &vlm.vision;
+    let tokens = patches / (vision.spatial_merge_size * vision.spatial_merge_size);
+    let width = vision.in_channels * vision.temporal_patch_size * vision.patch_size * vision.patch_size;
+    let words = |count| Tensor::randint(WORD_IDS, [count], (Kind::Int64, Device::Cpu));
+    let one = |id: i64| Tensor::from_slice(&[id]);
+    let ids = [
+        words(WORDS[0]),
+        one(vlm.vision_start_token_id),
+        one(vlm.image_token_id).repeat([tokens]),
+        one(vlm.vision_end_token_id),
+        words(WORDS[1]),
+    ];
+    let input_ids = Tensor::cat(&ids, 0).unsqueeze(0);
+    let inputs = Inputs {
+        attention_mask: input_ids.ones_like(),
+        input_ids,
+        pixel_values: Tensor::rand([patches, width], F32) * 2.0 - 1.0,
+        image_grid_thw: vec![[1, edge, edge]],
+        state: Tensor::randn([1, model.state_history_length, model.max_state_dim], F32),
+        embodiment_id: one(2),
+    };
+    Sample { inputs, noise: Tensor::randn([1, model.action_horizon, model.max_action_dim], F32) }
+}
