@@ -10,7 +10,7 @@ pub enum Size {
     /// About a quarter of the released widths: 160 M parameters.
     #[value(name = "160m")]
     Middle,
-    /// Widths of some dozen: 1.7 M parameters.
+    /// Widths of some dozen: 1.5 M parameters.
     Tiny,
 }
 

@@ -2,17 +2,16 @@
 
 use std::error::Error;
 use std::path::Path;
+use std::sync::Arc;
 
 use runtime::policy::gr00t::inputs::Inputs;
 use tch::{Device, Kind, Tensor};
 
-use crate::network::{self, CHUNK, GRID};
-use crate::picture::EDGE;
-use crate::prompt::CAMERAS;
+use crate::network::{self, CAMERAS, CHUNK, EDGE, GRID};
 use crate::sample::{HORIZON, ROW, STATE};
 use crate::scale;
 
-/// Every how manieth episode is kept for validation.
+/// One episode in so many is kept for validation.
 const HELD_OUT: u64 = 20;
 
 const PICTURES: usize = CAMERAS * EDGE * EDGE * 3;
@@ -21,8 +20,7 @@ const PICTURES: usize = CAMERAS * EDGE * EDGE * 3;
 pub struct Samples {
     pictures: Vec<u8>,
     rows: Vec<f32>,
-    /// Token ids of the prompt.
-    pub prompt: Vec<i64>,
+    prompt: Arc<[i64]>,
     /// Whether the task has an object.
     pub has_object: bool,
     /// Samples to train on.
@@ -45,7 +43,7 @@ pub struct Wanted {
 
 impl Samples {
     /// Reads the folder of a task.
-    pub fn read(folder: &Path, prompt: Vec<i64>) -> Result<Self, Box<dyn Error>> {
+    pub fn read(folder: &Path, prompt: Arc<[i64]>) -> Result<Self, Box<dyn Error>> {
         let pictures = std::fs::read(folder.join("pictures.u8"))?;
         let bytes = std::fs::read(folder.join("rows.f32"))?;
         let value = |bytes: &[u8]| f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
@@ -66,8 +64,20 @@ impl Samples {
     pub fn inputs(&self, chosen: &[usize]) -> Inputs {
         let pictures: Vec<u8> =
             chosen.iter().flat_map(|&at| &self.pictures[at * PICTURES..][..PICTURES]).copied().collect();
-        let states: Vec<f32> = chosen.iter().flat_map(|&at| state(self.row(at))).collect();
-        inputs(&pictures, &states, &self.prompt)
+        let states: Vec<f32> = chosen
+            .iter()
+            .flat_map(|&at| scale::state(|name| part(self.row(at), name), network::STATE as usize))
+            .collect();
+        let rows = chosen.len() as i64;
+        let ids = Tensor::from_slice(&self.prompt).unsqueeze(0).repeat([rows, 1]);
+        Inputs {
+            attention_mask: ids.ones_like(),
+            input_ids: ids,
+            pixel_values: patches(&Tensor::from_slice(&pictures)),
+            image_grid_thw: vec![[1, GRID, GRID]; chosen.len() * CAMERAS],
+            state: Tensor::from_slice(&states).view([rows, 1, network::STATE]),
+            embodiment_id: Tensor::zeros([rows], (Kind::Int64, Device::Cpu)),
+        }
     }
 
     /// What should come out.
@@ -76,9 +86,9 @@ impl Samples {
             let plan = &self.row(at)[ROW - HORIZON * 7..][..CHUNK as usize * 7];
             let normal = |(at, &x): (usize, &f32)| {
                 let (_, low, high) = scale::ACTION[at % 7];
-                scale::normalise(std::iter::once(x), low[0], high[0])
+                scale::normalise(x, low[0], high[0])
             };
-            plan.iter().enumerate().flat_map(normal).collect::<Vec<_>>()
+            plan.iter().enumerate().map(normal).collect::<Vec<_>>()
         };
         let actions: Vec<f32> = chosen.iter().flat_map(|&at| plan(at)).collect();
         let place = |name: &str| {
@@ -105,20 +115,6 @@ impl Samples {
     }
 }
 
-/// Pictures `[B, CAMERAS, EDGE, EDGE, 3]` and normalised states `[B, network::STATE]` with one prompt for all.
-pub fn inputs(pictures: &[u8], states: &[f32], prompt: &[i64]) -> Inputs {
-    let rows = pictures.len() / PICTURES;
-    let ids = Tensor::from_slice(prompt).unsqueeze(0).repeat([rows as i64, 1]);
-    Inputs {
-        attention_mask: ids.ones_like(),
-        input_ids: ids,
-        pixel_values: patches(&Tensor::from_slice(pictures).view([-1, EDGE as i64, EDGE as i64, 3])),
-        image_grid_thw: vec![[1, GRID, GRID]; rows * CAMERAS],
-        state: Tensor::from_slice(states).view([-1, 1, network::STATE]),
-        embodiment_id: Tensor::zeros([rows as i64], (Kind::Int64, Device::Cpu)),
-    }
-}
-
 /// `[n, EDGE, EDGE, 3]`, `u8`, as rows of 1536 values in -1..1: blocks of 2 x 2 patches one after the other.
 fn patches(pictures: &Tensor) -> Tensor {
     let (half, patch) = (GRID / 2, network::PATCH);
@@ -137,8 +133,4 @@ fn part<'a>(row: &'a [f32], wanted: &str) -> &'a [f32] {
         from += length;
     }
     &[]
-}
-
-fn state(row: &[f32]) -> Vec<f32> {
-    scale::state(|name| Some(part(row, name)), network::STATE as usize).unwrap_or_default()
 }

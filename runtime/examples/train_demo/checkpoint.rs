@@ -8,8 +8,7 @@ use runtime::policy::gr00t::{ModelConfig, Named, VlmConfig, write_checkpoint};
 use serde_json::{Map, Value, json};
 use tch::Kind;
 
-use crate::network::{ACTION, CHUNK, STATE};
-use crate::picture::EDGE;
+use crate::network::{ACTION, CHUNK, EDGE, STATE};
 use crate::scale;
 
 /// Embodiment of the table-top arm.

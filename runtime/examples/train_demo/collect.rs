@@ -4,7 +4,7 @@
 //! own phases do not lead to contradicts what it plans there otherwise.
 
 use std::error::Error;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use runtime::env::mujoco::{self, MujocoConfig, MujocoEnv};
 use runtime::env::{EnvIndex, Observation, Render, VectorEnv};
@@ -36,6 +36,8 @@ pub struct Plan {
     pub noise: f32,
     /// Probability of a kick, each step.
     pub kicks: f32,
+    /// Folder with `preprocessor_config.json`.
+    pub vlm: PathBuf,
 }
 
 /// Runs the episodes, a few at a time.
@@ -44,7 +46,7 @@ pub fn run(plan: &Plan, out: &Path) -> Result<(), Box<dyn Error>> {
     let config = MujocoConfig { num_envs: COPIES, ..MujocoConfig::new(&plan.task) };
     let mut env = mujoco::make(config, args.as_object().ok_or("arguments are a map")?)?;
     let mut expert = Scripted::new(env.spec(), HORIZON)?;
-    let mut writer = Writer::create(&out.join(&plan.task))?;
+    let mut writer = Writer::create(&out.join(&plan.task), &plan.vlm)?;
     let seeds: Vec<u64> = (plan.seed..plan.seed + plan.episodes).collect();
     for (done, seeds) in seeds.chunks(COPIES).enumerate() {
         episodes(plan, seeds, &mut env, &mut expert, &mut writer)?;

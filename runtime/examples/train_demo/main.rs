@@ -1,9 +1,9 @@
 //! Trains the demo policy: a small GR00T N1.7 that sees its target through the cameras.
 //!
 //! ```text
-//! collect ──► outputs/train_demo/{task}  pictures, state and the expert's plan of visited states
-//! train ────► a model directory          and outputs/train_demo/run: curve, what training goes on from
-//! evaluate ─► successes                  of the model directory, in process
+//! collect ─► outputs/train_demo/{task}   pictures, state and the expert's plan of visited states
+//! train ───► outputs/train_demo/model    what `rrun eval` takes as a `gr00t` policy
+//!            outputs/train_demo/run      curve, what training goes on from
 //! ```
 //!
 //! `docs/demo_policy.md` says which commands made the committed checkpoint.
@@ -16,22 +16,21 @@ use clap::{Parser, Subcommand};
 use runtime::env::VectorEnv;
 use runtime::env::mujoco::{self, MujocoConfig};
 
-mod actor;
 mod auxiliary;
 mod batch;
 mod checkpoint;
 mod collect;
 mod curve;
-mod evaluate;
 mod network;
 mod noise;
 mod optimiser;
-mod picture;
-mod prompt;
 mod sample;
 mod scale;
 mod start;
 mod train;
+
+/// Files of the backbone that do not depend on its size.
+const VLM: &str = "tests/fixtures/gr00t/case_a_single/vlm";
 
 #[derive(Parser)]
 struct Args {
@@ -66,6 +65,9 @@ enum What {
         /// Probability that a step begins a kick: some steps in a random direction.
         #[arg(long, default_value_t = 0.06)]
         kicks: f32,
+        /// Folder with `preprocessor_config.json`.
+        #[arg(long, default_value = VLM)]
+        vlm: PathBuf,
     },
     /// Trains the network on what was collected.
     Train {
@@ -76,7 +78,7 @@ enum What {
         #[arg(long, value_delimiter = ',', default_value = "reach,push")]
         tasks: Vec<String>,
         /// Folder with `config.json` (token ids, vocabulary), tokenizer and chat template.
-        #[arg(long, default_value = "tests/fixtures/gr00t/case_a_single/vlm")]
+        #[arg(long, default_value = VLM)]
         vlm: PathBuf,
         /// Model directory to write.
         #[arg(long, default_value = "outputs/train_demo/model")]
@@ -106,22 +108,6 @@ enum What {
         #[arg(long, default_value_t = 1)]
         threads: i32,
     },
-    /// Lets a model directory act and counts successes.
-    Evaluate {
-        /// Model directory.
-        model: PathBuf,
-        /// `reach`, `push` or `pick_and_place`.
-        task: String,
-        /// Episodes.
-        #[arg(long, default_value_t = 48)]
-        episodes: u64,
-        /// Seed of the first episode; the samples' begin at 1000000.
-        #[arg(long, default_value_t = 0)]
-        seed: u64,
-        /// Actions taken of a chunk.
-        #[arg(long, default_value_t = 6)]
-        taken: usize,
-    },
 }
 
 /// How often training writes what it goes on from.
@@ -130,8 +116,8 @@ const SAVE_EVERY: Duration = Duration::from_secs(120);
 fn main() -> ExitCode {
     runtime::env::mujoco::draw_without_threads();
     let result = match Args::parse().what {
-        What::Collect { task, out, episodes, seed, steps, stride, noise, kicks } => {
-            let plan = collect::Plan { task, episodes, seed, steps, stride, noise, kicks };
+        What::Collect { task, out, episodes, seed, steps, stride, noise, kicks, vlm } => {
+            let plan = collect::Plan { task, episodes, seed, steps, stride, noise, kicks, vlm };
             collect::run(&plan, &out)
         }
         What::Train {
@@ -168,10 +154,6 @@ fn main() -> ExitCode {
                 };
                 train::run(&plan)
             })
-        }
-        What::Evaluate { model, task, episodes, seed, taken } => {
-            tch::set_num_threads(1);
-            evaluate::run(&evaluate::Plan { model, task, episodes, seed, taken })
         }
     };
     match result {

@@ -2,19 +2,26 @@
 
 use runtime::policy::gr00t::{DiffusionConfig, ModelConfig, TextConfig, VisionConfig, VlSelfAttention, VlmConfig};
 
-use crate::picture::EDGE;
-
 /// Width of the vision tower.
 pub const VISION: i64 = 64;
 
 /// Width of the language model and of the action transformer.
 pub const WIDTH: i64 = 96;
 
+/// Edge of a picture that the network sees, in pixels.
+pub const EDGE: usize = 96;
+
+/// Pictures of a sample.
+pub const CAMERAS: usize = 2;
+
 /// Edge of a patch, in pixels.
 pub const PATCH: i64 = 16;
 
 /// Patches along an edge of a picture.
 pub const GRID: i64 = EDGE as i64 / PATCH;
+
+/// Tokens of a picture.
+pub const TOKENS: usize = (GRID * GRID / 4) as usize;
 
 /// Actions of a chunk.
 pub const CHUNK: i64 = 8;

@@ -6,14 +6,16 @@
 //!                      goal_position 3, object_position 3, the plan HORIZON x 7
 //! ```
 
+use std::error::Error;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use runtime::env::Observation;
 use runtime::policy::Chunk;
+use runtime::policy::gr00t::processor::{Geometry, Picture, Pictures};
 
-use crate::picture::shrink;
+use crate::network::EDGE;
 
 /// Actions of a plan.
 pub const HORIZON: usize = 16;
@@ -27,22 +29,26 @@ pub const ROW: usize = 2 + 15 + HORIZON * 7;
 
 /// Appends samples.
 pub struct Writer {
+    geometry: Pictures,
     pictures: BufWriter<File>,
     rows: BufWriter<File>,
 }
 
 impl Writer {
-    /// Starts anew in a folder.
-    pub fn create(folder: &Path) -> std::io::Result<Self> {
+    /// Starts anew in a folder; `vlm` has the backbone's `preprocessor_config.json`.
+    pub fn create(folder: &Path, vlm: &Path) -> Result<Self, Box<dyn Error>> {
         std::fs::create_dir_all(folder)?;
         let open = |name: &str| File::create(folder.join(name)).map(BufWriter::new);
-        Ok(Self { pictures: open("pictures.u8")?, rows: open("rows.f32")? })
+        let geometry = Geometry::Area { edge: EDGE, crop_fraction: 1.0 };
+        let geometry = Pictures::read(geometry, &vlm.join("preprocessor_config.json"))?;
+        Ok(Self { geometry, pictures: open("pictures.u8")?, rows: open("rows.f32")? })
     }
 
     /// Adds what was seen and planned in one step; the cameras come in the order of their names.
-    pub fn add(&mut self, (episode, step): (u64, u32), seen: &Observation, plan: &Chunk) -> std::io::Result<()> {
+    pub fn add(&mut self, (episode, step): (u64, u32), seen: &Observation, plan: &Chunk) -> Result<(), Box<dyn Error>> {
         for frame in seen.video.values() {
-            self.pictures.write_all(&shrink(frame))?;
+            let picture = Picture::new(frame.height as usize, frame.width as usize, &frame.rgb)?;
+            self.pictures.write_all(&self.geometry.transform(picture).rgb)?;
         }
         let mut row = vec![episode as f32, step as f32];
         for (name, length) in STATE {
@@ -50,6 +56,6 @@ impl Writer {
             row.extend((0..length).map(|at| values.map_or(0.0, |values| values[at])));
         }
         row.extend((0..HORIZON).filter_map(|at| plan.action(at)).flatten());
-        row.iter().try_for_each(|value| self.rows.write_all(&value.to_le_bytes()))
+        Ok(row.iter().try_for_each(|value| self.rows.write_all(&value.to_le_bytes()))?)
     }
 }

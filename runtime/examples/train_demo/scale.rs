@@ -22,27 +22,17 @@ pub const ACTION: [(&str, &[f64], &[f64]); 7] = [
 ];
 
 /// To -1..1, clipped.
-pub fn normalise(values: impl Iterator<Item = f32>, low: f64, high: f64) -> Vec<f32> {
-    values.map(|x| (((f64::from(x) - low) / (high - low)) as f32 * 2.0 - 1.0).clamp(-1.0, 1.0)).collect()
+pub fn normalise(value: f32, low: f64, high: f64) -> f32 {
+    (((f64::from(value) - low) / (high - low)) as f32 * 2.0 - 1.0).clamp(-1.0, 1.0)
 }
 
-/// The state vectors, one after the other, normalised and padded with zeros to `width`.
-pub fn state<'a>(read: impl Fn(&str) -> Option<&'a [f32]>, width: usize) -> Option<Vec<f32>> {
-    let mut out = Vec::with_capacity(width);
-    for (name, low, high) in STATE {
-        let values = read(name)?;
-        for ((&value, &low), &high) in values.iter().zip(low).zip(high) {
-            out.extend(normalise(std::iter::once(value), low, high));
-        }
-    }
-    out.resize(width, 0.0);
-    Some(out)
-}
-
-/// From -1..1 to an action.
-pub fn action(row: &[f32]) -> Vec<f32> {
-    let part = |(&u, (_, low, high)): (&f32, &(&str, &[f64], &[f64]))| {
-        (f64::from((u.clamp(-1.0, 1.0) + 1.0) / 2.0) * (high[0] - low[0]) + low[0]) as f32
+/// The state vectors that `read` gives, one after the other, normalised and padded with zeros to `width`.
+pub fn state<'a>(read: impl Fn(&str) -> &'a [f32], width: usize) -> Vec<f32> {
+    let part = |(name, low, high): &(&str, &[f64], &[f64])| {
+        let ranges = low.iter().zip(*high);
+        read(name).iter().zip(ranges).map(|(&value, (&low, &high))| normalise(value, low, high)).collect::<Vec<_>>()
     };
-    row.iter().zip(&ACTION).map(part).collect()
+    let mut out: Vec<_> = STATE.iter().flat_map(part).collect();
+    out.resize(width, 0.0);
+    out
 }

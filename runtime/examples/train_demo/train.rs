@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use runtime::policy::gr00t::model::{Features, Gr00t, NoTap, Robot};
+use runtime::policy::gr00t::processor::Prompts;
 use runtime::policy::gr00t::{ModelConfig, Named, VlmConfig, Weights, write_checkpoint};
 use tch::{Device, Kind, Reduction, Tensor};
 
@@ -17,7 +18,7 @@ use crate::batch::Samples;
 use crate::curve::{self, Curve};
 use crate::noise::Rng;
 use crate::optimiser::Optimiser;
-use crate::{checkpoint, network, prompt, start};
+use crate::{checkpoint, network, start};
 
 /// Largest time of the reference.
 const LAST_TIME: f64 = 0.999;
@@ -115,9 +116,11 @@ impl Training {
     fn new(plan: &Plan) -> Result<Self, Box<dyn Error>> {
         let model = network::model();
         let vlm = network::vlm(&VlmConfig::read(&plan.vlm.join("config.json"))?);
+        let prompts = Prompts::read(&plan.vlm, true)?;
         let mut tasks = Vec::new();
         for (task, words) in &plan.tasks {
-            let samples = Samples::read(&plan.samples.join(task), prompt::ids(&plan.vlm, words)?)?;
+            let prompt = prompts.tokens(words, &[network::TOKENS; network::CAMERAS])?;
+            let samples = Samples::read(&plan.samples.join(task), prompt)?;
             println!("{task}: {} samples, {} held out", samples.training.len(), samples.held_out.len());
             tasks.push(samples);
         }
@@ -137,16 +140,15 @@ impl Training {
 
     /// One step on a batch of every task; what was told of it, averaged over the tasks.
     fn step(&mut self, plan: &Plan, rate: f64, rng: &mut Rng) -> Result<Told, Box<dyn Error>> {
-        let mut total = Tensor::from(0.0f32);
-        let mut told = Vec::new();
+        let (mut losses, mut told) = (Vec::new(), Vec::new());
         for samples in &self.tasks {
             let from = &samples.training;
             let chosen: Vec<_> = (0..plan.batch).map(|_| from[rng.bits() as usize % from.len()]).collect();
             let (loss, part) = self.loss(samples, &chosen, plan.draws)?;
-            total = total + loss;
+            losses.push(loss);
             told.push(part);
         }
-        self.optimiser.step(&total, rate);
+        self.optimiser.step(&Tensor::stack(&losses, 0).sum(Kind::Float), rate);
         Ok(mean(&told))
     }
 
