@@ -4,6 +4,7 @@
 //! model directory ─► directory ─► config   sizes of the network, checked
 //!                        │
 //!                        └──────► weights ─► tensors by name, on the device ─► model
+//!                                  write ◄─ the same, to make such a directory
 //!
 //! settings (job, YAML) ─► policy ◄─ models (what is loaded)
 //!                          │

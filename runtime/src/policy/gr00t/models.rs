@@ -6,7 +6,7 @@ use std::rc::Rc;
 use tch::{Device, Kind};
 
 use crate::policy::gr00t::model::Gr00t;
-use crate::policy::gr00t::{LoadError, ModelConfig, ModelDir, Weights};
+use crate::policy::gr00t::{LoadError, ModelConfig, ModelDir, Weights, layout};
 
 /// A network on its device, with the folder it came from.
 #[derive(Debug)]
@@ -74,6 +74,7 @@ impl Loaded {
         let dir = ModelDir::open(&of.root, of.vlm.as_deref())?;
         let (config, vlm) = dir.configs()?;
         let mut weights = Weights::open(dir.root(), device, of.kind)?;
+        weights.check(&layout::tensors(&config, &vlm))?;
         let network = Gr00t::new(&mut weights, &config, &vlm);
         weights.finish()?;
         Ok(Self { network: network.lean(), config, dir, of })

@@ -7,6 +7,7 @@
 
 use std::fs::File;
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::path::Path;
 
 use safetensors::Dtype;
@@ -49,9 +50,6 @@ impl Shard {
     /// A copy, piece by piece, so that little of the file is in this process's memory at any time.
     fn copied(&self, entry: &Entry, stored: Kind, kind: Kind, device: Device) -> Tensor {
         let copy = Tensor::empty(&entry.shape[..], (kind, device));
-        if device == Device::Cpu {
-            advise(&copy, libc::MADV_HUGEPAGE);
-        }
         let (flat, size) = (copy.view(-1), stored.elt_size_in_bytes() as i64);
         for begin in entry.bytes.clone().step_by(PIECE) {
             let piece = self.bytes(&(begin..entry.bytes.end.min(begin + PIECE as i64)));
@@ -69,16 +67,16 @@ impl Shard {
     }
 }
 
-/// Tells the kernel about the whole pages inside a contiguous tensor on the CPU.
+/// Tells the kernel about the whole pages inside a contiguous part of the map.
 fn advise(tensor: &Tensor, advice: libc::c_int) {
     let begin = tensor.data_ptr() as usize;
     let end = begin + tensor.numel() * tensor.kind().elt_size_in_bytes();
     let (begin, end) = (begin.next_multiple_of(PAGE), end - end % PAGE);
     if begin < end {
-        // SAFETY: the pages are inside the tensor's memory, which the caller keeps. `MADV_WILLNEED` and `MADV_HUGEPAGE`
-        // change nothing that can be seen. `MADV_DONTNEED` is given for pages of the map of a file only, inside a
-        // tensor that is copied: such a tensor is never handed out, so nobody has written there, and the pages
-        // come back from the file when they are looked at.
+        // SAFETY: the pages are inside the tensor's memory, which the caller keeps, and it is the map of a file.
+        // `MADV_WILLNEED` changes nothing that can be seen. `MADV_DONTNEED` is given inside a tensor that is copied:
+        // the map's own is never handed out, so nobody has written there, and the pages come back from the file when
+        // they are looked at.
         let _ = unsafe { libc::madvise(begin as *mut libc::c_void, end - begin, advice) };
     }
 }
@@ -88,8 +86,12 @@ fn map(path: &Path, file: &File) -> Result<Tensor, LoadError> {
     let bad = |reason: String| LoadError::Safetensors { path: path.to_owned(), reason };
     let size = file.metadata().map_err(LoadError::io(path))?.len();
     let size = i64::try_from(size).map_err(|_| bad(format!("{size} bytes long")))?;
-    let name = path.to_str().ok_or_else(|| bad("its path is not UTF-8, which libtorch needs".to_owned()))?;
-    Tensor::f_from_file(name, false, size, (Kind::Uint8, Device::Cpu)).map_err(|err| bad(err.to_string()))
+    // By its descriptor, so that it is the file whose header was read, whatever its name has become.
+    let name = format!("/proc/self/fd/{}", file.as_raw_fd());
+    Tensor::f_from_file(&name, false, size, (Kind::Uint8, Device::Cpu)).map_err(|err| {
+        // Behind the first line libtorch tells its call stack.
+        bad(err.to_string().lines().next().unwrap_or_default().to_owned())
+    })
 }
 
 /// The element type, if weights may have it.

@@ -1,10 +1,16 @@
+use std::path::PathBuf;
+
+use super::super::super::model::Gr00t;
 use super::*;
 
-/// Folders of `$RRUN_GOLDENS` that hold a checkpoint.
-fn checkpoints() -> Vec<std::path::PathBuf> {
-    let Some(goldens) = std::env::var_os("RRUN_GOLDENS") else { return Vec::new() };
-    let cases = fs::read_dir(goldens).expect("`RRUN_GOLDENS` is a folder").map(|entry| entry.unwrap().path());
-    cases.filter(|case| case.join("config.json").is_file()).collect()
+/// Folders of `$RRUN_GOLDENS`, by default the committed ones, that hold a checkpoint.
+fn checkpoints() -> Vec<PathBuf> {
+    let committed = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/gr00t");
+    let goldens = std::env::var_os("RRUN_GOLDENS").map_or_else(committed, PathBuf::from);
+    let cases = fs::read_dir(goldens).unwrap().map(|entry| entry.unwrap().path());
+    let cases: Vec<_> = cases.filter(|case| case.join("config.json").is_file()).collect();
+    assert!(!cases.is_empty(), "there are golden checkpoints");
+    cases
 }
 
 #[test]
@@ -36,5 +42,18 @@ fn every_golden_has_the_values_that_another_reader_finds() {
                 assert_eq!(Weights::open(&case, Device::Cpu, kind).unwrap().take(&name, shape), wanted, "{name}");
             }
         }
+    }
+}
+
+/// The network is built from exactly the tensors that the layout says.
+#[test]
+fn the_network_takes_the_tensors_of_its_layout() {
+    for case in checkpoints() {
+        let (model, vlm) = ModelDir::open(&case, None).unwrap().configs().unwrap();
+        let mut weights = Weights::random(0, Device::Cpu, Kind::Float);
+        drop(Gr00t::new(&mut weights, &model, &vlm));
+        let taken = weights.finish().unwrap().into_iter().map(|(name, tensor)| (name, tensor.size()));
+        let taken: BTreeMap<_, _> = taken.collect();
+        assert_eq!(taken, layout::tensors(&model, &vlm).into_iter().collect());
     }
 }
