@@ -22,15 +22,23 @@ use sizes::Size;
 
 mod sizes;
 
+/// A file of the committed golden case, whose processor and tokenizer every size has.
+macro_rules! golden {
+    ($name:literal) => {
+        ($name, include_str!(concat!("../../../tests/fixtures/gr00t/case_a_single/", $name)))
+    };
+}
+
+const PROCESSOR: (&str, &str) = golden!("processor_config.json");
 /// Files that do not depend on the size.
 const FILES: [(&str, &str); 7] = [
-    ("statistics.json", include_str!("files/statistics.json")),
-    ("embodiment_id.json", include_str!("files/embodiment_id.json")),
-    ("vlm/chat_template.json", include_str!("files/vlm/chat_template.json")),
-    ("vlm/preprocessor_config.json", include_str!("files/vlm/preprocessor_config.json")),
-    ("vlm/tokenizer.json", include_str!("files/vlm/tokenizer.json")),
-    ("vlm/tokenizer_config.json", include_str!("files/vlm/tokenizer_config.json")),
-    ("vlm/video_preprocessor_config.json", include_str!("files/vlm/video_preprocessor_config.json")),
+    golden!("statistics.json"),
+    golden!("embodiment_id.json"),
+    golden!("vlm/chat_template.json"),
+    golden!("vlm/preprocessor_config.json"),
+    golden!("vlm/tokenizer.json"),
+    golden!("vlm/tokenizer_config.json"),
+    golden!("vlm/video_preprocessor_config.json"),
 ];
 
 /// Writes a GR00T model directory with random weights.
@@ -80,7 +88,7 @@ fn write(arguments: &Arguments) -> Result<(), LoadError> {
     fs::create_dir_all(out.join("vlm")).map_err(io(out))?;
     write_config(&out.join("config.json"), &model.to_json())?;
     write_config(&out.join("vlm/config.json"), &vlm.to_json())?;
-    write_config(&out.join("processor_config.json"), &processor(&model))?;
+    write_config(&out.join(PROCESSOR.0), &processor(&model))?;
     for (name, text) in FILES {
         fs::write(out.join(name), text).map_err(io(&out.join(name)))?;
     }
@@ -96,8 +104,7 @@ fn write(arguments: &Arguments) -> Result<(), LoadError> {
 
 /// The processor of the goldens' `simpler_env_google`, with this network's widths.
 fn processor(model: &ModelConfig) -> Value {
-    let mut processor: Value =
-        serde_json::from_str(include_str!("files/processor_config.json")).expect("the file beside this one is JSON");
+    let mut processor: Value = serde_json::from_str(PROCESSOR.1).expect("the committed file is JSON");
     let arguments = &mut processor["processor_kwargs"];
     arguments["max_state_dim"] = json!(model.max_state_dim);
     arguments["max_action_dim"] = json!(model.max_action_dim);
