@@ -17,7 +17,7 @@ fn a_cancelled_job_s_ranks_have_time_to_save() {
         return;
     }
     let job = Job::submit(&["-N2", "--ntasks-per-node=1"], &step());
-    job.wait_for("ready 3");
+    (0..4).for_each(|rank| job.wait_for(&format!("ready {rank}")));
     job.signal(&[]);
     let (state, output) = job.end();
     assert_eq!((state.as_str(), output.matches("told TERM").count()), ("CANCELLED", 4), "{output}");
@@ -30,7 +30,7 @@ fn sigusr1_to_the_step_reaches_the_ranks_once_and_ends_nothing() {
         return;
     }
     let job = Job::submit(&["-N1", "-n1"], &step());
-    job.wait_for("ready 1");
+    (0..2).for_each(|rank| job.wait_for(&format!("ready {rank}")));
     job.signal(&["-s", "USR1"]);
     job.wait_for("told USR1\ntold USR1\n");
     job.signal(&["-s", "TERM"]);
@@ -48,7 +48,7 @@ fn sigusr1_to_the_script_is_passed_on_by_the_launcher() {
     let launch = format!("{RRUN} --nproc-per-node 2 --no-python sh -c '{RANK}' & rrun=$!");
     let script = format!("{launch}\ntrap 'kill -USR1 $rrun' USR1\nwait $rrun; touch done; wait $rrun");
     let job = Job::submit(&["-N1", "-n1"], &script);
-    job.wait_for("ready 1");
+    (0..2).for_each(|rank| job.wait_for(&format!("ready {rank}")));
     job.signal(&["--batch", "-s", "USR1"]);
     job.wait_for("rrun: SIGUSR1 received and passed on to the ranks; the launch goes on");
     let (state, output) = job.end();
