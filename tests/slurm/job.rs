@@ -142,7 +142,8 @@ impl Job {
         state.unwrap_or("GONE").to_owned()
     }
 
-    fn output(&self) -> String {
+    /// What the job has written so far.
+    pub fn output(&self) -> String {
         let path: PathBuf = self.folder.path().join("out");
         fs::read_to_string(path).unwrap_or_default()
     }

@@ -32,7 +32,7 @@ fn sigusr1_to_the_step_reaches_the_ranks_once_and_ends_nothing() {
     let job = Job::submit(&["-N1", "-n1"], &step());
     (0..2).for_each(|rank| job.wait_for(&format!("ready {rank}")));
     job.signal(&["-s", "USR1"]);
-    job.wait_for("told USR1\ntold USR1\n");
+    job.wait_until("both ranks told", || job.output().matches("told USR1").count() == 2);
     job.signal(&["-s", "TERM"]);
     let (_, output) = job.end();
     assert!(output.contains("rrun: SIGUSR1 received, as the ranks have; the launch goes on"), "{output}");
