@@ -33,6 +33,25 @@ pub struct EvalArgs {
     #[arg(long)]
     pub continue_on_error: bool,
 
+    /// Groups of environments that take turns: while the policy infers for one, another steps
+    #[arg(long, visible_alias = "pipeline-stage-num", default_value_t = 2, value_name = "N",
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=64), help_heading = "Rollout")]
+    pub pipeline_stages: usize,
+
+    /// Rows of one inference at most; 1 makes results independent of who is inferred together, to the last bit
+    #[arg(long, value_name = "N", help_heading = "Rollout",
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    pub max_batch: Option<usize>,
+
+    /// How often an episode begins again when the process of its environment dies or hangs
+    #[arg(long, default_value_t = 3, value_name = "N", help_heading = "Rollout")]
+    pub env_restarts: u32,
+
+    /// Seconds without an answer after which an environment's process is given up, and a standstill is told
+    #[arg(long, default_value_t = 300, value_name = "SECONDS", help_heading = "Rollout",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pub stall_timeout: u64,
+
     /// Pin the policy to one GPU (a single local rank; several go by LOCAL_RANK)
     #[arg(long, value_name = "N", help_heading = "Devices", allow_negative_numbers = true)]
     pub policy_device_id: Option<i64>,

@@ -22,6 +22,8 @@ pub enum Line {
     JobStart(JobStart),
     /// An episode ended.
     Episode(Box<Episode>),
+    /// The process of an environment was lost.
+    EnvLost(Box<EnvLost>),
     /// A job ended.
     JobEnd(JobEnd),
     /// A rank has nothing left to do.
@@ -60,6 +62,29 @@ pub struct JobStart {
     pub started: String,
 }
 
+/// The process of an environment was lost, and with it the episode that it was in.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EnvLost {
+    /// Of this job.
+    pub job_index: JobIndex,
+    /// In this rank.
+    pub rank: usize,
+    /// Which environment of it.
+    pub env: usize,
+    /// The episode that begins again, or is an error.
+    pub episode: u64,
+    /// Steps that it had taken.
+    pub step: u64,
+    /// How often this happened to the episode, this time included.
+    pub attempt: u32,
+    /// What happened.
+    pub reason: String,
+    /// The last lines of the process.
+    pub stderr: Vec<String>,
+    /// UTC.
+    pub at: String,
+}
+
 /// A job ended in a rank.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobEnd {
@@ -77,6 +102,15 @@ pub struct JobEnd {
     pub frames: u64,
     /// Calls of the policy.
     pub policy_calls: u64,
+    /// Seconds in which the policy inferred.
+    #[serde(default)]
+    pub infer_busy_s: f64,
+    /// Seconds in which at least one environment was at work.
+    #[serde(default)]
+    pub sim_busy_s: f64,
+    /// Episodes that began again because the process of their environment was lost.
+    #[serde(default)]
+    pub env_restarts: u64,
     /// Milliseconds of a policy call.
     pub infer_ms: Quantiles,
     /// Milliseconds of a step of all due environments.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::episode::Episode;
 use crate::job::{Job, Length, Status};
-use crate::journal::{JobEnd, Line, Quantiles, RankStart};
+use crate::journal::{EnvLost, JobEnd, Line, Quantiles, RankStart};
 use crate::plan::RunPlan;
 use crate::stats::{mean, wilson95};
 
@@ -19,7 +19,7 @@ mod write;
 
 use merged::Merged;
 pub use progress::{about, done, finished, solved};
-pub use schema::{Config, EpisodeId, Failure, GroupReport, JobReport, RankReport, Rates, Report, Run};
+pub use schema::{Config, EnvLoss, EpisodeId, Failure, GroupReport, JobReport, RankReport, Rates, Report, Run};
 pub use write::write;
 
 /// Schema of `report.json`.
@@ -64,6 +64,7 @@ impl Report {
             per_group: groups(&merged, plan),
             per_rank: merged.rank_starts.iter().map(|(rank, starts)| rank_report(&merged, *rank, starts)).collect(),
             failures: failures(plan, &per_job, &all),
+            env_losses: plan.jobs.iter().flat_map(|job| env_losses(&merged, job)).collect(),
             run: run(&merged, context),
             config: Config {
                 jobs_file: plan.jobs_file.clone(),
@@ -133,6 +134,8 @@ fn job_report(merged: &Merged, job: &Job) -> JobReport {
         steps_per_s: (wall_s > 0.0).then(|| env_steps as f64 / wall_s),
         frames: sum(|end| end.frames),
         policy_calls: sum(|end| end.policy_calls),
+        infer_busy_s: ends.iter().map(|end| end.infer_busy_s).sum(),
+        sim_busy_s: ends.iter().map(|end| end.sim_busy_s).sum(),
         infer_ms: quantiles(|end| end.infer_ms),
         sim_ms: quantiles(|end| end.sim_ms),
         peak_rss_bytes: ends.iter().map(|end| end.peak_rss_bytes).max().unwrap_or(0),
@@ -189,6 +192,21 @@ fn failures(plan: &RunPlan, jobs: &[JobReport], episodes: &[&Episode]) -> Vec<Fa
         Some(Failure { job: episode.job.clone(), episode: Some(episode.episode), reason })
     });
     of_jobs.chain(of_episodes).collect()
+}
+
+fn env_losses(merged: &Merged, job: &Job) -> Vec<EnvLoss> {
+    let losses = merged.env_losses.get(&job.index).map_or(&[][..], Vec::as_slice);
+    let loss = |lost: &&EnvLost| EnvLoss {
+        job: job.name.clone(),
+        episode: lost.episode,
+        rank: lost.rank,
+        env: lost.env,
+        step: lost.step,
+        reason: lost.reason.clone(),
+        stderr: lost.stderr.clone(),
+        at: lost.at.clone(),
+    };
+    losses.iter().map(loss).collect()
 }
 
 fn groups(merged: &Merged, plan: &RunPlan) -> Vec<GroupReport> {

@@ -11,7 +11,11 @@ fn three_tasks(num_envs: u64) -> Vec<Value> {
 }
 
 fn results(ranks: usize, num_envs: u64) -> Vec<Outcome> {
-    let eval = Eval::new(&three_tasks(num_envs)).nproc(ranks).words(&["--no-dataset"]);
+    outcomes(&three_tasks(num_envs), ranks, &[])
+}
+
+fn outcomes(jobs: &[Value], ranks: usize, words: &[&str]) -> Vec<Outcome> {
+    let eval = Eval::new(jobs).nproc(ranks).words(&["--no-dataset"]).words(words);
     eval.run().succeeds();
     eval.episodes().iter().map(|episode| episode.outcome()).collect()
 }
@@ -23,6 +27,32 @@ fn results_are_the_same_at_any_world_size_and_number_of_environments() {
     for (ranks, num_envs) in [(1, 4), (2, 1), (2, 4), (3, 4), (4, 1), (4, 4)] {
         assert_eq!(results(ranks, num_envs), alone, "{ranks} ranks with {num_envs} environments each");
     }
+}
+
+#[test]
+fn results_do_not_depend_on_the_groups_that_take_turns() {
+    let overlapped = outcomes(&three_tasks(4), 1, &[]);
+    for stages in ["1", "3", "4"] {
+        assert_eq!(outcomes(&three_tasks(4), 1, &["--pipeline-stages", stages]), overlapped, "{stages} groups");
+    }
+}
+
+/// The trained policy, whose matrix products have last bits that depend on the number of rows.
+fn demo_policy(num_envs: u64) -> Vec<Value> {
+    let mut job = job("reach", 4, num_envs);
+    job["policy_type"] = json!("gr00t");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../jobs/suites/demo_policy");
+    job["policy_config_dict"] = json!({"model_path": path, "action_chunk_length": 6});
+    vec![job]
+}
+
+#[test]
+fn a_network_that_infers_row_by_row_gives_the_same_to_the_last_bit() {
+    let row_by_row =
+        |num_envs, stages| outcomes(&demo_policy(num_envs), 1, &["--max-batch", "1", "--pipeline-stages", stages]);
+    let alone = row_by_row(1, "1");
+    assert_eq!(row_by_row(4, "2"), alone);
+    assert_eq!(row_by_row(3, "1"), alone);
 }
 
 #[test]

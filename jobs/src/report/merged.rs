@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::episode::Episode;
 use crate::job::{Job, JobIndex, Length, Status};
-use crate::journal::{JobEnd, JobStart, Line, RankEnd, RankStart};
+use crate::journal::{EnvLost, JobEnd, JobStart, Line, RankEnd, RankStart};
 
 /// Journal lines in groups.
 #[derive(Default)]
@@ -12,6 +12,7 @@ pub(super) struct Merged<'a> {
     pub(super) episodes: BTreeMap<(JobIndex, u64), Vec<&'a Episode>>,
     pub(super) job_starts: BTreeMap<JobIndex, Vec<&'a JobStart>>,
     pub(super) job_ends: BTreeMap<JobIndex, Vec<&'a JobEnd>>,
+    pub(super) env_losses: BTreeMap<JobIndex, Vec<&'a EnvLost>>,
     pub(super) rank_starts: BTreeMap<usize, Vec<&'a RankStart>>,
     pub(super) rank_ends: BTreeMap<usize, Vec<&'a RankEnd>>,
 }
@@ -24,6 +25,7 @@ impl<'a> Merged<'a> {
                 Line::Rank(line) => add(&mut merged.rank_starts, line.rank, line),
                 Line::RankEnd(line) => add(&mut merged.rank_ends, line.rank, line),
                 Line::JobStart(line) => add(&mut merged.job_starts, line.job_index, line),
+                Line::EnvLost(line) => add(&mut merged.env_losses, line.job_index, &**line),
                 Line::JobEnd(line) => add(&mut merged.job_ends, line.job_index, line),
                 Line::Episode(line) => add(&mut merged.episodes, (line.job_index, line.episode), &**line),
             }
@@ -38,6 +40,7 @@ impl<'a> Merged<'a> {
         self.episodes.values_mut().for_each(|lines| lines.sort_by(|a, b| a.ended.cmp(&b.ended)));
         self.job_starts.values_mut().for_each(|lines| lines.sort_by(|a, b| a.started.cmp(&b.started)));
         self.job_ends.values_mut().for_each(|lines| lines.sort_by(|a, b| a.ended.cmp(&b.ended)));
+        self.env_losses.values_mut().for_each(|lines| lines.sort_by(|a, b| a.at.cmp(&b.at)));
         self.rank_starts.values_mut().for_each(|lines| lines.sort_by(|a, b| a.started.cmp(&b.started)));
     }
 

@@ -29,6 +29,7 @@ pub fn about(lines: &[Line], job: JobIndex) -> Vec<&Line> {
         Line::Rank(_) | Line::RankEnd(_) => None,
         Line::JobStart(start) => Some(start.job_index),
         Line::Episode(episode) => Some(episode.job_index),
+        Line::EnvLost(lost) => Some(lost.job_index),
         Line::JobEnd(end) => Some(end.job_index),
     };
     lines.iter().filter(|line| of(line) == Some(job)).collect()

@@ -32,6 +32,9 @@ pub struct Report {
     pub duplicates: Vec<EpisodeId>,
     /// Errors of episodes and jobs.
     pub failures: Vec<Failure>,
+    /// Processes of environments that were lost; their episodes began again.
+    #[serde(default)]
+    pub env_losses: Vec<EnvLoss>,
 }
 
 /// When, where, by what.
@@ -129,9 +132,13 @@ pub struct JobReport {
     pub frames: u64,
     /// Calls of the policy.
     pub policy_calls: u64,
+    /// Seconds in which the policy inferred.
+    pub infer_busy_s: f64,
+    /// Seconds in which at least one environment was at work; what both add up to beyond `wall_s` was overlapped.
+    pub sim_busy_s: f64,
     /// Milliseconds of a policy call, last attempt.
     pub infer_ms: Quantiles,
-    /// Milliseconds of a step of all due environments, last attempt.
+    /// Milliseconds of a step of all due environments of a group, last attempt.
     pub sim_ms: Quantiles,
     /// Highest resident memory of a rank up to its end.
     pub peak_rss_bytes: u64,
@@ -192,4 +199,25 @@ pub struct Failure {
     pub episode: Option<u64>,
     /// What happened.
     pub reason: String,
+}
+
+/// The process of an environment was lost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EnvLoss {
+    /// Job.
+    pub job: String,
+    /// The episode that it was in.
+    pub episode: u64,
+    /// Rank.
+    pub rank: usize,
+    /// Environment of that rank.
+    pub env: usize,
+    /// Steps that the episode had taken.
+    pub step: u64,
+    /// What happened.
+    pub reason: String,
+    /// The last lines of the process.
+    pub stderr: Vec<String>,
+    /// UTC.
+    pub at: String,
 }

@@ -63,6 +63,9 @@ fn end(job: usize, error: Option<&str>) -> Line {
         env_steps: 40,
         frames: 0,
         policy_calls: 10,
+        infer_busy_s: 1.5,
+        sim_busy_s: 1.0,
+        env_restarts: 0,
         infer_ms: Quantiles::default(),
         sim_ms: Quantiles::default(),
         peak_rss_bytes: 1,
@@ -235,4 +238,24 @@ fn a_job_is_finished_when_nothing_of_it_would_run_again() {
     assert!(!of(1, &lines), "an errored episode runs again");
     lines.push(line(episode(1, 1, true)));
     assert!(of(1, &lines));
+}
+
+#[test]
+fn a_lost_environment_is_told_with_its_last_words_and_is_no_failure() {
+    let mut lines = everything();
+    lines.push(Line::EnvLost(Box::new(EnvLost {
+        job_index: JobIndex(1),
+        rank: 1,
+        env: 2,
+        episode: 0,
+        step: 17,
+        attempt: 1,
+        reason: "killed by SIGKILL".to_owned(),
+        stderr: vec!["out of memory".to_owned()],
+        at: String::new(),
+    })));
+    let report = report(&lines);
+    assert!(report.complete());
+    let loss = &report.env_losses[0];
+    assert_eq!((loss.env, loss.step, loss.stderr.as_slice()), (2, 17, &["out of memory".to_owned()][..]));
 }

@@ -7,7 +7,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 
 use runtime::env::mujoco::{self, MujocoConfig, MujocoEnv};
-use runtime::env::{EnvIndex, Observation, Render, VectorEnv};
+use runtime::env::{EnvIndex, Lockstep, Observation, Render};
 use runtime::policy::{EpisodeStart, Policy, Scripted};
 use serde_json::json;
 
@@ -44,7 +44,8 @@ pub struct Plan {
 pub fn run(plan: &Plan, out: &Path) -> Result<(), Box<dyn Error>> {
     let args = json!({"success_hold_steps": NEVER, "max_episode_steps": NEVER});
     let config = MujocoConfig { num_envs: COPIES, ..MujocoConfig::new(&plan.task) };
-    let mut env = mujoco::make(config, args.as_object().ok_or("arguments are a map")?)?;
+    let args = args.as_object().ok_or("arguments are a map")?;
+    let mut env = Lockstep::new(|answers| mujoco::make(config, args, answers))?;
     let mut expert = Scripted::new(env.spec(), HORIZON)?;
     let mut writer = Writer::create(&out.join(&plan.task), &plan.vlm)?;
     let seeds: Vec<u64> = (plan.seed..plan.seed + plan.episodes).collect();
@@ -65,7 +66,7 @@ struct Live {
 fn episodes(
     plan: &Plan,
     seeds: &[u64],
-    env: &mut MujocoEnv,
+    env: &mut Lockstep<MujocoEnv>,
     expert: &mut Scripted,
     writer: &mut Writer,
 ) -> Result<(), Box<dyn Error>> {

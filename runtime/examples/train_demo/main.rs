@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use runtime::env::VectorEnv;
+use runtime::env::Lockstep;
 use runtime::env::mujoco::{self, MujocoConfig};
 
 mod auxiliary;
@@ -168,7 +168,8 @@ fn main() -> ExitCode {
 /// The tasks with their words, which their environments say.
 fn words(tasks: Vec<String>) -> Result<Vec<(String, String)>, Box<dyn std::error::Error>> {
     let words = |task: String| {
-        let env = mujoco::make(MujocoConfig::new(&task), &serde_json::Map::new())?;
+        let config = MujocoConfig::new(&task);
+        let env = Lockstep::new(|answers| mujoco::make(config, &serde_json::Map::new(), answers))?;
         Ok((task, env.spec().language.clone()))
     };
     tasks.into_iter().map(words).collect()

@@ -3,14 +3,25 @@
 //! A [`VectorEnv`] holds `num_envs` copies of one simulator. The eval loop resets a copy with the seed of an episode,
 //! steps the copies that have an action, and never looks inside. Words follow gymnasium: observation, reward,
 //! terminated, truncated.
+//!
+//! ```text
+//! loop ── send(Reset | Step) ──► VectorEnv: threads or processes
+//!      ◄─────── Answers ────────────┘        Lockstep: the two in one call, for tools and tests
+//! ```
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
+mod answers;
+mod lockstep;
 pub mod mujoco;
 mod registry;
 
-pub use registry::{Made, check, make};
+pub use answers::{Answer, Answers, Command};
+pub use lockstep::Lockstep;
+pub use registry::{Made, Place, check, make};
 
 /// Index of one copy inside a [`VectorEnv`], `0..num_envs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,7 +35,7 @@ pub struct Frame {
     /// Columns.
     pub width: u32,
     /// `height * width * 3` bytes, shared with recorder and policy without a copy.
-    pub rgb: Arc<[u8]>,
+    pub rgb: Bytes,
 }
 
 /// What one environment shows before a step.
@@ -145,12 +156,22 @@ pub enum EnvError {
         /// What happened, with step and values.
         reason: String,
     },
+    /// The process of this copy is gone; its episode can be run again, the next reset starts another process.
+    #[error("environment {}: {reason}", env.0)]
+    Lost {
+        /// Which copy.
+        env: EnvIndex,
+        /// What happened, with step and last call.
+        reason: String,
+        /// The last lines that the process wrote to its standard error.
+        stderr: Vec<String>,
+    },
     /// The simulator or its renderer cannot be made.
     #[error("{0}")]
     Setup(String),
 }
 
-/// `num_envs` copies of one simulator.
+/// `num_envs` copies of one simulator, each at work on its own.
 pub trait VectorEnv {
     /// What does not change.
     fn spec(&self) -> &EnvSpec;
@@ -158,11 +179,10 @@ pub trait VectorEnv {
     /// Number of copies.
     fn num_envs(&self) -> usize;
 
-    /// Starts an episode in each named copy. The initial state is a function of the seed alone: not of the copy, of
-    /// `num_envs`, or of what the copy did before. One answer per entry, in order.
-    fn reset(&mut self, resets: &[(EnvIndex, u64)], render: Render) -> Vec<Result<Observation, EnvError>>;
-
-    /// Steps each named copy with its action (`[action.names.len()]`, clamped to its range). Copies that are not named
-    /// stand still. One answer per entry, in order.
-    fn step(&mut self, actions: &[(EnvIndex, Vec<f32>)], render: Render) -> Vec<Result<Step, EnvError>>;
+    /// Hands work to copies and returns at once; copies that are not named stand still. Each command is answered once,
+    /// through the [`Answers`] that the environment was made with, in any order. A copy has one command at a time.
+    ///
+    /// The initial state of an episode is a function of the seed alone: not of the copy, of `num_envs`, or of what the
+    /// copy did before.
+    fn send(&mut self, work: Vec<(EnvIndex, Command)>, render: Render);
 }

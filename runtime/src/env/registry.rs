@@ -3,7 +3,7 @@
 use jobs::job::Job;
 
 use crate::env::mujoco::{self, MujocoConfig};
-use crate::env::{EnvError, VectorEnv};
+use crate::env::{Answers, EnvError, VectorEnv};
 
 /// Rows and columns of a camera unless the job says otherwise.
 const CAMERA_SIDE: u32 = 224;
@@ -24,26 +24,42 @@ pub fn check(job: &Job) -> Result<(), EnvError> {
     mujoco::check_args(&job.environment, &job.env_args)
 }
 
-/// Makes the environments of a job; `egl_device` renders them.
+/// Where the copies of an environment are to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// For each copy the GPU that simulates and renders it, an index among those of the machine.
+    pub gpus: Vec<Option<u32>>,
+    /// EGL device of all copies, where it is not the GPU's own.
+    pub egl_device: Option<u32>,
+}
+
+impl Place {
+    /// EGL device of each copy.
+    fn egl_devices(&self) -> Vec<Option<u32>> {
+        self.gpus.iter().map(|gpu| self.egl_device.or(*gpu)).collect()
+    }
+}
+
+/// Makes the environments of a job, one copy for each entry of the place.
 ///
 /// # Errors
 /// [`EnvError`] for an unknown name, a wrong argument, or a simulator that does not start.
-pub fn make(job: &Job, egl_device: Option<u32>) -> Result<Made, EnvError> {
+pub fn make(job: &Job, place: &Place, answers: Answers) -> Result<Made, EnvError> {
     if !mujoco::TASKS.contains(&job.environment.as_str()) {
         let known = jobs::known::ENVIRONMENTS.join(", ");
         return Err(EnvError::Unknown { name: job.environment.clone(), known });
     }
     let config = MujocoConfig {
         task: job.environment.clone(),
-        num_envs: job.num_envs,
+        num_envs: place.gpus.len(),
         camera_height: CAMERA_SIDE,
         camera_width: CAMERA_SIDE,
-        egl_device,
+        egl_devices: place.egl_devices(),
         language: job.language_instruction.clone(),
         max_episode_steps: None,
         threads: None,
     };
-    let env = mujoco::make(config, &job.env_args)?;
+    let env = mujoco::make(config, &job.env_args, answers)?;
     let mut ignored = env.ignored_args().to_vec();
     ignored.extend(job.variations.keys().map(|name| format!("variations.{name}")));
     Ok(Made { env: Box::new(env), ignored })

@@ -1,8 +1,8 @@
 //! One job in one rank: from its environments to its last journal line.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::time::SystemTime;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, SystemTime};
 
 use jobs::episode::{DemoRef, Episode, VideoRef};
 use jobs::eval_args::EvalArgs;
@@ -12,12 +12,12 @@ use jobs::layout::RunFolder;
 use jobs::rank_env::RankEnv;
 use jobs::time::rfc3339;
 
-use crate::env::{self, EnvError, EnvIndex};
+use crate::env::{self, Answers, EnvError, EnvIndex, Place};
 use crate::eval::beat::Beat;
-use crate::eval::rollout::{Rollout, Totals};
+use crate::eval::policy_thread::PolicyThread;
+use crate::eval::rollout::{Event, Rollout, Totals};
 use crate::eval::stop::Stop;
-use crate::policy::gr00t::Models;
-use crate::policy::{self, PolicyError};
+use crate::policy::PolicyError;
 use crate::record::{DatasetPlan, RecordError, RecordPlan, Recorded, Recorder, VideoPlan};
 
 /// What a job finds in its rank.
@@ -28,8 +28,8 @@ pub struct Site<'a> {
     pub env: &'a RankEnv,
     /// Index of its GPU, 0 without one.
     pub gpu: usize,
-    /// Checkpoints in memory.
-    pub models: &'a RefCell<Models>,
+    /// Where the policy lives.
+    pub policy: &'a PolicyThread,
     /// EGL device that renders.
     pub egl_device: Option<u32>,
     /// Base seed of the run.
@@ -38,6 +38,32 @@ pub struct Site<'a> {
     pub folder: &'a RunFolder,
     /// Asked for by a signal.
     pub stop: &'a Stop,
+}
+
+impl Site<'_> {
+    /// Groups of environments that take turns with the policy: two, so that simulation and inference overlap.
+    pub fn stages(&self, _job: &Job) -> usize {
+        self.args.pipeline_stages
+    }
+
+    /// Rows of one inference at most.
+    pub fn max_batch(&self) -> usize {
+        self.args.max_batch.unwrap_or(usize::MAX)
+    }
+
+    /// How often an episode begins again because its environment was lost.
+    pub fn env_restarts(&self) -> u32 {
+        self.args.env_restarts
+    }
+
+    /// Time after which a standstill is told.
+    pub fn stall_timeout(&self) -> Duration {
+        Duration::from_secs(self.args.stall_timeout)
+    }
+
+    fn place(&self, job: &Job) -> Place {
+        Place { gpus: vec![self.egl_device; job.num_envs], egl_device: None }
+    }
 }
 
 /// Who looks on while a job runs.
@@ -147,20 +173,17 @@ struct Counts<'a> {
 }
 
 fn run_into(site: &Site, job: &Job, earlier: &Earlier, desk: &mut Desk, counts: &mut Counts) -> Result<(), JobError> {
-    let mut made = env::make(job, site.egl_device)?;
-    if !made.ignored.is_empty() {
+    let mut world = World::make(site, job)?;
+    if !world.made.ignored.is_empty() {
         desk.audience.say(&format!(
             "{}: environment `{}` makes no use of {}",
             job.name,
             job.environment,
-            made.ignored.join(", ")
+            world.made.ignored.join(", ")
         ));
     }
-    let mut policy = {
-        let models = &mut site.models.borrow_mut();
-        policy::make(&job.policy_type, &job.policy_config, made.env.spec(), models)?
-    };
-    let episodes = match (job.length, policy.policy.spec().num_episodes) {
+    let held = site.policy.make(job, world.made.env.spec())?;
+    let episodes = match (job.length, held.spec.num_episodes) {
         (Length::Episodes(count), _) | (Length::Policy, Some(count)) => Some(count),
         (Length::Steps(_), _) => None,
         (Length::Policy, None) => return Err(JobError::NoLength { policy: job.policy_type.clone() }),
@@ -171,7 +194,7 @@ fn run_into(site: &Site, job: &Job, earlier: &Earlier, desk: &mut Desk, counts: 
         episodes,
         started: rfc3339(SystemTime::now()),
     }))?;
-    let mut recording = Recording::start(site, job, made.env.spec(), earlier, desk)?;
+    let mut recording = Recording::start(site, job, world.made.env.spec(), earlier, desk)?;
     let ranges = match episodes {
         Some(count) => job.rebuilds(count),
         None => std::iter::once(0..u64::MAX).collect(),
@@ -187,14 +210,16 @@ fn run_into(site: &Site, job: &Job, earlier: &Earlier, desk: &mut Desk, counts: 
             continue;
         }
         if rebuild > 0 {
-            made = env::make(job, site.egl_device)?;
+            world = World::make(site, job)?;
         }
         let mut rollout = Rollout {
             site,
             job,
             rebuild: rebuild as u64,
-            env: made.env.as_mut(),
-            policy: &mut policy,
+            env: world.made.env.as_mut(),
+            policy: site.policy,
+            held: &held,
+            events: (&world.events, &world.inbox),
             recording: &mut recording,
             totals: counts.totals,
             beat: counts.beat,
@@ -206,6 +231,23 @@ fn run_into(site: &Site, job: &Job, earlier: &Earlier, desk: &mut Desk, counts: 
     }
     let settled = recording.finish(desk, counts.beat);
     result.and(settled)
+}
+
+/// One build of the environments, and the channel that they answer through.
+struct World {
+    made: env::Made,
+    events: Sender<Event>,
+    inbox: Receiver<Event>,
+}
+
+impl World {
+    fn make(site: &Site, job: &Job) -> Result<Self, EnvError> {
+        let (events, inbox) = channel();
+        let outbox = events.clone();
+        // A loop that was stopped listens no more.
+        let answers = Answers::new(move |env, answer| drop(outbox.send(Event::Env(env, answer))));
+        Ok(Self { made: env::make(job, &site.place(job), answers)?, events, inbox })
+    }
 }
 
 /// The recorder of a job, and the episodes that wait for it.

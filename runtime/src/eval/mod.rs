@@ -3,7 +3,7 @@
 //! ```text
 //! args, RankEnv ─► plan.json ─► device ─► store ─► work = assignment − journals
 //!     each job:  policy, environments, recorder
-//!                loop { schedule.start → reset; schedule.hungry → policy.act; schedule.actions → step → record }
+//!                two groups in turn: schedule.start → reset; schedule.hungry → policy.act; schedule.due → step → record
 //!                ended episode ─► recorder writes it ─► journal line, synced
 //! all ranks there ─► gather ─► rank 0 writes the report
 //! ```
@@ -11,6 +11,7 @@
 use std::time::Instant;
 
 mod beat;
+mod busy;
 mod console;
 mod device;
 mod failure;
@@ -18,6 +19,7 @@ mod job;
 mod latency;
 mod outcome;
 mod peers;
+mod policy_thread;
 mod progress;
 mod rank;
 mod rollout;

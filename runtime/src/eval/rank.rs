@@ -1,6 +1,5 @@
 //! One rank, from its command line to its exit code.
 
-use std::cell::RefCell;
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::{Instant, SystemTime};
@@ -20,10 +19,10 @@ use crate::device::Decision;
 use crate::eval::beat::Beat;
 use crate::eval::job::{Audience, Desk, Earlier, JobError, Site, run as run_job};
 use crate::eval::peers::Peers;
+use crate::eval::policy_thread::PolicyThread;
 use crate::eval::progress::Progress;
 use crate::eval::stop::Stop;
 use crate::eval::{console, device, failure, now, outcome};
-use crate::policy::gr00t::Models;
 use crate::{env, policy};
 
 /// The program `eval`: parses what follows the word, and runs this rank's share.
@@ -71,7 +70,7 @@ fn run(args: &EvalArgs) -> Result<ExitCode, String> {
         plan: &plan,
         folder: &folder,
         device: &device,
-        models: RefCell::new(Models::new(device.device)),
+        policy: PolicyThread::start(device.device).map_err(|err| format!("no thread for the policy: {err}"))?,
         stop: &stop,
         journal,
         company: Company { peers, progress, solo: env.world_size == 1 },
@@ -100,7 +99,7 @@ struct Rank<'a> {
     plan: &'a RunPlan,
     folder: &'a RunFolder,
     device: &'a Decision,
-    models: RefCell<Models>,
+    policy: PolicyThread,
     stop: &'a Stop,
     journal: Journal,
     company: Company,
@@ -217,7 +216,7 @@ impl Rank<'_> {
             args: self.args,
             env: self.env,
             gpu: device::gpu(self.device.device),
-            models: &self.models,
+            policy: &self.policy,
             egl_device: device::egl(self.args, self.device.device),
             seed: self.plan.seed,
             folder: self.folder,
@@ -246,6 +245,9 @@ impl Rank<'_> {
             env_steps: totals.env_steps,
             frames: totals.frames,
             policy_calls: totals.infer.count(),
+            infer_busy_s: totals.infer_busy.as_secs_f64(),
+            sim_busy_s: totals.sim_busy.total().as_secs_f64(),
+            env_restarts: totals.env_restarts,
             infer_ms: totals.infer.quantiles(),
             sim_ms: totals.sim.quantiles(),
             peak_rss_bytes: failure::peak_rss_bytes(),

@@ -1,20 +1,38 @@
 //! The loop: environments that need a chunk get one, all running ones take a step, ended ones are recorded.
+//!
+//! Environments are in groups, two by default. While the policy infers for one group, another steps:
+//!
+//! ```text
+//! group 0   think │ step step step … │ think │ step …
+//! group 1         │ think            │ step step step …
+//! ```
+//! A group takes turns: either it waits for chunks, or for the resets and steps of all its environments. What comes
+//! back is worked off in the order of its environments, so that a run repeats exactly.
 
 use std::collections::BTreeMap;
-use std::time::{Instant, SystemTime};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant, SystemTime};
 
 use jobs::episode::{End, Episode};
 use jobs::job::{Job, Length};
+use jobs::journal::{EnvLost, Line};
 use jobs::time::rfc3339;
 
-use crate::env::{EnvError, EnvIndex, Observation, Render, Step, VectorEnv};
+use crate::env::{Answer, Command, EnvError, EnvIndex, Observation, Render, Step, VectorEnv};
 use crate::eval::beat::Beat;
+use crate::eval::busy::Busy;
 use crate::eval::job::{Desk, JobError, Recording, Site, journal_error};
 use crate::eval::latency::Latency;
 use crate::eval::now;
-use crate::eval::schedule::Schedule;
-use crate::policy::{EpisodeStart, Made, PolicyError};
+use crate::eval::policy_thread::{Acted, Held, PolicyThread};
+use crate::eval::schedule::{Due, Schedule, deal, groups};
+use crate::policy::{Chunk, EpisodeStart, PolicyError};
 use crate::record::{EpisodeEnd, EpisodeMeta};
+
+/// How often a loop that waits looks at its stop sign.
+const TICK: Duration = Duration::from_millis(200);
 
 /// Counts of a job in a rank.
 #[derive(Debug, Default)]
@@ -25,8 +43,22 @@ pub struct Totals {
     pub frames: u64,
     /// Time of a policy call.
     pub infer: Latency,
-    /// Time of a step of all due environments.
+    /// Time of a turn of a group: the slowest of its steps, and what it waited for a core.
     pub sim: Latency,
+    /// Time in which the policy inferred.
+    pub infer_busy: Duration,
+    /// Time in which at least one environment was at work.
+    pub sim_busy: Busy,
+    /// Episodes that were begun again because the process of their environment was lost.
+    pub env_restarts: u64,
+}
+
+/// What the loop waits for.
+pub enum Event {
+    /// An environment has done what it was told.
+    Env(EnvIndex, Answer),
+    /// The policy has inferred for a group.
+    Acted(usize, Acted),
 }
 
 /// One build of the environments, from its first episode to its last.
@@ -35,7 +67,10 @@ pub struct Rollout<'a, 'b> {
     pub job: &'a Job,
     pub rebuild: u64,
     pub env: &'a mut dyn VectorEnv,
-    pub policy: &'a mut Made,
+    pub policy: &'a PolicyThread,
+    pub held: &'a Held,
+    /// Both ends of the channel that environments and policy answer through.
+    pub events: (&'a Sender<Event>, &'a Receiver<Event>),
     pub recording: &'a mut Recording<'b>,
     pub totals: &'a mut Totals,
     pub beat: &'a mut Beat,
@@ -45,172 +80,285 @@ pub struct Rollout<'a, 'b> {
 struct Live {
     episode: u64,
     seed: u64,
-    observation: Observation,
+    observation: Arc<Observation>,
     length: u64,
     return_: f64,
     started: Instant,
     infer_calls: u64,
 }
 
+/// Environments that take their turns together.
+struct Group {
+    envs: Range<usize>,
+    schedule: Schedule,
+    /// Environments that the policy infers for.
+    thinking: Vec<EnvIndex>,
+    /// Commands that are not answered yet.
+    outstanding: usize,
+    /// Those that are.
+    answers: BTreeMap<EnvIndex, Answer>,
+    /// Actions that were taken, until their answer is worked off.
+    actions: BTreeMap<EnvIndex, Vec<f32>>,
+    since: Instant,
+}
+
+impl Group {
+    fn is_waiting(&self) -> bool {
+        self.outstanding > 0 || !self.thinking.is_empty()
+    }
+}
+
+/// What is under way in all groups.
+struct State {
+    groups: Vec<Group>,
+    live: BTreeMap<EnvIndex, Live>,
+    /// How often an episode was begun again.
+    attempts: BTreeMap<u64, u32>,
+}
+
 impl Rollout<'_, '_> {
     /// Runs these episodes, or, for a job in steps, as many as that takes.
     pub fn run(&mut self, episodes: Vec<u64>, desk: &mut Desk) -> Result<(), JobError> {
-        let (num_envs, chunk_length) = (self.env.num_envs(), self.policy.chunk_length);
-        let mut live = BTreeMap::new();
-        let result = match self.job.length {
-            Length::Steps(steps) => {
-                // Every step can end an episode at most, so no environment runs out of them.
-                let enough = 0..steps.saturating_mul(num_envs as u64);
-                let mut schedule = Schedule::new(enough, num_envs, chunk_length);
-                (0..steps).try_for_each(|_| self.turn(&mut schedule, &mut live, desk))
-            }
-            _ => {
-                let mut schedule = Schedule::new(episodes, num_envs, chunk_length);
-                let mut result = Ok(());
-                while result.is_ok() && !schedule.is_done() {
-                    result = self.turn(&mut schedule, &mut live, desk);
-                }
-                result
-            }
-        };
-        for env in live.into_keys() {
+        let mut state = State { groups: self.groups(&episodes), live: BTreeMap::new(), attempts: BTreeMap::new() };
+        let result = self.turns(&mut state, desk);
+        for env in state.live.into_keys() {
             if let Some(recorder) = self.recording.recorder() {
-                recorder.discard(env)?;
+                recorder.forget(env)?;
             }
         }
         result
     }
 
-    fn turn(
-        &mut self,
-        schedule: &mut Schedule,
-        live: &mut BTreeMap<EnvIndex, Live>,
-        desk: &mut Desk,
-    ) -> Result<(), JobError> {
-        if self.site.stop.asked() {
-            return Err(JobError::Stopped);
+    fn groups(&self, episodes: &[u64]) -> Vec<Group> {
+        let num_envs = self.env.num_envs();
+        let group = |envs: Range<usize>| {
+            let schedule = match self.job.length {
+                // Every step can end an episode at most, so no environment runs out of them.
+                Length::Steps(steps) => {
+                    let enough = 0..steps.saturating_mul(num_envs as u64);
+                    let dealt = deal(enough, num_envs, envs.clone());
+                    Schedule::new(dealt, envs.clone(), self.held.chunk_length, Some(steps))
+                }
+                _ => {
+                    let dealt: Vec<_> = deal(episodes.iter().copied(), num_envs, envs.clone()).collect();
+                    Schedule::new(dealt, envs.clone(), self.held.chunk_length, None)
+                }
+            };
+            let (answers, actions) = (BTreeMap::new(), BTreeMap::new());
+            Group { envs, schedule, thinking: Vec::new(), outstanding: 0, answers, actions, since: now() }
+        };
+        groups(num_envs, self.site.stages(self.job)).into_iter().map(group).collect()
+    }
+
+    fn turns(&mut self, state: &mut State, desk: &mut Desk) -> Result<(), JobError> {
+        (0..state.groups.len()).for_each(|group| self.advance(state, group));
+        let mut moved = now();
+        let mut told = false;
+        while state.groups.iter().any(Group::is_waiting) {
+            if self.site.stop.asked() {
+                return Err(JobError::Stopped);
+            }
+            match self.events.1.recv_timeout(TICK) {
+                Ok(event) => {
+                    (moved, told) = (now(), false);
+                    self.on(event, state, desk)?;
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    if !told && moved.elapsed() >= self.site.stall_timeout() {
+                        told = true;
+                        desk.audience.say(&self.stalled(state, moved.elapsed()));
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => unreachable!("the loop holds a sender itself"),
+            }
+            self.recording.settle(desk, self.beat)?;
+            desk.audience.on(self.beat, None);
         }
-        self.start(schedule, live, desk)?;
-        self.think(schedule, live)?;
-        self.step(schedule, live, desk)?;
-        self.recording.settle(desk, self.beat)?;
-        desk.audience.on(self.beat, None);
         Ok(())
     }
 
-    /// Gives idle environments their next episode. One that cannot be reset costs that episode only.
-    fn start(
-        &mut self,
-        schedule: &mut Schedule,
-        live: &mut BTreeMap<EnvIndex, Live>,
-        desk: &mut Desk,
-    ) -> Result<(), JobError> {
-        loop {
-            let starts = schedule.start();
-            if starts.is_empty() {
-                return Ok(());
+    fn on(&mut self, event: Event, state: &mut State, desk: &mut Desk) -> Result<(), JobError> {
+        match event {
+            Event::Acted(index, acted) => {
+                self.feed(state, index, acted)?;
+                self.advance(state, index);
             }
-            let resets: Vec<_> = starts.iter().map(|(env, episode)| (*env, self.seed(*episode))).collect();
-            let render = self.render(self.policy.policy.spec().needs_video);
-            let observations = self.env.reset(&resets, render);
-            for (((env, episode), (_, seed)), observation) in starts.into_iter().zip(resets).zip(observations) {
-                match observation {
-                    Ok(observation) => {
-                        let started = self.begin(env, episode, seed, observation)?;
-                        live.insert(env, started);
-                    }
-                    Err(EnvError::Episode { reason, .. }) => {
-                        schedule.end(env);
-                        let fresh = Live::new(episode, seed, Observation::empty(), now());
-                        journal_error(self.errored(env, fresh, reason), desk, self.beat)?;
-                    }
-                    Err(other) => return Err(other.into()),
+            Event::Env(env, answer) => {
+                self.totals.sim_busy.end(now());
+                let found = state.groups.iter().position(|group| group.envs.contains(&env.0));
+                let Some(index) = found else { return Ok(()) };
+                let group = &mut state.groups[index];
+                group.outstanding = group.outstanding.saturating_sub(1);
+                group.answers.insert(env, answer);
+                if group.outstanding == 0 {
+                    self.totals.sim.add(group.since.elapsed());
+                    self.work_off(state, index, desk)?;
+                    self.advance(state, index);
                 }
             }
         }
+        Ok(())
     }
 
-    fn begin(&mut self, env: EnvIndex, episode: u64, seed: u64, observation: Observation) -> Result<Live, JobError> {
-        self.policy.policy.reset(&[EpisodeStart { env, episode, seed }]);
-        self.policy.policy.observe(env, &observation);
-        self.totals.frames += observation.video.len() as u64;
-        if let Some(recorder) = self.recording.recorder() {
-            recorder.begin(env, EpisodeMeta { episode, seed, language: observation.language.clone() }, &observation)?;
+    /// The next turn of a group: resets and steps, or, when nothing else is to be done first, an inference.
+    fn advance(&mut self, state: &mut State, index: usize) {
+        let State { groups, live, .. } = state;
+        let group = &mut groups[index];
+        let starts = group.schedule.start();
+        let hungry = if starts.is_empty() { group.schedule.hungry() } else { Vec::new() };
+        if !hungry.is_empty() {
+            let rows = hungry.iter().filter_map(|env| Some((*env, Arc::clone(&live.get(env)?.observation))));
+            let (rows, events) = (rows.collect(), self.events.0.clone());
+            // A loop that was stopped listens no more.
+            let give = move |acted| drop(events.send(Event::Acted(index, acted)));
+            self.policy.act(rows, self.site.max_batch(), give);
+            group.thinking = hungry;
+            return;
         }
-        Ok(Live::new(episode, seed, observation, now()))
+        let resets = starts.into_iter().map(|(env, episode)| {
+            let seed = self.held.seeds.get(episode as usize).copied().flatten();
+            let seed = seed.unwrap_or_else(|| jobs::seed::episode(self.site.seed, self.job, episode));
+            live.insert(env, Live::new(episode, seed));
+            (env, Command::Reset { seed, episode })
+        });
+        let resets: Vec<_> = resets.collect();
+        let due = group.schedule.due();
+        self.totals.env_steps += due.len() as u64;
+        self.beat.steps += due.len() as u64;
+        group.actions = due.iter().map(|due| (due.env, due.action.clone())).collect();
+        let spec = &self.held.spec;
+        let (seen, unseen): (Vec<Due>, Vec<Due>) =
+            due.into_iter().partition(|due| spec.needs_video && (spec.looks_back > 0 || due.last));
+        let steps = |due: Vec<Due>| due.into_iter().map(|Due { env, action, .. }| (env, Command::Step { action }));
+        let (seen, unseen): (Vec<_>, Vec<_>) = (steps(seen).collect(), steps(unseen).collect());
+        group.since = now();
+        for (work, looks) in [(resets, spec.needs_video), (seen, true), (unseen, false)] {
+            if !work.is_empty() {
+                group.outstanding += work.len();
+                self.totals.sim_busy.begin(work.len(), now());
+                self.env.send(work, if self.recording.every_frame || looks { Render::Yes } else { Render::No });
+            }
+        }
     }
 
-    fn seed(&self, episode: u64) -> u64 {
-        let planned = || jobs::seed::episode(self.site.seed, self.job, episode);
-        self.policy.policy.episode_seed(episode).unwrap_or_else(planned)
-    }
-
-    /// Only the rows that need a chunk go to the policy.
-    fn think(&mut self, schedule: &mut Schedule, live: &mut BTreeMap<EnvIndex, Live>) -> Result<(), JobError> {
-        let hungry = schedule.hungry();
-        if hungry.is_empty() {
-            return Ok(());
-        }
-        let rows: Vec<_> = hungry.iter().filter_map(|env| Some((*env, &live.get(env)?.observation))).collect();
-        let started = now();
-        let chunks = self.policy.policy.act(&rows)?;
-        self.totals.infer.add(started.elapsed());
-        let dim = self.env.spec().action.names.len();
-        if chunks.len() != rows.len() || chunks.iter().any(|chunk| chunk.action(0).is_none_or(|row| row.len() != dim)) {
-            let reason = format!(
-                "policy `{}` gave {} chunks for {} rows of {dim} actions",
-                self.job.policy_type,
-                chunks.len(),
-                rows.len()
-            );
-            return Err(PolicyError::Inference(reason).into());
-        }
+    fn feed(&mut self, state: &mut State, index: usize, acted: Acted) -> Result<(), JobError> {
+        let Acted { chunks, took } = acted;
+        let chunks = chunks?;
+        self.totals.infer.add(took);
+        self.totals.infer_busy += took;
+        let hungry = std::mem::take(&mut state.groups[index].thinking);
+        self.check(&chunks, hungry.len())?;
         for (env, chunk) in hungry.into_iter().zip(chunks) {
-            schedule.feed(env, chunk);
-            if let Some(live) = live.get_mut(&env) {
+            state.groups[index].schedule.feed(env, chunk);
+            if let Some(live) = state.live.get_mut(&env) {
                 live.infer_calls += 1;
             }
         }
         Ok(())
     }
 
-    fn step(
-        &mut self,
-        schedule: &mut Schedule,
-        live: &mut BTreeMap<EnvIndex, Live>,
-        desk: &mut Desk,
-    ) -> Result<(), JobError> {
-        let spec = self.policy.policy.spec();
-        let render = self.render(spec.needs_video && (spec.looks_back > 0 || schedule.hungry_next()));
-        let actions = schedule.actions();
-        let started = now();
-        let steps = self.env.step(&actions, render);
-        self.totals.sim.add(started.elapsed());
-        self.totals.env_steps += actions.len() as u64;
-        self.beat.steps += actions.len() as u64;
-        for ((env, action), step) in actions.into_iter().zip(steps) {
-            let over = match step {
-                Ok(step) => self.stepped(env, &action, step, live)?,
-                Err(EnvError::Episode { reason, .. }) => {
-                    if let Some(recorder) = self.recording.recorder() {
-                        recorder.discard(env)?;
-                    }
-                    if let Some(live) = live.remove(&env) {
-                        journal_error(self.errored(env, live, reason), desk, self.beat)?;
-                    }
-                    schedule.end(env);
+    fn check(&self, chunks: &[Chunk], rows: usize) -> Result<(), JobError> {
+        let dim = self.env.spec().action.names.len();
+        if chunks.len() == rows && chunks.iter().all(|chunk| chunk.action(0).is_some_and(|row| row.len() == dim)) {
+            return Ok(());
+        }
+        let (policy, found) = (&self.job.policy_type, chunks.len());
+        let reason = format!("policy `{policy}` gave {found} chunks for {rows} rows of {dim} actions");
+        Err(PolicyError::Inference(reason).into())
+    }
+
+    /// All environments of a group have answered.
+    fn work_off(&mut self, state: &mut State, index: usize, desk: &mut Desk) -> Result<(), JobError> {
+        let answers = std::mem::take(&mut state.groups[index].answers);
+        let mut actions = std::mem::take(&mut state.groups[index].actions);
+        for (env, answer) in answers {
+            let failed = match answer {
+                Answer::Reset(Ok(observation)) => {
+                    self.begin(env, observation, &mut state.live)?;
                     None
                 }
-                Err(other) => return Err(other.into()),
+                Answer::Step(Ok(step)) => {
+                    let action = actions.remove(&env).unwrap_or_default();
+                    if let Some(end) = self.stepped(env, &action, step, &mut state.live)?
+                        && let Some(live) = state.live.remove(&env)
+                    {
+                        state.groups[index].schedule.end(env);
+                        let episode = self.episode(env, live, end);
+                        self.recording.ended(env, episode, desk, self.beat)?;
+                    }
+                    None
+                }
+                Answer::Reset(Err(err)) | Answer::Step(Err(err)) => Some(err),
             };
-            if let Some(end) = over
-                && let Some(live) = live.remove(&env)
-            {
-                schedule.end(env);
-                let episode = self.episode(env, live, end);
-                self.recording.ended(env, episode, desk, self.beat)?;
+            if let Some(err) = failed {
+                self.failed(env, err, state, index, desk)?;
             }
         }
+        Ok(())
+    }
+
+    /// An error of one environment costs its episode, or, when its process was lost, begins it again.
+    fn failed(
+        &mut self,
+        env: EnvIndex,
+        err: EnvError,
+        state: &mut State,
+        index: usize,
+        desk: &mut Desk,
+    ) -> Result<(), JobError> {
+        let (reason, stderr) = match err {
+            EnvError::Episode { reason, .. } => (reason, None),
+            EnvError::Lost { reason, stderr, .. } => (reason, Some(stderr)),
+            other => return Err(other.into()),
+        };
+        if let Some(recorder) = self.recording.recorder() {
+            recorder.forget(env)?;
+        }
+        let Some(live) = state.live.remove(&env) else { return Ok(()) };
+        let attempt = state.attempts.entry(live.episode).or_insert(0);
+        let again = stderr.is_some() && *attempt < self.site.env_restarts();
+        if let Some(stderr) = stderr {
+            *attempt += 1;
+            let lost = EnvLost {
+                job_index: self.job.index,
+                rank: self.site.env.rank,
+                env: env.0,
+                episode: live.episode,
+                step: live.length,
+                attempt: *attempt,
+                reason: reason.clone(),
+                stderr,
+                at: rfc3339(SystemTime::now()),
+            };
+            desk.write(&Line::EnvLost(Box::new(lost)))?;
+        }
+        if again {
+            self.totals.env_restarts += 1;
+            let text =
+                format!("{} episode {} begins again: environment {}: {reason}", self.job.name, live.episode, env.0);
+            desk.audience.say(&text);
+            state.groups[index].schedule.again(env);
+            return Ok(());
+        }
+        state.groups[index].schedule.end(env);
+        journal_error(self.errored(env, live, reason), desk, self.beat)
+    }
+
+    fn begin(
+        &mut self,
+        env: EnvIndex,
+        observation: Observation,
+        live: &mut BTreeMap<EnvIndex, Live>,
+    ) -> Result<(), JobError> {
+        let Some(live) = live.get_mut(&env) else { return Ok(()) };
+        let (episode, seed) = (live.episode, live.seed);
+        self.totals.frames += observation.video.len() as u64;
+        if let Some(recorder) = self.recording.recorder() {
+            recorder.begin(env, EpisodeMeta { episode, seed, language: observation.language.clone() }, &observation)?;
+        }
+        live.observation = Arc::new(observation);
+        self.policy.reset(EpisodeStart { env, episode, seed });
+        self.show(env, &live.observation);
         Ok(())
     }
 
@@ -239,15 +387,37 @@ impl Rollout<'_, '_> {
                 recorder.end(env, EpisodeEnd { success, terminated, truncated })?;
             }
         }
+        live.observation = Arc::new(step.observation);
         if end.is_none() {
-            self.policy.policy.observe(env, &step.observation);
+            self.show(env, &live.observation);
         }
-        live.observation = step.observation;
         Ok(end)
     }
 
-    fn render(&self, policy_looks: bool) -> Render {
-        if self.recording.every_frame || policy_looks { Render::Yes } else { Render::No }
+    /// Most policies see an observation when they are asked about it, and no other.
+    fn show(&self, env: EnvIndex, observation: &Arc<Observation>) {
+        if self.held.spec.looks_back > 0 {
+            self.policy.observe(env, Arc::clone(observation));
+        }
+    }
+
+    /// Who has been waited for, and what each was doing.
+    fn stalled(&self, state: &State, waited: Duration) -> String {
+        let waiting = state.groups.iter().filter(|group| group.is_waiting()).map(|group| {
+            if !group.thinking.is_empty() {
+                let envs: Vec<_> = group.thinking.iter().map(|env| env.0.to_string()).collect();
+                return format!("the policy infers for environments {}", envs.join(", "));
+            }
+            let silent = group.envs.clone().map(EnvIndex).filter(|env| !group.answers.contains_key(env));
+            let silent = silent.filter_map(|env| {
+                let live = state.live.get(&env)?;
+                let doing = if group.actions.contains_key(&env) { "steps" } else { "is reset" };
+                Some(format!("environment {} {doing} (episode {}, step {})", env.0, live.episode, live.length))
+            });
+            silent.collect::<Vec<_>>().join(", ")
+        });
+        let (job, seconds) = (&self.job.name, waited.as_secs());
+        format!("{job}: nothing has moved for {seconds} s: {}", waiting.collect::<Vec<_>>().join("; "))
     }
 
     fn episode(&self, env: EnvIndex, live: Live, end: End) -> Episode {
@@ -279,7 +449,8 @@ impl Rollout<'_, '_> {
 }
 
 impl Live {
-    fn new(episode: u64, seed: u64, observation: Observation, started: Instant) -> Self {
-        Self { episode, seed, observation, length: 0, return_: 0.0, started, infer_calls: 0 }
+    fn new(episode: u64, seed: u64) -> Self {
+        let observation = Arc::new(Observation::empty());
+        Self { episode, seed, observation, length: 0, return_: 0.0, started: now(), infer_calls: 0 }
     }
 }

@@ -3,109 +3,160 @@
 //! An episode belongs to an environment from the moment it starts; none is started beyond the last, and every started
 //! one is waited for. So N episodes are the first N, not the N that end first: stopping at the Nth end would prefer
 //! short, successful ones.
+//!
+//! Environments are split into groups, each with a schedule of its own: while the policy infers for one, the other
+//! steps. Which group an episode goes to is decided by its number, not by who is free first, so a run repeats exactly.
+
+use std::ops::Range;
 
 use crate::env::EnvIndex;
 use crate::policy::Chunk;
 
-/// Episodes to come, and what each environment is doing.
+/// Environments of each of `groups` groups: as even as it goes, in order.
+pub fn groups(num_envs: usize, groups: usize) -> Vec<Range<usize>> {
+    let groups = groups.clamp(1, num_envs.max(1));
+    (0..groups).map(|group| group * num_envs / groups..(group + 1) * num_envs / groups).collect()
+}
+
+/// Of the episodes those that environments in `group` run when they are dealt to `num_envs` in turn.
+pub fn deal<I>(episodes: I, num_envs: usize, group: Range<usize>) -> impl Iterator<Item = u64> + use<I>
+where
+    I: IntoIterator<Item = u64>,
+{
+    let dealt = episodes.into_iter().enumerate();
+    dealt.filter(move |(position, _)| group.contains(&(position % num_envs))).map(|(_, episode)| episode)
+}
+
+/// Episodes to come, and what each environment of a group is doing.
 pub struct Schedule {
     /// The next waiting episode, and those after it; a job in steps has more of them than one would keep in memory.
     next: Option<u64>,
     after: Box<dyn Iterator<Item = u64>>,
+    /// Index of the first environment.
+    first: usize,
     slots: Vec<Slot>,
     chunk_length: usize,
 }
 
-#[derive(Debug)]
-enum Slot {
-    Idle,
+/// One environment.
+struct Slot {
+    doing: Doing,
+    /// Steps that it may still take, for a job in steps.
+    left: Option<u64>,
+}
+
+enum Doing {
+    Nothing,
+    /// Has to begin this episode again.
+    Again(u64),
     /// Runs an episode; `chunk` is there while it has an action left.
-    Running {
+    Episode {
+        number: u64,
         chunk: Option<Chunk>,
         next: usize,
     },
 }
 
+/// A step that is due.
+#[derive(Debug, PartialEq)]
+pub struct Due {
+    /// Where.
+    pub env: EnvIndex,
+    /// With this action.
+    pub action: Vec<f32>,
+    /// What it leads to is what the policy sees next.
+    pub last: bool,
+}
+
+impl Slot {
+    fn has_steps(&self) -> bool {
+        self.left != Some(0)
+    }
+}
+
 impl Schedule {
-    /// Of each chunk the first `chunk_length` actions are taken, fewer if it is shorter.
+    /// Of each chunk the first `chunk_length` actions are taken, fewer if it is shorter. With `steps`, each environment
+    /// stops after so many.
     pub fn new(
         episodes: impl IntoIterator<Item = u64, IntoIter: 'static>,
-        num_envs: usize,
+        envs: Range<usize>,
         chunk_length: usize,
+        steps: Option<u64>,
     ) -> Self {
-        let slots = std::iter::repeat_with(|| Slot::Idle).take(num_envs).collect();
+        let first = envs.start;
+        let slots = envs.map(|_| Slot { doing: Doing::Nothing, left: steps }).collect();
         let mut after: Box<dyn Iterator<Item = u64>> = Box::new(episodes.into_iter());
-        Self { next: after.next(), after, slots, chunk_length }
+        Self { next: after.next(), after, first, slots, chunk_length }
     }
 
     /// Hands waiting episodes to idle environments, both in ascending order.
     pub fn start(&mut self) -> Vec<(EnvIndex, u64)> {
-        let idle = self.slots.iter_mut().enumerate().filter(|(_, slot)| matches!(slot, Slot::Idle));
-        idle.map_while(|(index, slot)| {
-            let episode = std::mem::replace(&mut self.next, self.after.next())?;
-            *slot = Slot::Running { chunk: None, next: 0 };
-            Some((EnvIndex(index), episode))
-        })
-        .collect()
+        let mut starts = Vec::new();
+        for (index, slot) in self.slots.iter_mut().enumerate().filter(|(_, slot)| slot.has_steps()) {
+            let episode = match slot.doing {
+                Doing::Episode { .. } => None,
+                Doing::Again(episode) => Some(episode),
+                Doing::Nothing => std::mem::replace(&mut self.next, self.after.next()),
+            };
+            if let Some(number) = episode {
+                slot.doing = Doing::Episode { number, chunk: None, next: 0 };
+                starts.push((EnvIndex(self.first + index), number));
+            }
+        }
+        starts
     }
 
     /// Environments that need a chunk before they can step.
     pub fn hungry(&self) -> Vec<EnvIndex> {
-        self.running(|chunk, _| chunk.is_none())
-    }
-
-    /// Whether an environment will need a chunk after the next step: that step has to be looked at.
-    pub fn hungry_next(&self) -> bool {
-        !self.running(|chunk, next| chunk.is_none_or(|chunk| next + 1 >= self.usable(chunk))).is_empty()
+        let hungry = |slot: &Slot| slot.has_steps() && matches!(slot.doing, Doing::Episode { chunk: None, .. });
+        let slots = self.slots.iter().enumerate().filter(|(_, slot)| hungry(slot));
+        slots.map(|(index, _)| EnvIndex(self.first + index)).collect()
     }
 
     /// Gives an environment its next chunk.
     pub fn feed(&mut self, env: EnvIndex, fresh: Chunk) {
-        if let Some(Slot::Running { chunk, next }) = self.slots.get_mut(env.0) {
+        if let Some(Slot { doing: Doing::Episode { chunk, next, .. }, .. }) = self.slot(env) {
             (*chunk, *next) = (Some(fresh), 0);
         }
     }
 
-    /// The next action of each running environment that has a chunk; the schedule moves on by a step.
-    pub fn actions(&mut self) -> Vec<(EnvIndex, Vec<f32>)> {
-        let length = self.chunk_length;
-        let mut actions = Vec::new();
-        for (index, slot) in self.slots.iter_mut().enumerate() {
-            let Slot::Running { chunk: held, next } = slot else { continue };
-            let Some(chunk) = held else { continue };
-            if let Some(action) = chunk.action(*next) {
-                actions.push((EnvIndex(index), action.to_vec()));
-            }
+    /// The next step of each running environment that has a chunk; the schedule moves on by it.
+    pub fn due(&mut self) -> Vec<Due> {
+        let (first, length) = (self.first, self.chunk_length);
+        let running = self.slots.iter_mut().enumerate().filter(|(_, slot)| slot.has_steps());
+        let due = running.filter_map(|(index, slot)| {
+            let Doing::Episode { chunk: held, next, .. } = &mut slot.doing else { return None };
+            let chunk = held.as_ref()?;
+            let action = chunk.action(*next)?.to_vec();
             *next += 1;
-            if *next >= chunk.horizon().min(length) {
+            let last = *next >= chunk.horizon().min(length);
+            if last {
                 *held = None;
             }
-        }
-        actions
+            slot.left = slot.left.map(|left| left - 1);
+            Some(Due { env: EnvIndex(first + index), action, last })
+        });
+        due.collect()
     }
 
     /// The episode of an environment is over; what is left of its chunk is forgotten.
     pub fn end(&mut self, env: EnvIndex) {
-        if let Some(slot) = self.slots.get_mut(env.0) {
-            *slot = Slot::Idle;
+        if let Some(slot) = self.slot(env) {
+            slot.doing = Doing::Nothing;
         }
     }
 
-    /// Nothing waits and nothing runs.
-    pub fn is_done(&self) -> bool {
-        self.next.is_none() && self.slots.iter().all(|slot| matches!(slot, Slot::Idle))
+    /// The episode of an environment was lost, and begins again there.
+    pub fn again(&mut self, env: EnvIndex) {
+        if let Some(slot) = self.slot(env)
+            && let Doing::Episode { number, .. } = slot.doing
+        {
+            slot.doing = Doing::Again(number);
+        }
     }
 
-    fn usable(&self, chunk: &Chunk) -> usize {
-        chunk.horizon().min(self.chunk_length)
-    }
-
-    fn running(&self, wanted: impl Fn(Option<&Chunk>, usize) -> bool) -> Vec<EnvIndex> {
-        let of = |(index, slot): (usize, &Slot)| match slot {
-            Slot::Running { chunk, next } if wanted(chunk.as_ref(), *next) => Some(EnvIndex(index)),
-            _ => None,
-        };
-        self.slots.iter().enumerate().filter_map(of).collect()
+    fn slot(&mut self, env: EnvIndex) -> Option<&mut Slot> {
+        self.slots.get_mut(env.0.checked_sub(self.first)?)
     }
 }
 
@@ -118,67 +169,112 @@ mod tests {
         indices.iter().copied().map(EnvIndex).collect()
     }
 
+    fn starts(schedule: &mut Schedule) -> Vec<(usize, u64)> {
+        schedule.start().into_iter().map(|(env, episode)| (env.0, episode)).collect()
+    }
+
+    fn due(schedule: &mut Schedule) -> Vec<(usize, f32, bool)> {
+        schedule.due().into_iter().map(|due| (due.env.0, due.action[0], due.last)).collect()
+    }
+
     #[test]
     fn only_environments_without_actions_are_hungry() {
-        let mut schedule = Schedule::new(0..2, 2, 2);
-        assert_eq!(schedule.start(), [(EnvIndex(0), 0), (EnvIndex(1), 1)]);
+        let mut schedule = Schedule::new(0..2, 0..2, 2, None);
+        assert_eq!(starts(&mut schedule), [(0, 0), (1, 1)]);
         schedule.feed(EnvIndex(0), Chunk::new(1, vec![1.0, 2.0, 3.0]));
         assert_eq!(schedule.hungry(), envs(&[1]));
-        assert_eq!(schedule.actions(), [(EnvIndex(0), vec![1.0])]);
+        assert_eq!(due(&mut schedule), [(0, 1.0, false)]);
         assert_eq!(schedule.hungry(), envs(&[1]));
-        assert!(schedule.hungry_next());
-        assert_eq!(schedule.actions(), [(EnvIndex(0), vec![2.0])]);
+        assert_eq!(due(&mut schedule), [(0, 2.0, true)]);
         assert_eq!(schedule.hungry(), envs(&[0, 1]), "the third action lies beyond the chunk length");
     }
 
     #[test]
     fn a_new_episode_does_not_get_the_old_ones_actions() {
-        let mut schedule = Schedule::new(0..2, 1, 4);
+        let mut schedule = Schedule::new(0..2, 0..1, 4, None);
         schedule.start();
         schedule.feed(EnvIndex(0), Chunk::new(1, vec![1.0, 2.0]));
-        schedule.actions();
+        schedule.due();
         schedule.end(EnvIndex(0));
-        assert_eq!(schedule.start(), [(EnvIndex(0), 1)]);
+        assert_eq!(starts(&mut schedule), [(0, 1)]);
         assert_eq!(schedule.hungry(), envs(&[0]));
-        assert!(schedule.actions().is_empty());
+        assert!(schedule.due().is_empty());
     }
 
     #[test]
-    fn the_step_before_a_chunk_is_used_up_has_to_be_looked_at() {
-        let mut schedule = Schedule::new(0..1, 1, 3);
+    fn the_last_step_of_a_chunk_has_to_be_looked_at() {
+        let mut schedule = Schedule::new(0..1, 0..1, 3, None);
         schedule.start();
         schedule.feed(EnvIndex(0), Chunk::new(1, vec![0.0; 3]));
-        assert!(!schedule.hungry_next());
-        schedule.actions();
-        assert!(!schedule.hungry_next());
-        schedule.actions();
-        assert!(schedule.hungry_next());
+        let last: Vec<_> = (0..3).map(|_| due(&mut schedule)[0].2).collect();
+        assert_eq!(last, [false, false, true]);
+    }
+
+    #[test]
+    fn a_lost_episode_begins_again_where_it_was() {
+        let mut schedule = Schedule::new(5..9, 2..4, 3, None);
+        assert_eq!(starts(&mut schedule), [(2, 5), (3, 6)]);
+        schedule.again(EnvIndex(3));
+        assert_eq!(starts(&mut schedule), [(3, 6)]);
+        schedule.end(EnvIndex(2));
+        assert_eq!(starts(&mut schedule), [(2, 7)]);
+    }
+
+    #[test]
+    fn each_environment_takes_as_many_steps_as_it_may() {
+        let mut schedule = Schedule::new(0.., 0..2, 2, Some(3));
+        let mut taken = [0; 2];
+        loop {
+            schedule.start();
+            schedule.hungry().into_iter().for_each(|env| schedule.feed(env, Chunk::new(1, vec![0.0; 2])));
+            let due = schedule.due();
+            due.iter().for_each(|due| taken[due.env.0] += 1);
+            if due.is_empty() {
+                break;
+            }
+            schedule.end(EnvIndex(0));
+        }
+        assert_eq!(taken, [3, 3]);
+    }
+
+    #[test]
+    fn groups_are_even_and_share_out_the_episodes() {
+        assert_eq!(groups(5, 2), [0..2, 2..5]);
+        assert_eq!(groups(1, 2), vec![0..1; 1]);
+        assert_eq!(deal(10..17, 5, 0..2).collect::<Vec<_>>(), [10, 11, 15, 16]);
+        assert_eq!(deal(10..17, 5, 2..5).collect::<Vec<_>>(), [12, 13, 14]);
     }
 
     proptest! {
         #[test]
         fn every_episode_runs_exactly_once_however_long_each_takes(
-            lengths in proptest::collection::vec(1usize..12, 0..30), num_envs in 1usize..6, chunk in 1usize..5
+            lengths in proptest::collection::vec(1usize..12, 0..30), num_envs in 1usize..6, chunk in 1usize..5,
+            stages in 1usize..4
         ) {
-            let mut schedule = Schedule::new(0..lengths.len() as u64, num_envs, chunk);
-            let (mut running, mut ended) = (vec![None; num_envs], Vec::new());
-            for _ in 0..1000 {
-                for (env, episode) in schedule.start() {
-                    prop_assert!(running[env.0].replace((episode, 0)).is_none());
-                }
-                for env in schedule.hungry() {
-                    schedule.feed(env, Chunk::new(1, vec![0.0; 4]));
-                }
-                for (env, _) in schedule.actions() {
-                    let (episode, steps) = running[env.0].as_mut().unwrap();
-                    *steps += 1;
-                    if *steps == lengths[*episode as usize] {
-                        ended.push(*episode);
-                        running[env.0] = None;
-                        schedule.end(env);
+            let mut ended = Vec::new();
+            for group in groups(num_envs, stages) {
+                let episodes: Vec<_> = deal(0..lengths.len() as u64, num_envs, group.clone()).collect();
+                let mut schedule = Schedule::new(episodes, group, chunk, None);
+                let mut running = vec![None; num_envs];
+                for _ in 0..1000 {
+                    for (env, episode) in schedule.start() {
+                        prop_assert!(running[env.0].replace((episode, 0)).is_none());
+                    }
+                    for env in schedule.hungry() {
+                        schedule.feed(env, Chunk::new(1, vec![0.0; 4]));
+                    }
+                    let due = schedule.due();
+                    if due.is_empty() { break; }
+                    for Due { env, .. } in due {
+                        let (episode, steps) = running[env.0].as_mut().unwrap();
+                        *steps += 1;
+                        if *steps == lengths[*episode as usize] {
+                            ended.push(*episode);
+                            running[env.0] = None;
+                            schedule.end(env);
+                        }
                     }
                 }
-                if schedule.is_done() { break; }
             }
             ended.sort_unstable();
             prop_assert_eq!(ended, (0..lengths.len() as u64).collect::<Vec<_>>());

@@ -266,17 +266,17 @@ mod tests {
 
     use super::Scripted;
     use crate::env::mujoco::{MujocoConfig, MujocoEnv, make};
-    use crate::env::{EnvIndex, Render, Step, VectorEnv};
+    use crate::env::{EnvIndex, Lockstep, Render, Step};
     use crate::policy::{EpisodeStart, Policy};
 
     const COPY: EnvIndex = EnvIndex(0);
 
-    fn env(task: &str) -> MujocoEnv {
-        make(MujocoConfig::new(task), &Map::new()).unwrap()
+    fn env(task: &str) -> Lockstep<MujocoEnv> {
+        Lockstep::new(|answers| make(MujocoConfig::new(task), &Map::new(), answers)).unwrap()
     }
 
     /// The last step of an episode in which the first `taken` actions of each chunk are used.
-    fn run(env: &mut MujocoEnv, policy: &mut Scripted, seed: u64, taken: usize) -> Step {
+    fn run(env: &mut Lockstep<MujocoEnv>, policy: &mut Scripted, seed: u64, taken: usize) -> Step {
         let mut observation = env.reset(&[(COPY, seed)], Render::No).remove(0).unwrap();
         policy.reset(&[EpisodeStart { env: COPY, episode: seed, seed }]);
         loop {

@@ -269,7 +269,7 @@ mod tests {
     }
 
     fn observation(level: u8, x: f32) -> Observation {
-        let frame = || Frame { height: 4, width: 4, rgb: Arc::from(vec![level; 48]) };
+        let frame = || Frame { height: 4, width: 4, rgb: vec![level; 48].into() };
         let mut observation = Observation::empty();
         observation.video = [("front".to_owned(), frame()), ("wrist".to_owned(), frame())].into();
         observation.state = [("eef_position".to_owned(), vec![x, 0.0, 0.0])].into();

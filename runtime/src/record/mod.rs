@@ -236,6 +236,11 @@ impl Recorder {
         self.send(Message::Discard { env })
     }
 
+    /// As [`Recorder::discard`], for an episode that may not have begun.
+    pub fn forget(&mut self, env: EnvIndex) -> Result<(), RecordError> {
+        if self.open.get(env.0).is_some_and(Option::is_some) { self.discard(env) } else { Ok(()) }
+    }
+
     /// What was written since the last call. Does not wait.
     pub fn poll(&mut self) -> Vec<Recorded> {
         self.answers.try_iter().collect()

@@ -97,12 +97,11 @@ fn picture<'a>(pictures: &'a BTreeMap<String, Frame>, camera: &str) -> Result<&'
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
 
     use super::*;
 
     fn frame(height: u32, width: u32, byte: u8) -> Frame {
-        Frame { height, width, rgb: Arc::from(vec![byte; (height * width * 3) as usize]) }
+        Frame { height, width, rgb: vec![byte; (height * width * 3) as usize].into() }
     }
 
     fn pictures(sizes: [(u32, u32); 2]) -> BTreeMap<String, Frame> {

@@ -5,22 +5,23 @@
 //! of the hand (`arm`); the tasks are a table (`task`).
 //!
 //! ```text
-//! MujocoEnv ── Batch ──▶ worker 0: copies 0, 2, 4, …   scratch state, renderer (lazy)
-//!           ◀─ Answers ─ worker 1: copies 1, 3, 5, …
+//! MujocoEnv ── Batch ──▶ worker 0: copies 0, 2, 4, … ── Answers ──▶
+//!                        worker 1: copies 1, 3, 5, …    scratch state, renderer (lazy)
 //! ```
 //!
 //! Action `[7]`, each in -1..1: `dx dy dz` (0.05 m a step), `droll dpitch dyaw` (a rotation vector, 0.5 rad a step),
 //! both in the base frame, and `gripper`, which closes above 0. The frame is the arm's base: x over the table, z up.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::{ActionSpec, CameraSpec, EnvError, EnvIndex, EnvSpec, Observation, Render, Step, VectorEnv};
+use super::{ActionSpec, Answer, Answers, CameraSpec, Command, EnvError, EnvIndex, EnvSpec, Render, VectorEnv};
 use args::{CONTROL_HZ, Settings};
 use copy::DECIMATION;
 use model::{CAMERAS, Model};
-use worker::{Answers, Batch, Handle, Shared};
+use worker::{Batch, Charge, Handle, Shared};
 
 mod args;
 pub(crate) mod arm;
@@ -50,8 +51,8 @@ pub struct MujocoConfig {
     pub camera_height: u32,
     /// Columns of a picture; `arena_env_args.camera_width` wins.
     pub camera_width: u32,
-    /// Index among all EGL devices of the machine; the first that works if absent.
-    pub egl_device: Option<u32>,
+    /// For each copy an index among all EGL devices of the machine; the first that works where there is none.
+    pub egl_devices: Vec<Option<u32>>,
     /// The task in other words than its own.
     pub language: Option<String>,
     /// Steps until truncation; wins over `arena_env_args`.
@@ -68,7 +69,7 @@ impl MujocoConfig {
             num_envs: 1,
             camera_height: 224,
             camera_width: 224,
-            egl_device: None,
+            egl_devices: Vec::new(),
             language: None,
             max_episode_steps: None,
             threads: None,
@@ -92,7 +93,7 @@ pub fn check_args(task: &str, args: &Map<String, Value>) -> Result<(), EnvError>
 ///
 /// # Errors
 /// As [`check_args`]; [`EnvError::Setup`] if a scene does not compile or a thread does not start.
-pub fn make(config: MujocoConfig, args: &Map<String, Value>) -> Result<MujocoEnv, EnvError> {
+pub fn make(config: MujocoConfig, args: &Map<String, Value>, answers: Answers) -> Result<MujocoEnv, EnvError> {
     let settings = Settings::new(&config, args)?;
     if config.num_envs == 0 {
         let wanted = "at least 1 is needed".to_owned();
@@ -102,16 +103,31 @@ pub fn make(config: MujocoConfig, args: &Map<String, Value>) -> Result<MujocoEnv
     let model = Model::new(&settings)?;
     let (spec, ignored) = (spec(&settings, &model), settings.ignored.clone());
     let language = Arc::from(settings.language.as_str());
-    let shared = Arc::new(Shared { model, settings, language, egl_device: config.egl_device });
+    let shared = Arc::new(Shared { model, settings, language });
     let threads = config.threads.unwrap_or_else(|| default_threads(cores(), local_world_size()));
-    let threads = threads.clamp(1, config.num_envs);
-    let workers = (0..threads)
-        .map(|index| {
-            let envs = (index..config.num_envs).step_by(threads).map(EnvIndex).collect();
-            Handle::spawn(Arc::clone(&shared), index, envs)
-        })
-        .collect::<Result<_, _>>()?;
-    Ok(MujocoEnv { spec, ignored, num_envs: config.num_envs, workers })
+    let charges = charges(config.num_envs, &config.egl_devices, threads);
+    let mut owners = vec![0; config.num_envs];
+    for (worker, charge) in charges.iter().enumerate() {
+        charge.envs.iter().for_each(|env| owners[env.0] = worker);
+    }
+    let spawn = |(index, charge)| Handle::spawn(Arc::clone(&shared), index, charge, answers.clone());
+    let workers = charges.into_iter().enumerate().map(spawn).collect::<Result<_, _>>()?;
+    Ok(MujocoEnv { spec, ignored, owners, workers, answers })
+}
+
+/// Deals copies to threads in turn, those of one EGL device to threads of their own: a thread has one renderer.
+fn charges(num_envs: usize, egl_devices: &[Option<u32>], threads: usize) -> Vec<Charge> {
+    let mut by_device: BTreeMap<Option<u32>, Vec<EnvIndex>> = BTreeMap::new();
+    for env in 0..num_envs {
+        by_device.entry(egl_devices.get(env).copied().flatten()).or_default().push(EnvIndex(env));
+    }
+    let share = |envs: &[EnvIndex]| (threads * envs.len() / num_envs).clamp(1, envs.len());
+    let charges = by_device.into_iter().flat_map(|(egl_device, envs)| {
+        let threads = share(&envs);
+        let dealt = move |first: usize| envs.iter().copied().skip(first).step_by(threads).collect();
+        (0..threads).map(move |first| Charge { envs: dealt(first), egl_device })
+    });
+    charges.collect()
 }
 
 /// Threads of one rank: its share of the cores, at least 1.
@@ -153,8 +169,10 @@ fn spec(settings: &Settings, model: &Model) -> EnvSpec {
 pub struct MujocoEnv {
     spec: EnvSpec,
     ignored: Vec<String>,
-    num_envs: usize,
+    /// Worker of each copy.
+    owners: Vec<usize>,
     workers: Vec<Handle>,
+    answers: Answers,
 }
 
 impl MujocoEnv {
@@ -166,50 +184,14 @@ impl MujocoEnv {
     /// Makes the next step of a copy diverge.
     #[cfg(test)]
     fn corrupt(&self, env: EnvIndex) {
-        let owner = &self.workers[env.0 % self.workers.len()];
-        owner.send(Batch::Corrupt(env));
-        owner.receive().unwrap();
+        self.workers[self.owners[env.0]].send(Batch::Corrupt(env));
     }
 
     /// Raises an error of MuJoCo in the thread of a copy.
     #[cfg(test)]
     fn fail(&self, env: EnvIndex) {
-        let owner = &self.workers[env.0 % self.workers.len()];
-        owner.send(Batch::FatalError(env));
-        owner.receive();
+        self.workers[self.owners[env.0]].send(Batch::FatalError(env));
     }
-
-    /// Deals entries to the threads that own their copies, and puts the answers back in order.
-    fn scatter<T, R>(
-        &self,
-        entries: impl Iterator<Item = (EnvIndex, T)>,
-        batch: impl Fn(Vec<(EnvIndex, T)>) -> Batch,
-        unpack: impl Fn(Answers) -> Vec<Result<R, EnvError>>,
-    ) -> Vec<Result<R, EnvError>> {
-        let mut shares: Vec<Vec<_>> = self.workers.iter().map(|_| Vec::new()).collect();
-        let mut owners = Vec::new();
-        for (env, item) in entries {
-            let owner = env.0 % self.workers.len();
-            owners.push((owner, env));
-            shares[owner].push((env, item));
-        }
-        let asked: Vec<bool> = shares.iter().map(|share| !share.is_empty()).collect();
-        for (worker, share) in self.workers.iter().zip(shares).filter(|(_, share)| !share.is_empty()) {
-            worker.send(batch(share));
-        }
-        let mut answers: Vec<_> = self
-            .workers
-            .iter()
-            .zip(asked)
-            .map(|(worker, asked)| if asked { worker.receive().map(&unpack) } else { None })
-            .map(|answers| answers.unwrap_or_default().into_iter())
-            .collect();
-        owners.into_iter().map(|(owner, env)| answers[owner].next().unwrap_or_else(|| Err(dead(env)))).collect()
-    }
-}
-
-fn dead(env: EnvIndex) -> EnvError {
-    EnvError::Setup(format!("the simulation thread of environment {} has ended", env.0))
 }
 
 impl VectorEnv for MujocoEnv {
@@ -218,16 +200,22 @@ impl VectorEnv for MujocoEnv {
     }
 
     fn num_envs(&self) -> usize {
-        self.num_envs
+        self.owners.len()
     }
 
-    fn reset(&mut self, resets: &[(EnvIndex, u64)], render: Render) -> Vec<Result<Observation, EnvError>> {
-        let unpack = |answers| if let Answers::Reset(results) = answers { results } else { Vec::new() };
-        self.scatter(resets.iter().copied(), |share| Batch::Reset(share, render), unpack)
+    fn send(&mut self, work: Vec<(EnvIndex, Command)>, render: Render) {
+        let mut shares: Vec<Vec<_>> = self.workers.iter().map(|_| Vec::new()).collect();
+        for (env, command) in work {
+            match self.owners.get(env.0) {
+                Some(&owner) => shares[owner].push((env, command)),
+                None => self.answers.give(env, Answer::refuse(&command, no_such(env))),
+            }
+        }
+        let busy = self.workers.iter().zip(shares).filter(|(_, share)| !share.is_empty());
+        busy.for_each(|(worker, share)| worker.send(Batch::Work(share, render)));
     }
+}
 
-    fn step(&mut self, actions: &[(EnvIndex, Vec<f32>)], render: Render) -> Vec<Result<Step, EnvError>> {
-        let unpack = |answers| if let Answers::Step(results) = answers { results } else { Vec::new() };
-        self.scatter(actions.iter().cloned(), |share| Batch::Step(share, render), unpack)
-    }
+fn no_such(env: EnvIndex) -> EnvError {
+    EnvError::Episode { env, reason: "there is no such copy".to_owned() }
 }

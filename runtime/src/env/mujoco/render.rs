@@ -66,5 +66,5 @@ fn read(gl: &Gl, viewport: MjrRectangle) -> Result<Frame, String> {
     gl.context.read_pixels(Some(&mut pixels), None, &viewport).map_err(|error| error.to_string())?;
     let mut rgb = Vec::with_capacity(pixels.len());
     pixels.chunks_exact(width * 3).rev().for_each(|row| rgb.extend_from_slice(row));
-    Ok(Frame { height: height as u32, width: width as u32, rgb: Arc::from(rgb) })
+    Ok(Frame { height: height as u32, width: width as u32, rgb: rgb.into() })
 }

@@ -5,21 +5,21 @@ use std::process::Command;
 use serde_json::{Map, Value, json};
 
 use super::{MujocoConfig, MujocoEnv, TASKS, check_args, default_threads, make};
-use crate::env::{EnvError, EnvIndex, Observation, Render, Step, VectorEnv};
+use crate::env::{EnvError, EnvIndex, Lockstep, Observation, Render, Step};
 
-fn env_with(config: MujocoConfig, args: Value) -> MujocoEnv {
-    make(config, args.as_object().unwrap()).unwrap()
+fn env_with(config: MujocoConfig, args: Value) -> Lockstep<MujocoEnv> {
+    Lockstep::new(|answers| make(config, args.as_object().unwrap(), answers)).unwrap()
 }
 
-fn env(task: &str, num_envs: usize) -> MujocoEnv {
+fn env(task: &str, num_envs: usize) -> Lockstep<MujocoEnv> {
     env_with(MujocoConfig { num_envs, threads: Some(2), ..MujocoConfig::new(task) }, json!({}))
 }
 
-fn reset(env: &mut MujocoEnv, copy: usize, seed: u64) -> Observation {
+fn reset(env: &mut Lockstep<MujocoEnv>, copy: usize, seed: u64) -> Observation {
     env.reset(&[(EnvIndex(copy), seed)], Render::No).remove(0).unwrap()
 }
 
-fn step(env: &mut MujocoEnv, copy: usize, action: [f32; 7]) -> Result<Step, EnvError> {
+fn step(env: &mut Lockstep<MujocoEnv>, copy: usize, action: [f32; 7]) -> Result<Step, EnvError> {
     env.step(&[(EnvIndex(copy), action.to_vec())], Render::No).remove(0)
 }
 
@@ -29,7 +29,7 @@ fn wave(time: usize) -> [f32; 7] {
     [phase.sin() * 0.4, phase.cos() * 0.4, -0.25, 0.1, -0.1, (phase * 0.5).sin(), (phase * 0.3).sin()]
 }
 
-fn trajectory(env: &mut MujocoEnv, copy: usize, seed: u64) -> Vec<Observation> {
+fn trajectory(env: &mut Lockstep<MujocoEnv>, copy: usize, seed: u64) -> Vec<Observation> {
     let first = reset(env, copy, seed);
     let rest = (0..30).map(|time| step(env, copy, wave(time)).unwrap().observation);
     std::iter::once(first).chain(rest).collect()
@@ -143,7 +143,7 @@ fn diverged_simulation_is_an_error_and_a_reset_heals_it() {
     let mut env = env("push", 2);
     let expected = trajectory(&mut env, 1, 4);
     reset(&mut env, 1, 4);
-    env.corrupt(EnvIndex(1));
+    env.env().corrupt(EnvIndex(1));
     let error = step(&mut env, 1, [0.0; 7]).unwrap_err().to_string();
     assert_eq!(error, "environment 1: the simulation diverged: position 0 is not finite or too large in step 1");
     assert!(step(&mut env, 1, [0.0; 7]).is_err());
@@ -164,8 +164,8 @@ fn bad_actions_are_errors_of_their_episode() {
 
 #[test]
 fn arguments_without_meaning_are_told() {
-    let env = env_with(MujocoConfig::new("reach"), json!({"hdr": "hall", "camera_width": 64}));
-    assert_eq!((env.ignored_args(), env.spec().cameras[0].width), (&["hdr".to_owned()][..], 64));
+    let mut env = env_with(MujocoConfig::new("reach"), json!({"hdr": "hall", "camera_width": 64}));
+    assert_eq!((env.env().ignored_args().to_vec(), env.spec().cameras[0].width), (vec!["hdr".to_owned()], 64));
     assert!(check_args("reach", &Map::new()).is_ok());
     assert!(check_args("reach", json!({"camera_width": 9000}).as_object().unwrap()).is_err());
 }
@@ -220,7 +220,7 @@ fn pictures_larger_than_mujocos_default_buffer_are_whole() {
 
 #[test]
 fn a_device_that_is_not_there_is_told() {
-    let config = MujocoConfig { egl_device: Some(77), ..MujocoConfig::new("reach") };
+    let config = MujocoConfig { egl_devices: vec![Some(77)], ..MujocoConfig::new("reach") };
     let error = env_with(config, json!({})).reset(&[(EnvIndex(0), 1)], Render::Yes).remove(0).unwrap_err();
     assert!(error.to_string().contains("--no-video"), "{error}");
 }
@@ -234,7 +234,8 @@ fn a_fatal_error_is_told_before_the_process_ends() {
         let mut env = env("push", 2);
         reset(&mut env, 1, 42);
         step(&mut env, 1, [0.0; 7]).unwrap();
-        env.fail(EnvIndex(1));
+        env.env().fail(EnvIndex(1));
+        step(&mut env, 1, [0.0; 7]).ok();
         unreachable!("MuJoCo returned from a fatal error");
     }
     let folder = tempfile::tempdir().unwrap();

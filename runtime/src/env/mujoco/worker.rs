@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use mujoco_rs::prelude::{MjData, MjModel};
@@ -11,64 +11,59 @@ use super::args::Settings;
 use super::copy::{Copy, Outcome};
 use super::ffi::{Doing, set_doing};
 use super::model::Model;
+use super::no_such;
 use super::render::Renderer;
-use crate::env::{EnvError, EnvIndex, Observation, Render, Step};
+use crate::env::{Answer, Answers, Command, EnvError, EnvIndex, Observation, Render, Step};
 
 /// What all threads of an environment share.
 pub(super) struct Shared {
     pub(super) model: Model,
     pub(super) settings: Settings,
     pub(super) language: Arc<str>,
+}
+
+/// What one thread is in charge of.
+pub(super) struct Charge {
+    pub(super) envs: Vec<EnvIndex>,
     pub(super) egl_device: Option<u32>,
 }
 
 /// Work for one thread, about its own copies only.
 pub(super) enum Batch {
-    Reset(Vec<(EnvIndex, u64)>, Render),
-    Step(Vec<(EnvIndex, Vec<f32>)>, Render),
+    Work(Vec<(EnvIndex, Command)>, Render),
     #[cfg(test)]
     Corrupt(EnvIndex),
     #[cfg(test)]
     FatalError(EnvIndex),
 }
 
-/// Answers to a batch, in its order.
-pub(super) enum Answers {
-    Reset(Vec<Result<Observation, EnvError>>),
-    Step(Vec<Result<Step, EnvError>>),
-    #[cfg(test)]
-    Corrupt,
-}
-
 /// The caller's end of a thread.
 pub(super) struct Handle {
     // `None` once the thread is told to end.
-    batches: Option<SyncSender<Batch>>,
-    answers: Receiver<Answers>,
+    batches: Option<Sender<Batch>>,
+    answers: Answers,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Handle {
     /// Starts the thread that owns these copies.
-    pub(super) fn spawn(shared: Arc<Shared>, index: usize, envs: Vec<EnvIndex>) -> Result<Self, EnvError> {
-        let (batches, inbox) = sync_channel(1);
-        let (outbox, answers) = sync_channel(1);
-        let run = move || Worker::new(shared, &envs).run(&inbox, &outbox);
+    pub(super) fn spawn(shared: Arc<Shared>, index: usize, charge: Charge, answers: Answers) -> Result<Self, EnvError> {
+        let (batches, inbox) = channel();
+        let outbox = answers.clone();
+        let run = move || Worker::new(shared, charge).run(&inbox, &outbox);
         let thread = std::thread::Builder::new().name(format!("mujoco-{index}")).spawn(run);
         let thread = thread.map_err(|error| EnvError::Setup(format!("cannot start a simulation thread: {error}")))?;
         Ok(Self { batches: Some(batches), answers, thread: Some(thread) })
     }
 
-    /// Hands a batch over; it must be followed by [`Handle::receive`]. A dead thread shows up there.
+    /// Hands a batch over. A thread that is dead has its answers given here.
     pub(super) fn send(&self, batch: Batch) {
-        if let Some(batches) = &self.batches {
-            batches.send(batch).ok();
+        let Some(batches) = &self.batches else { return };
+        if let Err(unsent) = batches.send(batch)
+            && let Batch::Work(work, _) = unsent.0
+        {
+            work.iter().for_each(|(env, command)| self.answers.give(*env, Answer::refuse(command, dead(*env))));
         }
-    }
-
-    /// Waits for the answers; `None` if the thread is dead.
-    pub(super) fn receive(&self) -> Option<Answers> {
-        self.answers.recv().ok()
     }
 }
 
@@ -82,47 +77,65 @@ impl Drop for Handle {
     }
 }
 
+/// Work that a thread has taken; what is left of it when the thread dies is answered all the same.
+struct Taken<'a> {
+    work: std::vec::IntoIter<(EnvIndex, Command)>,
+    current: Option<(EnvIndex, Command)>,
+    answers: &'a Answers,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        let left = self.current.take().into_iter().chain(self.work.by_ref());
+        left.for_each(|(env, command)| self.answers.give(env, Answer::refuse(&command, dead(env))));
+    }
+}
+
+fn dead(env: EnvIndex) -> EnvError {
+    EnvError::Setup(format!("the simulation thread of environment {} has ended", env.0))
+}
+
 /// The thread's side.
 struct Worker {
     shared: Arc<Shared>,
     scratch: MjData<Arc<MjModel>>,
     copies: BTreeMap<EnvIndex, (Copy, Option<u64>)>,
+    egl_device: Option<u32>,
     renderer: Option<Renderer>,
 }
 
 impl Worker {
-    fn new(shared: Arc<Shared>, envs: &[EnvIndex]) -> Self {
-        let copies = envs.iter().map(|&env| (env, (Copy::new(&shared.model), None))).collect();
+    fn new(shared: Arc<Shared>, charge: Charge) -> Self {
+        let copies = charge.envs.iter().map(|&env| (env, (Copy::new(&shared.model), None))).collect();
         let scratch = MjData::new(Arc::clone(&shared.model.mj));
-        Self { shared, scratch, copies, renderer: None }
+        Self { shared, scratch, copies, egl_device: charge.egl_device, renderer: None }
     }
 
-    fn run(&mut self, inbox: &Receiver<Batch>, outbox: &SyncSender<Answers>) {
+    fn run(&mut self, inbox: &Receiver<Batch>, answers: &Answers) {
         while let Ok(batch) = inbox.recv() {
-            if outbox.send(self.answer(batch)).is_err() {
-                return;
+            match batch {
+                Batch::Work(work, render) => self.work(work, render, answers),
+                #[cfg(test)]
+                Batch::Corrupt(env) => self.copies.get_mut(&env).unwrap().0.corrupt(),
+                #[cfg(test)]
+                Batch::FatalError(env) => {
+                    self.say(env);
+                    mujoco_rs::prelude::log_error("the stack is full")
+                }
             }
         }
     }
 
-    fn answer(&mut self, batch: Batch) -> Answers {
-        match batch {
-            Batch::Reset(resets, render) => {
-                Answers::Reset(resets.into_iter().map(|(env, seed)| self.reset(env, seed, render)).collect())
-            }
-            Batch::Step(actions, render) => {
-                Answers::Step(actions.into_iter().map(|(env, action)| self.step(env, &action, render)).collect())
-            }
-            #[cfg(test)]
-            Batch::Corrupt(env) => {
-                self.copies.get_mut(&env).unwrap().0.corrupt();
-                Answers::Corrupt
-            }
-            #[cfg(test)]
-            Batch::FatalError(env) => {
-                self.say(env);
-                mujoco_rs::prelude::log_error("the stack is full")
-            }
+    fn work(&mut self, work: Vec<(EnvIndex, Command)>, render: Render, answers: &Answers) {
+        let mut taken = Taken { work: work.into_iter(), current: None, answers };
+        loop {
+            taken.current = taken.work.next();
+            let Some((env, command)) = &taken.current else { return };
+            let answer = match command {
+                Command::Reset { seed, .. } => Answer::Reset(self.reset(*env, *seed, render)),
+                Command::Step { action } => Answer::Step(self.step(*env, action, render)),
+            };
+            answers.give(*env, answer);
         }
     }
 
@@ -150,9 +163,7 @@ impl Worker {
         if render == Render::Yes {
             let renderer = match &mut self.renderer {
                 Some(renderer) => renderer,
-                none => {
-                    none.insert(Renderer::new(&self.shared.model, self.shared.egl_device).map_err(EnvError::Setup)?)
-                }
+                none => none.insert(Renderer::new(&self.shared.model, self.egl_device).map_err(EnvError::Setup)?),
             };
             observation.video = renderer.draw(copy.data_mut()).map_err(EnvError::Setup)?;
         }
@@ -164,8 +175,4 @@ impl Worker {
         let (step, seed) = self.copies.get(&env).map_or((0, None), |(copy, seed)| (copy.step_count(), *seed));
         set_doing(Doing { task: self.shared.settings.task.name, env: env.0, seed, step });
     }
-}
-
-fn no_such(env: EnvIndex) -> EnvError {
-    EnvError::Episode { env, reason: "there is no such copy".to_owned() }
 }

@@ -56,7 +56,7 @@ fn observation(t: u32, pictures: bool) -> Observation {
     let picture = |width: u32, colour: u8| Frame {
         height: 32,
         width,
-        rgb: Arc::from(vec![colour.wrapping_add(t as u8); (32 * width * 3) as usize]),
+        rgb: vec![colour.wrapping_add(t as u8); (32 * width * 3) as usize].into(),
     };
     let video = [("front".to_owned(), picture(32, 40)), ("wrist".to_owned(), picture(31, 200))];
     Observation {

@@ -1,0 +1,55 @@
+//! For how long at least one of many is at work. Pure.
+
+use std::time::{Duration, Instant};
+
+/// The union of spans that overlap.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Busy {
+    at_work: usize,
+    since: Option<Instant>,
+    total: Duration,
+}
+
+impl Busy {
+    /// `count` more are at work.
+    pub fn begin(&mut self, count: usize, now: Instant) {
+        self.at_work += count;
+        if self.at_work > 0 {
+            self.since.get_or_insert(now);
+        }
+    }
+
+    /// One of them is done.
+    pub fn end(&mut self, now: Instant) {
+        self.at_work = self.at_work.saturating_sub(1);
+        if self.at_work == 0
+            && let Some(since) = self.since.take()
+        {
+            self.total += now.saturating_duration_since(since);
+        }
+    }
+
+    /// So far, without a span that is still open.
+    pub fn total(&self) -> Duration {
+        self.total
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::eval::now;
+
+    #[test]
+    fn overlapping_spans_count_once() {
+        let (mut busy, start) = (Busy::default(), now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        busy.begin(1, at(0));
+        busy.begin(1, at(2));
+        busy.end(at(3));
+        busy.end(at(5));
+        busy.begin(1, at(10));
+        busy.end(at(11));
+        assert_eq!(busy.total(), Duration::from_secs(6));
+    }
+}

@@ -1,0 +1,251 @@
+//! The policy's thread: it owns checkpoints and policy, so that environments step while it infers.
+//!
+//! Questions are answered in their order. What the policy makes of them is the same as in one thread: it sees each
+//! environment's observations in the order of that environment's steps.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use jobs::job::Job;
+use tch::Device;
+
+use crate::dist::cuda;
+use crate::env::{EnvIndex, EnvSpec, Observation};
+use crate::eval::now;
+use crate::policy::gr00t::Models;
+use crate::policy::{self, Chunk, EpisodeStart, Made, PolicyError, PolicySpec};
+
+/// TorchScript's interpreter recurses; a main thread would have had as much.
+const STACK_BYTES: usize = 16 << 20;
+
+/// The loop's end.
+pub struct PolicyThread {
+    // `None` once the thread is told to end.
+    questions: Option<Sender<Question>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A policy that the thread holds.
+#[derive(Clone, Debug)]
+pub struct Held {
+    /// What does not change.
+    pub spec: PolicySpec,
+    /// How many actions of a chunk are taken.
+    pub chunk_length: usize,
+    /// Seeds that its episodes must start from, where it knows better than the plan.
+    pub seeds: Vec<Option<u64>>,
+}
+
+/// An inference.
+#[derive(Debug)]
+pub struct Acted {
+    /// One a row, in order.
+    pub chunks: Result<Vec<Chunk>, PolicyError>,
+    /// Time of the call.
+    pub took: Duration,
+}
+
+/// One row of an inference.
+pub type Row = (EnvIndex, Arc<Observation>);
+
+/// Takes the answer to an inference; gives one of its own accord if the thread dies.
+struct Reply(Option<Box<dyn FnOnce(Acted) + Send>>);
+
+impl Reply {
+    fn give(mut self, acted: Acted) {
+        if let Some(give) = self.0.take() {
+            give(acted);
+        }
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        if let Some(give) = self.0.take() {
+            give(Acted { chunks: Err(gone()), took: Duration::ZERO });
+        }
+    }
+}
+
+enum Question {
+    Make { job: Box<Job>, env: Box<EnvSpec>, reply: Sender<Result<Held, PolicyError>> },
+    Reset(EpisodeStart),
+    Observe(EnvIndex, Arc<Observation>),
+    Act { rows: Vec<Row>, max_batch: usize, reply: Reply },
+}
+
+impl PolicyThread {
+    /// Starts the thread; policies will be on `device`.
+    ///
+    /// # Errors
+    /// When there is no thread to be had.
+    pub fn start(device: Device) -> std::io::Result<Self> {
+        let (questions, inbox) = channel();
+        let thread = std::thread::Builder::new().name("policy".to_owned()).stack_size(STACK_BYTES);
+        let thread = thread.spawn(move || run(device, &inbox))?;
+        Ok(Self { questions: Some(questions), thread: Some(thread) })
+    }
+
+    /// Makes the policy of a job in place of the one before.
+    ///
+    /// # Errors
+    /// Those of [`policy::make`].
+    pub fn make(&self, job: &Job, env: &EnvSpec) -> Result<Held, PolicyError> {
+        let (reply, answer) = channel();
+        self.ask(Question::Make { job: Box::new(job.clone()), env: Box::new(env.clone()), reply });
+        answer.recv().unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// An episode begins.
+    pub fn reset(&self, start: EpisodeStart) {
+        self.ask(Question::Reset(start));
+    }
+
+    /// Shows an observation.
+    pub fn observe(&self, env: EnvIndex, observation: Arc<Observation>) {
+        self.ask(Question::Observe(env, observation));
+    }
+
+    /// Asks for chunks, at most `max_batch` rows in one call of the policy; `give` gets them from the thread.
+    pub fn act(&self, rows: Vec<Row>, max_batch: usize, give: impl FnOnce(Acted) + Send + 'static) {
+        self.ask(Question::Act { rows, max_batch, reply: Reply(Some(Box::new(give))) });
+    }
+
+    /// A thread that is gone drops the question, and with it the reply.
+    fn ask(&self, question: Question) {
+        if let Some(questions) = &self.questions {
+            questions.send(question).ok();
+        }
+    }
+}
+
+impl Drop for PolicyThread {
+    fn drop(&mut self) {
+        self.questions.take();
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was printed when it happened.
+            thread.join().ok();
+        }
+    }
+}
+
+fn gone() -> PolicyError {
+    PolicyError::Inference("the policy's thread has ended".to_owned())
+}
+
+fn run(device: Device, questions: &Receiver<Question>) {
+    if let (Device::Cuda(index), Ok(cuda)) = (device, cuda::load())
+        && let Err(err) = cuda.select(index)
+    {
+        // CUDA's current device is one a thread; policies name theirs wherever they can.
+        tracing::warn!("policy thread on cuda:{index}: {err}");
+    }
+    let mut models = Models::new(device);
+    let mut made: Option<Made> = None;
+    for question in questions {
+        match question {
+            Question::Make { job, env, reply } => {
+                // The memory of the one before is free before the next one is loaded.
+                made = None;
+                let answer = policy::make(&job.policy_type, &job.policy_config, &env, &mut models);
+                // The loop may have been stopped meanwhile.
+                let _ = reply.send(answer.map(|fresh| {
+                    let held = held(&fresh);
+                    made = Some(fresh);
+                    held
+                }));
+            }
+            Question::Reset(start) => on(&mut made, |policy| policy.reset(&[start])),
+            Question::Observe(env, observation) => on(&mut made, |policy| policy.observe(env, &observation)),
+            Question::Act { rows, max_batch, reply } => {
+                let started = now();
+                let chunks = match &mut made {
+                    Some(made) => act(made, &rows, max_batch),
+                    None => Err(PolicyError::Inference("no policy was made".to_owned())),
+                };
+                reply.give(Acted { chunks, took: started.elapsed() });
+            }
+        }
+    }
+}
+
+fn on(made: &mut Option<Made>, run: impl FnOnce(&mut dyn policy::Policy)) {
+    if let Some(made) = made {
+        run(made.policy.as_mut());
+    }
+}
+
+fn act(made: &mut Made, rows: &[Row], max_batch: usize) -> Result<Vec<Chunk>, PolicyError> {
+    let mut chunks = Vec::with_capacity(rows.len());
+    for rows in rows.chunks(max_batch.max(1)) {
+        let rows: Vec<_> = rows.iter().map(|(env, observation)| (*env, observation.as_ref())).collect();
+        chunks.extend(made.policy.act(&rows)?);
+    }
+    Ok(chunks)
+}
+
+fn held(made: &Made) -> Held {
+    let spec = made.policy.spec();
+    let seeds = (0..spec.num_episodes.unwrap_or(0)).map(|episode| made.policy.episode_seed(episode)).collect();
+    Held { spec, chunk_length: made.chunk_length, seeds }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::policy::tests::env_spec;
+
+    fn job(policy: &str) -> Job {
+        let entry = json!({"name": "a", "arena_env_args": {"environment": "push"}, "policy_type": policy,
+                           "num_episodes": 1});
+        jobs::file::parse(&json!({"jobs": [entry]})).unwrap().remove(0)
+    }
+
+    fn rows(count: usize) -> Vec<Row> {
+        (0..count).map(|env| (EnvIndex(env), Arc::new(Observation::empty()))).collect()
+    }
+
+    fn chunks(thread: &PolicyThread, count: usize, max_batch: usize) -> Result<Vec<Chunk>, PolicyError> {
+        let (give, answer) = channel();
+        thread.act(rows(count), max_batch, move |acted| drop(give.send(acted.chunks)));
+        answer.recv().unwrap()
+    }
+
+    #[test]
+    fn rows_are_answered_in_order_in_batches_of_any_size() {
+        let thread = PolicyThread::start(Device::Cpu).unwrap();
+        thread.make(&job("random_action"), &env_spec()).unwrap();
+        let begin = || (0..3).for_each(|n| thread.reset(EpisodeStart { env: EnvIndex(n), episode: 0, seed: n as u64 }));
+        begin();
+        let together = chunks(&thread, 3, usize::MAX).unwrap();
+        begin();
+        assert_eq!(chunks(&thread, 3, 2).unwrap(), together);
+        assert_ne!(together[0], together[1]);
+    }
+
+    #[test]
+    fn an_inference_without_a_policy_is_an_error() {
+        let thread = PolicyThread::start(Device::Cpu).unwrap();
+        assert_eq!(chunks(&thread, 1, 1).unwrap_err().to_string(), "no policy was made");
+    }
+
+    #[test]
+    fn a_policy_that_cannot_be_made_says_why() {
+        let thread = PolicyThread::start(Device::Cpu).unwrap();
+        let err = thread.make(&job("pi0"), &env_spec()).unwrap_err();
+        assert!(err.to_string().starts_with("unknown policy_type `pi0`"), "{err}");
+    }
+
+    #[test]
+    fn an_unanswered_question_answers_itself() {
+        let (give, answer) = channel();
+        drop(Reply(Some(Box::new(move |acted: Acted| drop(give.send(acted.chunks))))));
+        assert_eq!(answer.recv().unwrap().unwrap_err().to_string(), "the policy's thread has ended");
+    }
+}
