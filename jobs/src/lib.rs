@@ -17,6 +17,7 @@ pub mod job;
 pub mod journal;
 pub mod known;
 pub mod layout;
+pub mod placement;
 pub mod plan;
 pub mod rank_env;
 pub mod report;

@@ -1,0 +1,65 @@
+//! The text of one component: `segment ("," segment)*`, `segment := GPUs [":" processes]`.
+//!
+//! Blanks are ignored and empty segments skipped, as in RLinf.
+
+use std::ops::RangeInclusive;
+
+use crate::placement::error::Fault;
+
+/// The largest number of a GPU or a process; what is larger is a slip of the finger.
+pub(super) const LARGEST: usize = 4095;
+
+/// GPUs of a segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Gpus {
+    /// `all`, in any case.
+    All,
+    /// `3` or `0-3`.
+    Range(RangeInclusive<usize>),
+}
+
+/// `0-3` or `0-3:0-7`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Segment {
+    pub(super) gpus: Gpus,
+    /// One process a GPU if not given.
+    pub(super) processes: Option<RangeInclusive<usize>>,
+}
+
+/// Segments of a text, in order, at least one.
+pub(super) fn segments(text: &str) -> Result<Vec<Segment>, Fault> {
+    let dense: String = text.chars().filter(|letter| !letter.is_whitespace()).collect();
+    let parts = dense.split(',').filter(|part| !part.is_empty());
+    let segments: Vec<_> = parts.map(segment).collect::<Result<_, _>>()?;
+    if segments.is_empty() { Err(Fault::Empty) } else { Ok(segments) }
+}
+
+fn segment(part: &str) -> Result<Segment, Fault> {
+    let (gpus, processes) = match part.split_once(':') {
+        Some((_, processes)) if processes.contains(':') => return Err(Fault::Colons(part.to_owned())),
+        Some((gpus, processes)) if is_all(processes) => return Err(Fault::AllProcesses(gpus.to_owned())),
+        Some((gpus, processes)) => (gpus, Some(range(processes)?)),
+        None => (part, None),
+    };
+    let gpus = if is_all(gpus) { Gpus::All } else { Gpus::Range(range(gpus)?) };
+    Ok(Segment { gpus, processes })
+}
+
+pub(super) fn is_all(text: &str) -> bool {
+    text.eq_ignore_ascii_case("all")
+}
+
+fn range(text: &str) -> Result<RangeInclusive<usize>, Fault> {
+    let no_range = || Fault::NotRange(text.to_owned());
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let (first, last) = (number(first, no_range)?, number(last, no_range)?);
+    if first > last { Err(Fault::Backwards { first, last }) } else { Ok(first..=last) }
+}
+
+fn number(text: &str, otherwise: impl Fn() -> Fault) -> Result<usize, Fault> {
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(otherwise());
+    }
+    let too_large = || Fault::TooLarge { found: text.chars().take(40).collect(), most: LARGEST };
+    text.parse().ok().filter(|number| *number <= LARGEST).ok_or_else(too_large)
+}

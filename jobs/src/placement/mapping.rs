@@ -1,0 +1,85 @@
+//! Processes of a component out of its segments: block-wise, as RLinf deals them.
+
+use std::ops::RangeInclusive;
+
+use crate::placement::error::Fault;
+use crate::placement::grammar::{Gpus, LARGEST, Segment};
+use crate::placement::{Process, Resources};
+
+/// The processes of all segments, by their numbers.
+pub(super) fn processes(segments: &[Segment], resources: Resources) -> Result<Vec<Process>, Fault> {
+    let mut placed: Vec<Process> = Vec::new();
+    let mut last_gpu: Option<usize> = None;
+    for segment in segments {
+        let gpus = gpus(&segment.gpus, resources)?;
+        if let Some(last) = last_gpu.filter(|last| gpus.start() <= last) {
+            return Err(Fault::GpuOrder { found: *gpus.start(), last });
+        }
+        last_gpu = Some(*gpus.end());
+        placed.extend(deal(&gpus, segment.processes.as_ref(), placed.len())?);
+    }
+    if placed.len() > LARGEST + 1 {
+        return Err(Fault::TooLarge { found: (placed.len() - 1).to_string(), most: LARGEST });
+    }
+    stay_on_one_node(&placed, resources)?;
+    Ok(placed)
+}
+
+fn gpus(gpus: &Gpus, resources: Resources) -> Result<RangeInclusive<usize>, Fault> {
+    let total = match resources {
+        Resources::Gpus { per_node, nodes } => Some(per_node * nodes),
+        Resources::Labels => None,
+    };
+    match (gpus, total) {
+        (Gpus::All, total) => Ok(0..=total.unwrap_or(1) - 1),
+        (Gpus::Range(range), Some(total)) if *range.end() >= total => {
+            Err(Fault::NotThere { gpu: (*range.start()).max(total), resources })
+        }
+        (Gpus::Range(range), _) => Ok(range.clone()),
+    }
+}
+
+/// Consecutive processes share a GPU, or each has a block of them; `next` is the number of the first.
+fn deal(
+    gpus: &RangeInclusive<usize>,
+    processes: Option<&RangeInclusive<usize>>,
+    next: usize,
+) -> Result<Vec<Process>, Fault> {
+    let gpus: Vec<usize> = gpus.clone().collect();
+    let count = match processes {
+        None => gpus.len(),
+        Some(range) if *range.start() != next => {
+            return Err(Fault::ProcessOrder { found: *range.start(), wanted: next });
+        }
+        Some(range) => range.clone().count(),
+    };
+    if gpus.len().is_multiple_of(count) {
+        return Ok(gpus.chunks(gpus.len() / count).map(|block| Process { gpus: block.to_vec() }).collect());
+    }
+    if !count.is_multiple_of(gpus.len()) {
+        let nearest = nearest(count, gpus.len());
+        return Err(Fault::Uneven { processes: count, gpus: gpus.len(), nearest });
+    }
+    let each = count / gpus.len();
+    Ok((0..count).map(|process| Process { gpus: vec![gpus[process / each]] }).collect())
+}
+
+/// Numbers of processes next to `count` that divide `gpus` or are multiples of it, ascending.
+fn nearest(count: usize, gpus: usize) -> Vec<usize> {
+    let fits = |number: &usize| gpus.is_multiple_of(*number) || number.is_multiple_of(gpus);
+    let below = (1..count).rev().find(fits);
+    let above = (count + 1..=count + gpus).find(fits);
+    below.into_iter().chain(above).collect()
+}
+
+fn stay_on_one_node(placed: &[Process], resources: Resources) -> Result<(), Fault> {
+    for (process, Process { gpus }) in placed.iter().enumerate() {
+        let (Some(&first), Some(&last)) = (gpus.first(), gpus.last()) else { continue };
+        if let (Some(a), Some(b)) = (resources.node(first), resources.node(last))
+            && a != b
+        {
+            return Err(Fault::Straddles { process, first, last, nodes: (a, b) });
+        }
+    }
+    Ok(())
+}

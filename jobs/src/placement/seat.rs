@@ -1,0 +1,89 @@
+//! Environments dealt to ranks and workers: contiguous on both sides, as RLinf routes them.
+//!
+//! The global environments are `[0, total)`. Of W workers, worker `w` has the w-th contiguous share; of R ranks, rank
+//! `r` has the r-th. An environment sits at its worker and is run by its rank: with W = 2, R = 4 and 8 environments,
+//! worker 0's four are run by ranks 0 and 1. rlinf/scheduler/worker/routing.py, a3816b596.
+
+use serde::{Deserialize, Serialize};
+
+use crate::placement::{Placement, Process};
+
+/// Where one environment sits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Seat {
+    /// Number of its environment worker.
+    pub worker: usize,
+    /// The GPU that it draws on, as the placement numbers them.
+    pub gpu: usize,
+    /// Its index within the worker.
+    pub env: usize,
+}
+
+/// The contiguous environments of a shared job that one rank has: `first .. first + count` of `total`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Share {
+    /// Global index of the first one.
+    pub first: usize,
+    /// How many.
+    pub count: usize,
+    /// Environments of all ranks.
+    pub total: usize,
+}
+
+impl Share {
+    /// The share of `rank`; `total` is a multiple of `ranks`.
+    pub fn of(rank: usize, ranks: usize, total: usize) -> Self {
+        let count = total / ranks.max(1);
+        Self { first: rank * count, count, total }
+    }
+
+    /// Which environment of the share runs `episode`, counted within the share: episode `e` belongs to the global
+    /// environment `e % total`.
+    pub fn slot(&self, episode: u64) -> Option<usize> {
+        let env = usize::try_from(episode.checked_rem(self.total as u64)?).ok()?;
+        env.checked_sub(self.first).filter(|slot| *slot < self.count)
+    }
+
+    /// Global indices of its environments.
+    pub fn envs(&self) -> std::ops::Range<usize> {
+        self.first..self.first + self.count
+    }
+}
+
+impl Placement {
+    /// Seats of the environments that `rank` has of a job with `total` of them; `total` is a multiple of the number of
+    /// workers and of that of ranks.
+    pub fn seats(&self, rank: usize, total: usize) -> Vec<Seat> {
+        let each = (total / self.env.len().max(1)).max(1);
+        let seat = |env: usize| {
+            let (worker, index) = (env / each, env % each);
+            Some(Seat { worker, gpu: gpu(self.env.get(worker)?, index, each), env: index })
+        };
+        Share::of(rank, self.world_size(), total).envs().filter_map(seat).collect()
+    }
+
+    /// Seats of the `copies` environments of a job that `rank` runs alone: at the workers whose share the rank has.
+    pub fn home(&self, rank: usize, copies: usize) -> Vec<Seat> {
+        let workers = self.workers(rank);
+        let (first, count) = (workers.start, workers.len().clamp(1, copies.max(1)));
+        let seat = |copy: usize| {
+            let nth = copy * count / copies;
+            let begins = (nth * copies).div_ceil(count);
+            let each = ((nth + 1) * copies).div_ceil(count) - begins;
+            let (worker, index) = (first + nth, copy - begins);
+            Some(Seat { worker, gpu: gpu(self.env.get(worker)?, index, each), env: index })
+        };
+        (0..copies).filter_map(seat).collect()
+    }
+
+    /// Workers that have environments of `rank`.
+    pub fn workers(&self, rank: usize) -> std::ops::Range<usize> {
+        let (workers, ranks) = (self.env.len(), self.world_size().max(1));
+        rank * workers / ranks..((rank + 1) * workers).div_ceil(ranks)
+    }
+}
+
+/// The GPU of a worker's environment: those of a worker with several are dealt block-wise too.
+fn gpu(worker: &Process, env: usize, of: usize) -> usize {
+    worker.gpus.get(env * worker.gpus.len() / of.max(1)).copied().unwrap_or_else(|| worker.gpu())
+}

@@ -1,0 +1,403 @@
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::placement::check::check_steps;
+
+const EIGHT: Resources = Resources::Gpus { per_node: 8, nodes: 1 };
+
+const FOUR: Resources = Resources::Gpus { per_node: 4, nodes: 1 };
+
+fn on(line: &str, resources: Resources) -> Result<Placement, String> {
+    let components = Components::parse(line).map_err(|err| err.to_string())?;
+    Placement::new(&components, resources).map_err(|err| err.to_string())
+}
+
+/// GPUs of each process of `env`.
+fn env(text: &str, resources: Resources) -> Result<Vec<Vec<usize>>, String> {
+    let text = format!("env: {text}, rollout: 0");
+    on(&text, resources).map(|placement| placement.env.into_iter().map(|process| process.gpus).collect())
+}
+
+fn refusal(text: &str) -> String {
+    env(text, FOUR).unwrap_err()
+}
+
+#[test]
+fn one_process_a_gpu_unless_processes_are_named() {
+    assert_eq!(env("0-2", FOUR).unwrap(), [[0], [1], [2]]);
+    assert_eq!(env("3", FOUR).unwrap(), [[3]]);
+    assert_eq!(env("all", FOUR).unwrap(), [[0], [1], [2], [3]]);
+    assert_eq!(env("ALL", Resources::Labels).unwrap(), [[0]]);
+    assert_eq!(env(" 0 - 1 ,, 3 ,", FOUR).unwrap(), [[0], [1], [3]]);
+}
+
+#[test]
+fn processes_are_dealt_in_blocks_as_rlinf_deals_them() {
+    let two_each = env("0-3:0-7", EIGHT).unwrap();
+    assert_eq!(two_each, [[0], [0], [1], [1], [2], [2], [3], [3]]);
+    assert_eq!(env("0-7:0-1", EIGHT).unwrap(), [[0, 1, 2, 3], [4, 5, 6, 7]]);
+    let documented = env("0-1:0-3,3-5,7-10:7-14", Resources::Gpus { per_node: 16, nodes: 1 }).unwrap();
+    let expected = [0, 0, 1, 1, 3, 4, 5, 7, 7, 8, 8, 9, 9, 10, 10];
+    assert_eq!(documented, expected.map(|gpu| vec![gpu]));
+}
+
+#[test]
+fn every_broken_rule_is_named_with_what_would_do() {
+    let table = [
+        ("4", "GPU 4 is not there, GPU 0 to 3 are"),
+        ("2-9", "GPU 4 is not there, GPU 0 to 3 are"),
+        ("", "nothing is placed there; a GPU or a range is needed, as 0 or 0-3"),
+        ("0-", "`0-` is no number and no range, as 0 or 0-3"),
+        ("3-1", "`3-1` runs backwards; `1-3` is the range"),
+        ("0-3:all", "`all` names GPUs, not processes; `0-3` alone gives one process a GPU"),
+        ("0:0:0", "`0:0:0` has more than one colon; it is GPUs, or GPUs:processes, as 0-3:0-7"),
+        ("0-1,1-2", "GPU 1 comes after GPU 1; GPUs ascend and each is named once, so 2 or above is needed"),
+        ("2,0", "GPU 0 comes after GPU 2; GPUs ascend and each is named once, so 3 or above is needed"),
+        ("0-1:1-2", "processes go on without a gap from 0, 1 was found"),
+        ("0:0-1,1:3", "processes go on without a gap from 2, 3 was found"),
+        ("0-1:0-2", "3 processes cannot be dealt evenly over 2 GPUs; 2 or 4 can"),
+        ("0-3:0-2", "3 processes cannot be dealt evenly over 4 GPUs; 2 or 4 can"),
+        ("0-3:0-4", "5 processes cannot be dealt evenly over 4 GPUs; 4 or 8 can"),
+        ("0-99999999999999999999", "99999999999999999999 is too large a number; the largest is 4095"),
+    ];
+    for (text, reason) in table {
+        let found = refusal(text);
+        assert!(found.starts_with("component_placement env: `") && found.contains(reason), "{text}: {found}");
+    }
+    assert!(env("1", Resources::new(1, 1)).unwrap_err().ends_with("GPU 1 is not there, only GPU 0 is"));
+}
+
+#[test]
+fn gpus_are_numbered_over_nodes_and_a_process_stays_on_one() {
+    let nodes = Resources::new(4, 2);
+    assert_eq!(env("3-4", nodes).unwrap(), [[3], [4]]);
+    assert_eq!((nodes.node(5), nodes.device(5)), (Some(1), Some(1)));
+    assert!(env("8", nodes).unwrap_err().ends_with("GPU 8 is not there, GPU 0 to 7 are (2 nodes with 4 each)"));
+    let straddles = env("2-5:0", nodes).unwrap_err();
+    assert!(straddles.ends_with("process 0 has GPUs 2 to 5, which are on nodes 0 and 1; a process stays on one"));
+}
+
+#[test]
+fn without_a_gpu_the_numbers_are_labels() {
+    let placement = on("env: 0-1, rollout: 2-3", Resources::new(0, 1)).unwrap();
+    assert_eq!(placement.rollout, [Process { gpus: vec![2] }, Process { gpus: vec![3] }]);
+    assert_eq!((Resources::Labels.device(2), Resources::Labels.node(2)), (None, None));
+}
+
+#[test]
+fn one_line_and_a_mapping_say_the_same() {
+    let both = |line: &str, value: serde_json::Value| {
+        let parsed = Components::parse(line).unwrap();
+        assert_eq!(parsed, Components::from_value(&value).unwrap(), "{line}");
+        parsed
+    };
+    both("env: 0-1, rollout: 2-3", json!({"env": "0-1", "rollout": "2-3"}));
+    both("env,rollout: all", json!({"env,rollout": "all"}));
+    both("env, rollout :all", json!({"env , rollout": "all"}));
+    both("env: 0-1,3, rollout: 2:0-2", json!({"env": "0-1,3", "rollout": " 2:0-2"}));
+    both("{env: 0; rollout: 1}", json!({"env": "0", "rollout": " 1"}));
+    both("env: 0,all:1-4, rollout: all", json!({"env": "0,all:1-4", "rollout": "all"}));
+}
+
+#[test]
+fn numbers_and_lists_of_yaml_are_places() {
+    let components = Components::from_value(&json!({"env": 0, "rollout": [1, "2-3"]})).unwrap();
+    let placement = Placement::new(&components, FOUR).unwrap();
+    assert_eq!((placement.env.len(), placement.rollout.len()), (1, 3));
+}
+
+#[test]
+fn a_later_placement_takes_the_place_of_an_earlier_one() {
+    let first = Components::parse("env: 0-1, rollout: 2-3").unwrap();
+    let both = Components::parse("rollout: 0-1").unwrap().over(first);
+    assert_eq!(both, Components::parse("env: 0-1, rollout: 0-1").unwrap());
+}
+
+#[test]
+fn mistakes_in_one_line_are_named() {
+    for (line, reason) in [
+        ("env: 0-1", "component_placement has no `rollout`; both are needed"),
+        ("env 0-1", "no component is called `env 0-1`; did you mean `env`?"),
+        ("0-1", "`0-1` has no component before it, as in `env: 0-1`"),
+        ("env, 0-1", "`0-1` follows `env`, a colon is missing between them"),
+        ("env: 0, rollout", "`rollout` has no place, as in `rollout: 0-1`"),
+        ("env: 0, env: 1, rollout: 0", "`env` is placed twice"),
+        ("envs: 0, rollout: 1", "no component is called `envs`; did you mean `env`?; known are env and rollout"),
+        ("", "component_placement is empty, a mapping of components to GPUs is needed"),
+    ] {
+        let found = on(line, FOUR).unwrap_err();
+        assert!(found.contains(reason), "{line}: {found}");
+    }
+}
+
+#[test]
+fn node_groups_are_refused_by_name() {
+    let value = json!({"env": {"node_group": "a800", "placement": "0-1"}, "rollout": 0});
+    assert_eq!(
+        Components::from_value(&value).unwrap_err().to_string(),
+        "component_placement env: `node_group` is not supported; GPUs are numbered over all nodes, as `0-3`"
+    );
+}
+
+#[test]
+fn components_of_training_are_known_and_not_used() {
+    let components = Components::from_value(&json!({"actor,env,rollout": "all"})).unwrap();
+    assert_eq!(components.unused().collect::<Vec<_>>(), ["actor"]);
+    assert_eq!(Placement::new(&components, FOUR).unwrap().world_size(), 4);
+}
+
+fn files(placement: &Placement, total: usize) -> Vec<String> {
+    let seats = (0..placement.world_size()).flat_map(|rank| placement.seats(rank, total));
+    let name = |Seat { worker, gpu, env }| format!("behavior_video_rank{worker}_gpu{gpu}_env{env}.mp4");
+    seats.map(name).collect()
+}
+
+#[test]
+fn s000_option_1_is_allocated_as_the_document_says() {
+    let placement = on("env: 0-1, rollout: 2-3", FOUR).unwrap();
+    assert_eq!(
+        placement.allocation(Some(2)),
+        [
+            "GPU 0: EnvWorker 0 (1 environment)",
+            "GPU 1: EnvWorker 1 (1 environment)",
+            "GPU 2: RolloutWorker 0 (policy inference)",
+            "GPU 3: RolloutWorker 1 (policy inference)",
+        ]
+    );
+}
+
+#[test]
+fn s000_option_2_is_allocated_as_the_document_says() {
+    let placement = on("env: 0-1, rollout: 0-1", Resources::new(2, 1)).unwrap();
+    assert_eq!(
+        placement.allocation(Some(2)),
+        ["GPU 0: EnvWorker 0 + RolloutWorker 0 (shared)", "GPU 1: EnvWorker 1 + RolloutWorker 1 (shared)"]
+    );
+}
+
+#[test]
+fn s000_option_3_is_one_gpu_with_everything_on_it() {
+    let placement = on("env: 0, rollout: 0", Resources::new(1, 1)).unwrap();
+    assert_eq!(placement.allocation(Some(1)), ["GPU 0: EnvWorker 0 + RolloutWorker 0 (shared)"]);
+    assert_eq!(files(&placement, 1), ["behavior_video_rank0_gpu0_env0.mp4"]);
+}
+
+#[test]
+fn s001_example_1_is_distributed_and_named_as_the_document_says() {
+    let placement = on("env: 0-1, rollout: 2-3", FOUR).unwrap();
+    assert_eq!(
+        placement.distribution(4),
+        [
+            "Worker 0 (GPU 0): Manages 2 environments (env 0, env 1)",
+            "Worker 1 (GPU 1): Manages 2 environments (env 0, env 1)",
+        ]
+    );
+    assert_eq!(
+        files(&placement, 4),
+        [
+            "behavior_video_rank0_gpu0_env0.mp4",
+            "behavior_video_rank0_gpu0_env1.mp4",
+            "behavior_video_rank1_gpu1_env0.mp4",
+            "behavior_video_rank1_gpu1_env1.mp4",
+        ]
+    );
+}
+
+#[test]
+fn s001_example_2_is_distributed_and_named_as_the_document_says() {
+    let placement = on("env: 0-3, rollout: 0-3", FOUR).unwrap();
+    assert_eq!(
+        placement.distribution(4),
+        [
+            "Worker 0 (GPU 0): Manages 1 environment (env 0)",
+            "Worker 1 (GPU 1): Manages 1 environment (env 0)",
+            "Worker 2 (GPU 2): Manages 1 environment (env 0)",
+            "Worker 3 (GPU 3): Manages 1 environment (env 0)",
+        ]
+    );
+    assert_eq!(
+        files(&placement, 4),
+        [
+            "behavior_video_rank0_gpu0_env0.mp4",
+            "behavior_video_rank1_gpu1_env0.mp4",
+            "behavior_video_rank2_gpu2_env0.mp4",
+            "behavior_video_rank3_gpu3_env0.mp4",
+        ]
+    );
+}
+
+#[test]
+fn s001_example_3_is_distributed_and_named_as_the_document_says() {
+    let placement = on("env: 0, rollout: 0", FOUR).unwrap();
+    assert_eq!(placement.distribution(4), ["Worker 0 (GPU 0): Manages 4 environments (env 0, 1, 2, 3)"]);
+    assert_eq!(
+        files(&placement, 4),
+        [
+            "behavior_video_rank0_gpu0_env0.mp4",
+            "behavior_video_rank0_gpu0_env1.mp4",
+            "behavior_video_rank0_gpu0_env2.mp4",
+            "behavior_video_rank0_gpu0_env3.mp4",
+        ]
+    );
+}
+
+#[test]
+fn environments_of_one_worker_are_routed_to_two_ranks() {
+    let placement = on("env: 0-1, rollout: 0-3", FOUR).unwrap();
+    let seats = |rank| placement.seats(rank, 8);
+    assert_eq!(seats(0), [Seat { worker: 0, gpu: 0, env: 0 }, Seat { worker: 0, gpu: 0, env: 1 }]);
+    assert_eq!(seats(1), [Seat { worker: 0, gpu: 0, env: 2 }, Seat { worker: 0, gpu: 0, env: 3 }]);
+    assert_eq!(seats(3), [Seat { worker: 1, gpu: 1, env: 2 }, Seat { worker: 1, gpu: 1, env: 3 }]);
+}
+
+#[test]
+fn environments_of_two_workers_are_routed_to_one_rank() {
+    let placement = on("env: 0-3, rollout: 0-1", FOUR).unwrap();
+    let workers: Vec<_> = placement.seats(1, 8).iter().map(|seat| (seat.worker, seat.env)).collect();
+    assert_eq!(workers, [(2, 0), (2, 1), (3, 0), (3, 1)]);
+}
+
+#[test]
+fn a_worker_with_several_gpus_deals_its_environments_over_them() {
+    let placement = on("env: 0-3:0-1, rollout: 0", FOUR).unwrap();
+    let gpus: Vec<_> = placement.seats(0, 8).iter().map(|seat| seat.gpu).collect();
+    assert_eq!(gpus, [0, 0, 1, 1, 2, 2, 3, 3]);
+}
+
+#[test]
+fn a_job_of_one_rank_sits_at_that_ranks_workers() {
+    let placement = on("env: 0-3, rollout: 0-1", FOUR).unwrap();
+    let seats: Vec<_> = placement.home(1, 3).iter().map(|seat| (seat.worker, seat.gpu, seat.env)).collect();
+    assert_eq!(seats, [(2, 2, 0), (2, 2, 1), (3, 3, 0)]);
+    let shared = on("env: 0, rollout: 0-3", FOUR).unwrap();
+    assert_eq!(shared.home(3, 1), [Seat { worker: 0, gpu: 0, env: 0 }]);
+    assert_eq!(Placement::of_ranks([0, 1]).home(1, 2)[1], Seat { worker: 1, gpu: 1, env: 1 });
+}
+
+fn division(total: usize, workers: usize, ranks: usize, stages: usize, group_size: usize) -> String {
+    let division = Division { total, workers, ranks, stages, group_size };
+    division.check().map_or_else(|err| err.to_string(), |()| "fits".to_owned())
+}
+
+#[test]
+fn uneven_totals_are_refused_with_the_nearest_ones() {
+    assert_eq!(division(4, 2, 2, 1, 1), "fits");
+    assert_eq!(division(8, 2, 4, 2, 1), "fits");
+    assert_eq!(
+        division(5, 2, 2, 1, 1),
+        "total_num_envs is 5, which cannot be dealt evenly to 2 environment workers; 4 or 6 can"
+    );
+    assert_eq!(
+        division(1, 4, 4, 1, 1),
+        "total_num_envs is 1, which cannot be dealt evenly to 4 environment workers; 4 can"
+    );
+    assert_eq!(
+        division(8, 2, 3, 1, 1),
+        "total_num_envs is 8, which cannot be dealt evenly to 3 rollout workers; 6 or 12 can"
+    );
+    assert_eq!(division(0, 2, 3, 1, 1), "total_num_envs is 0; at least 6 are needed");
+}
+
+#[test]
+fn stages_divide_the_environments_of_a_worker_not_their_remainder() {
+    // RLinf lets this pass: 4 % 2 % 3 is 0.
+    assert_eq!(
+        division(4, 2, 2, 3, 1),
+        "pipeline_stage_num is 3, but an environment worker has 2 of 4 environments; total_num_envs 6 or \
+         pipeline_stage_num 2 fit"
+    );
+    assert_eq!(
+        division(2, 2, 2, 2, 1),
+        "pipeline_stage_num is 2, but an environment worker has 1 of 2 environments; total_num_envs 4 or \
+         pipeline_stage_num 1 fit"
+    );
+}
+
+#[test]
+fn groups_and_chunks_are_whole() {
+    assert_eq!(
+        division(12, 2, 2, 1, 4),
+        "group_size is 4, but a stage of an environment worker has 6 environments; total_num_envs 8 or 16 or group_size \
+         3 or 6 fit"
+    );
+    assert_eq!(
+        check_steps(4100, 32).unwrap_err().to_string(),
+        "max_steps_per_rollout_epoch is 4100, which is not a multiple of num_action_chunks 32; 4096 or 4128 are"
+    );
+    assert_eq!(check_steps(4096, 32), Ok(()));
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_the_parsers_panic(text in "\\PC{0,40}", near in "[envrolutal0-9:,{}; -]{0,40}", gpus in 0usize..9) {
+        for text in [text, near] {
+            let _ = on(&text, Resources::new(gpus, 2));
+            let _ = env(&text, Resources::new(gpus, 1));
+            let _ = Components::from_value(&json!({"env": text, "rollout": [text]}));
+        }
+    }
+
+    #[test]
+    fn what_is_accepted_maps_every_process_to_gpus_that_are_there(text in "([0-9](-[0-9])?(:[0-9](-[0-9])?)?,?){1,3}") {
+        if let Ok(processes) = env(&text, EIGHT) {
+            prop_assert!(processes.iter().all(|gpus| !gpus.is_empty() && gpus.iter().all(|gpu| *gpu < 8)));
+            prop_assert!(processes.windows(2).all(|pair| pair[0][0] <= pair[1][0]), "ascending: {processes:?}");
+            let contiguous = |gpus: &Vec<usize>| gpus.windows(2).all(|pair| pair[1] == pair[0] + 1);
+            prop_assert!(processes.iter().all(contiguous), "{processes:?}");
+        }
+    }
+
+    #[test]
+    fn blocks_of_a_segment_use_each_gpu_equally_often(gpus in 1usize..9, times in 1usize..5, share in prop::bool::ANY) {
+        let (gpus, processes) = if share { (gpus, gpus * times) } else { (gpus * times, gpus) };
+        let text = format!("0-{}:0-{}", gpus - 1, processes - 1);
+        let placed = env(&text, Resources::new(64, 1)).unwrap();
+        prop_assert_eq!(placed.len(), processes);
+        let mut uses = vec![0; gpus];
+        placed.iter().flatten().for_each(|gpu| uses[*gpu] += 1);
+        prop_assert!(uses.iter().all(|count| *count == processes.div_ceil(gpus)), "{uses:?}");
+    }
+
+    #[test]
+    fn every_environment_has_one_seat_at_its_worker_and_one_rank(
+        workers in 1usize..7, ranks in 1usize..7, times in 1usize..4
+    ) {
+        let total = workers * ranks * times;
+        let text = format!("env: 0-{}, rollout: 0-{}", workers - 1, ranks - 1);
+        let placement = on(&text, Resources::Labels).unwrap();
+        let seats: Vec<_> = (0..ranks).flat_map(|rank| placement.seats(rank, total)).collect();
+        let expected: Vec<_> = (0..total)
+            .map(|env| Seat { worker: env / (total / workers), gpu: env / (total / workers), env: env % (total / workers) })
+            .collect();
+        prop_assert_eq!(seats, expected, "in the order of the global environments");
+        for rank in 0..ranks {
+            let own: std::collections::BTreeSet<_> = placement.seats(rank, total).iter().map(|seat| seat.worker).collect();
+            prop_assert_eq!(own, placement.workers(rank).collect());
+        }
+    }
+
+    #[test]
+    fn every_episode_belongs_to_one_slot_of_one_rank(ranks in 1usize..7, times in 1usize..4, episode in 0u64..10_000) {
+        let total = ranks * times;
+        let shares: Vec<_> = (0..ranks).map(|rank| Share::of(rank, ranks, total)).collect();
+        let owners: Vec<_> = shares.iter().filter_map(|share| Some(share.first + share.slot(episode)?)).collect();
+        prop_assert_eq!(owners, [(episode % total as u64) as usize]);
+    }
+
+    #[test]
+    fn a_proposed_total_passes(
+        total in 1usize..50, workers in 1usize..5, ranks in 1usize..5, stages in 1usize..4, group_size in 1usize..4
+    ) {
+        let division = Division { total, workers, ranks, stages, group_size };
+        if let Err(err) = division.check() {
+            use crate::placement::check::DivisionError as E;
+            let (E::Workers { nearest, .. } | E::Ranks { nearest, .. } | E::Stages { nearest, .. } | E::Groups { nearest, .. }) = err
+            else { return Err(TestCaseError::fail(err.to_string())) };
+            prop_assert!(!nearest.is_empty());
+            for total in nearest {
+                prop_assert_eq!(Division { total, ..division }.check(), Ok(()));
+            }
+        }
+    }
+}
