@@ -283,9 +283,10 @@ impl<'a> Recording<'a> {
             }),
             cameras: args.record_cameras && cameras,
         });
+        let stem = folder.video_stem(&job.name, site.env.rank, site.gpu);
         let video = (!args.no_video && cameras && !spec.cameras.is_empty()).then(|| VideoPlan {
             dir: folder.job(&job.name),
-            stem: folder.video_stem(&job.name, site.env.rank, site.gpu),
+            stems: (0..job.num_envs).map(|env| format!("{stem}_env{env}")).collect(),
             cameras: Vec::new(),
             scale: args.video_size.map(|size| (size.height, size.width)),
             fps: spec.control_hz,

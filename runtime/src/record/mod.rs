@@ -73,13 +73,13 @@ pub struct DatasetPlan {
     pub cameras: bool,
 }
 
-/// The videos of a rank: `<dir>/<stem>_env<i>.mp4`, with `_part2`, … instead of writing over a file.
+/// The videos of a rank: `<dir>/<stem>.mp4` of each environment, with `_part2`, … instead of writing over a file.
 #[derive(Clone, Debug)]
 pub struct VideoPlan {
     /// The folder.
     pub dir: PathBuf,
-    /// First part of the names: `<job>_video_rank<r>_gpu<g>`.
-    pub stem: String,
+    /// Names without their ending, one an environment and no two the same: `<job>_video_rank<r>_gpu<g>_env<i>`.
+    pub stems: Vec<String>,
     /// Cameras from left to right; empty for all.
     pub cameras: Vec<String>,
     /// Height and width of each camera on the video; as they come if not given.
@@ -155,14 +155,14 @@ pub struct Recorder {
 impl Recorder {
     /// Opens the dataset and starts the thread. Videos are made at their first picture.
     pub fn start(plan: RecordPlan) -> Result<Self, RecordError> {
-        let video = plan.video.map(|video| video.resolve(&plan.env)).transpose()?;
+        let video = plan.video.map(|video| video.resolve(&plan.env, plan.num_envs)).transpose()?;
         let wanted = Wanted {
             state: plan.dataset.is_some(),
             pictures: video.is_some() || plan.dataset.as_ref().is_some_and(|dataset| dataset.cameras),
         };
         let cameras = plan.dataset.as_ref().is_some_and(|dataset| dataset.cameras);
         let (dataset, warnings) = plan.dataset.map(|dataset| Dataset::open(&dataset)).transpose()?.unzip();
-        let videos = video.iter().flat_map(|video| (0..plan.num_envs).map(|env| Video::new(video, EnvIndex(env))));
+        let videos = video.iter().flat_map(|video| video.stems.iter().map(|stem| Video::new(video, stem)));
         let slots = (0..plan.num_envs).map(|_| Slot::default()).collect();
         let files = Files { dataset, cameras, videos: videos.collect(), slots };
         let (messages, inbox) = mpsc::sync_channel(QUEUE);

@@ -1,6 +1,6 @@
 //! One video per environment: its cameras beside each other, its episodes one after the other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 
@@ -9,11 +9,12 @@ use super::mp4::{Mp4, Picture};
 use super::tile::Tiling;
 use super::yuv::Planes;
 use super::{RecordError, VideoPlan, VideoSpan};
-use crate::env::{EnvIndex, EnvSpec, Frame};
+use crate::env::{EnvSpec, Frame};
 
 impl VideoPlan {
     /// Puts names and rate where the plan left them to the environment, and makes the folder.
-    pub(super) fn resolve(mut self, env: &EnvSpec) -> Result<Self, RecordError> {
+    pub(super) fn resolve(mut self, env: &EnvSpec, num_envs: usize) -> Result<Self, RecordError> {
+        self.check_stems(num_envs)?;
         let known: Vec<String> = env.cameras.iter().map(|camera| camera.name.clone()).collect();
         if let Some(unknown) = self.cameras.iter().find(|camera| !known.contains(camera)) {
             let known = known.join(", ");
@@ -36,6 +37,18 @@ impl VideoPlan {
         }
         fs::create_dir_all(&self.dir).map_err(|err| RecordError::file(&self.dir, err))?;
         Ok(self)
+    }
+
+    fn check_stems(&self, num_envs: usize) -> Result<(), RecordError> {
+        if self.stems.len() != num_envs {
+            let found = self.stems.len();
+            return Err(RecordError::Plan(format!("{found} names of videos are given for {num_envs} environments")));
+        }
+        let mut seen = BTreeSet::new();
+        match self.stems.iter().find(|stem| !seen.insert(stem.as_str())) {
+            Some(twice) => Err(RecordError::Plan(format!("two environments have a video called `{twice}`"))),
+            None => Ok(()),
+        }
     }
 }
 
@@ -67,11 +80,11 @@ struct Open {
 }
 
 impl Video {
-    /// The video of `env`; no file yet. `plan` names its cameras and its frame rate.
-    pub(super) fn new(plan: &VideoPlan, env: EnvIndex) -> Self {
+    /// The video called `stem`; no file yet. `plan` names its cameras and its frame rate.
+    pub(super) fn new(plan: &VideoPlan, stem: &str) -> Self {
         let rate = Rate { fps: plan.fps.max(1), bitrate: plan.bitrate };
-        let stem = format!("{}_env{}", plan.stem, env.0);
-        let plan = Source { dir: plan.dir.clone(), stem, cameras: plan.cameras.clone(), scale: plan.scale, rate };
+        let cameras = plan.cameras.clone();
+        let plan = Source { dir: plan.dir.clone(), stem: stem.to_owned(), cameras, scale: plan.scale, rate };
         Self { plan, open: None, fault: None, episode_start: 0 }
     }
 

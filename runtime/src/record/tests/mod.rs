@@ -40,7 +40,7 @@ fn plan(dir: &Path, dataset: bool, video: bool) -> RecordPlan {
         }),
         video: video.then(|| VideoPlan {
             dir: dir.join("videos"),
-            stem: "lift_video_rank0_gpu0".to_owned(),
+            stems: (0..2).map(|env| format!("lift_video_rank0_gpu0_env{env}")).collect(),
             cameras: Vec::new(),
             scale: None,
             fps: 0,

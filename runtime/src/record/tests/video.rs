@@ -142,3 +142,15 @@ fn an_unknown_camera_is_refused_at_the_start() {
     let wanted = format!("`{}` has no camera `top`: known are front, wrist", env().name);
     assert_eq!(Recorder::start(plan).unwrap_err(), RecordError::Plan(wanted));
 }
+
+#[test]
+fn each_environment_needs_a_name_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let refusal = |stems: &[&str]| {
+        let mut plan = plan(dir.path(), false, true);
+        plan.video.as_mut().unwrap().stems = stems.iter().map(|stem| (*stem).to_owned()).collect();
+        Recorder::start(plan).unwrap_err().to_string()
+    };
+    assert_eq!(refusal(&["a"]), "1 names of videos are given for 2 environments");
+    assert_eq!(refusal(&["a", "a"]), "two environments have a video called `a`");
+}
