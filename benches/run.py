@@ -1,7 +1,7 @@
 """Benches: each prints a figure and its ratio to what it replaces, measured in the same run, medians of several.
 
     make bench                        all of them, as tables for README.md
-    .venv/bin/python benches/run.py start|teardown|memory|store|rollout|policy
+    .venv/bin/python benches/run.py start|teardown|memory|store|rollout|overlap|policy
 """
 
 import os
@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 import group
+import overlap
 import policy
 import rollout
 import start
@@ -22,6 +23,7 @@ BENCHES = {
     "memory": group.memory,
     "store": store.main,
     "rollout": rollout.main,
+    "overlap": overlap.main,
     "policy": policy.main,
 }
 

@@ -38,7 +38,8 @@ pub struct EvalArgs {
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=64), help_heading = "Rollout")]
     pub pipeline_stages: usize,
 
-    /// Rows of one inference at most; 1 makes results independent of who is inferred together, to the last bit
+    /// Rows of one inference at most; with 1 results are independent of who is inferred together, to the last bit
+    /// [default: 1 on a CPU, all on a GPU]
     #[arg(long, value_name = "N", help_heading = "Rollout",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
     pub max_batch: Option<usize>,

@@ -11,6 +11,7 @@ use jobs::journal::{JobStart, Journal, Line};
 use jobs::layout::RunFolder;
 use jobs::rank_env::RankEnv;
 use jobs::time::rfc3339;
+use tch::Device;
 
 use crate::env::{self, Answers, EnvError, EnvIndex, Place};
 use crate::eval::beat::Beat;
@@ -26,6 +27,8 @@ pub struct Site<'a> {
     pub args: &'a EvalArgs,
     /// Who the rank is.
     pub env: &'a RankEnv,
+    /// What the policy is on.
+    pub device: Device,
     /// Index of its GPU, 0 without one.
     pub gpu: usize,
     /// Where the policy lives.
@@ -46,9 +49,12 @@ impl Site<'_> {
         self.args.pipeline_stages
     }
 
-    /// Rows of one inference at most.
+    /// Rows of one inference at most. A matrix product's last bits depend on its number of rows, and a CPU gains little
+    /// by many: there each row is inferred alone, unless the user says otherwise, so that an episode is the same in any
+    /// company.
     pub fn max_batch(&self) -> usize {
-        self.args.max_batch.unwrap_or(usize::MAX)
+        let default = if self.device == Device::Cpu { 1 } else { usize::MAX };
+        self.args.max_batch.unwrap_or(default)
     }
 
     /// How often an episode begins again because its environment was lost.

@@ -215,6 +215,7 @@ impl Rank<'_> {
         let site = Site {
             args: self.args,
             env: self.env,
+            device: self.device.device,
             gpu: device::gpu(self.device.device),
             policy: &self.policy,
             egl_device: device::egl(self.args, self.device.device),
