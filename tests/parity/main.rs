@@ -8,4 +8,3 @@
 mod case;
 mod compare;
 mod network;
-mod speed;
