@@ -19,8 +19,7 @@ use crate::plan::RankPlan;
 use crate::process::command::Command;
 use crate::process::environment::Environment;
 use crate::process::exit::Exit;
-use crate::process::pre_exec;
-use crate::process::rank::Rank;
+use crate::process::rank::{Ended, Rank};
 use crate::process::start::{NotStarted, Start};
 use crate::process::usage::Usage;
 use crate::signals;
@@ -80,9 +79,8 @@ impl Attempt {
     pub fn exited(&mut self, round: &Round<'_>, now: SystemTime) -> Vec<(LocalRank, Exit)> {
         let mut exited = Vec::new();
         for (index, rank) in self.ranks.iter_mut().enumerate() {
-            let Some(exit) = rank.peek(now) else { continue };
+            let Some(Ended { exit, usage, .. }) = rank.peek(now) else { continue };
             exited.push((LocalRank(index), exit));
-            let usage = pre_exec::ended(rank.pid()).ok().flatten().map(|(_, usage)| usage);
             tell(round, index, rank.pid(), exit, usage);
             if !exit.is_success() {
                 let (rank, pid) = (round.rank(index), rank.pid().as_raw());

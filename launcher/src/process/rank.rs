@@ -9,6 +9,7 @@ use nix::unistd::Pid;
 
 use crate::process::exit::Exit;
 use crate::process::pre_exec;
+use crate::process::usage::Usage;
 
 /// A started rank: the leader of a session and a process group that both carry its pid.
 ///
@@ -25,6 +26,8 @@ pub struct Rank {
 pub struct Ended {
     /// Code or signal.
     pub exit: Exit,
+    /// What it used; unknown of a child that is not ours any more.
+    pub usage: Option<Usage>,
     /// When the launcher saw it.
     pub at: SystemTime,
 }
@@ -46,17 +49,17 @@ impl Rank {
     }
 
     /// Looks once whether the leader has ended; `Some` only the first time that it is seen.
-    pub fn peek(&mut self, now: SystemTime) -> Option<Exit> {
+    pub fn peek(&mut self, now: SystemTime) -> Option<Ended> {
         if self.ended.is_some() {
             return None;
         }
-        let exit = match pre_exec::ended(self.pid) {
-            Ok(ended) => ended.map(|(exit, _)| exit)?,
+        let (exit, usage) = match pre_exec::ended(self.pid) {
+            Ok(ended) => ended.map(|(exit, usage)| (exit, Some(usage)))?,
             // Not our child any more: nothing will ever tell how it ended.
-            Err(_) => Exit::Signal(libc::SIGKILL),
+            Err(_) => (Exit::Signal(libc::SIGKILL), None),
         };
-        self.ended = Some(Ended { exit, at: now });
-        Some(exit)
+        self.ended = Some(Ended { exit, usage, at: now });
+        self.ended
     }
 
     /// Sends `signal` to the whole process group, also when its leader has ended. A group that is gone is no error.
@@ -88,8 +91,8 @@ mod tests {
         pub(crate) fn wait(mut self) -> Exit {
             // An error is that of a real-time signal; the rank has ended all the same.
             waitid(Id::Pid(self.pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).ok();
-            let exit = self.peek(SystemTime::UNIX_EPOCH).expect("it has ended");
-            assert_eq!(self.peek(SystemTime::UNIX_EPOCH), None);
+            let exit = self.peek(SystemTime::UNIX_EPOCH).expect("it has ended").exit;
+            assert!(self.peek(SystemTime::UNIX_EPOCH).is_none(), "an end is told once");
             self.reap();
             exit
         }
