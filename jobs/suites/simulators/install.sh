@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Installs third-party simulators, each into a venv of its own, at the versions that NAME.txt beside this file pins:
+#   install.sh NAME...    what is installed already, and works, is left alone
+#   install.sh --list     what there is, what it costs, and what of it is installed
+# The venvs are .simulators/NAME at the root of the checkout, or $RRUN_SIMULATORS/NAME. Nothing else is written.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+venvs=${RRUN_SIMULATORS:-$(cd "$here/../../.." && pwd)/.simulators}
+names=(pusht pusher metaworld libero)
+
+say() { echo "simulators: $*" >&2; }
+die() { say "$*"; exit 1; }
+
+# First comment line: what it is; second: what it costs.
+about() { sed -n 's/^# //p' "$here/$1.txt" | sed -n 1p; }
+cost() { sed -n 's/^# cost: //p' "$here/$1.txt"; }
+
+# A venv has a simulator when these pins went in and the simulator then made a step.
+is_installed() { cmp --silent "$here/$1.txt" "$venvs/$1/rrun-pins.txt"; }
+
+list() {
+    local name state
+    for name in "${names[@]}"; do
+        state="not installed"
+        is_installed "$name" && state="installed: $venvs/$name"
+        printf '%-10s %s\n%-10s %s; %s\n' "$name" "$(about "$name")" "" "$(cost "$name")" "$state"
+    done
+}
+
+# The first Python that is new enough for the pins; 3.11 before others, for LIBERO's MuJoCo 2.3.7.
+find_python() {
+    local python
+    for python in ${PYTHON:-} python3.11 python3.12 python3.13 python3; do
+        "$python" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null \
+            && { echo "$python"; return; }
+    done
+    die "Python 3.11 to 3.13 with venv is needed: apt install python3 python3-venv, or name one with PYTHON="
+}
+
+# One reset and one step, with a picture; prints what was seen. Asks nothing: standard input is closed.
+try() {
+    local egl=(MUJOCO_GL=egl PYOPENGL_PLATFORM=egl LP_NUM_THREADS=0)
+    env "${egl[@]}" "$venvs/$1/bin/python" "$here/try.py" "$1" </dev/null >/dev/null
+}
+
+install() {
+    local name=$1 python
+    if is_installed "$name"; then
+        say "$name is installed: $venvs/$name"
+        return
+    fi
+    python=$(find_python)
+    say "$name: $(about "$name")"
+    say "$name: installing into $venvs/$name with $("$python" --version) ($(cost "$name"))"
+    rm -rf "${venvs:?}/$name"
+    mkdir -p "$venvs"
+    "$python" -m venv "$venvs/$name"
+    "$venvs/$name/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps -r "$here/$name.txt"
+    try "$name" || die "$name was installed and does not run; MuJoCo's need EGL: apt install libegl1 libegl-mesa0 libgl1 libgl1-mesa-dri"
+    cp "$here/$name.txt" "$venvs/$name/rrun-pins.txt"
+    say "$name is ready: $venvs/$name/bin/python"
+}
+
+[[ $# -gt 0 ]] || die "name what to install: ${names[*]}, or --list"
+if [[ $1 == --list ]]; then list; exit; fi
+for name in "$@"; do
+    [[ " ${names[*]} " == *" $name "* ]] || die "\`$name\` is no simulator, there are: ${names[*]}"
+done
+for name in "$@"; do install "$name"; done
