@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! cargo run --release --example random_checkpoint -- --size full --out DIR [--dtype bf16] [--seed 0]
+//!     [--embodiment libero_sim]
 //! ```
 //!
 //! The tensors are made one after the other, so that the 3.14 B of `full` need 6.3 GB on the disk and not in memory. The
@@ -18,21 +19,21 @@ use runtime::policy::gr00t::{LoadError, ModelConfig, layout};
 use serde_json::{Value, json};
 use tch::{Device, Kind};
 
+use embodiment::Embodiment;
 use sizes::Size;
 
+mod embodiment;
 mod sizes;
 
-/// A file of the committed golden case, whose processor and tokenizer every size has.
+/// A file of the committed golden case, whose tokenizer every size has.
 macro_rules! golden {
     ($name:literal) => {
         ($name, include_str!(concat!("../../../tests/fixtures/gr00t/case_a_single/", $name)))
     };
 }
 
-const PROCESSOR: (&str, &str) = golden!("processor_config.json");
-/// Files that do not depend on the size.
-const FILES: [(&str, &str); 7] = [
-    golden!("statistics.json"),
+/// Files that depend neither on the size nor on the embodiment.
+const FILES: [(&str, &str); 6] = [
     golden!("embodiment_id.json"),
     golden!("vlm/chat_template.json"),
     golden!("vlm/preprocessor_config.json"),
@@ -47,6 +48,9 @@ struct Arguments {
     /// How large the network is.
     #[arg(long, value_enum)]
     size: Size,
+    /// Whose cameras, state and actions it has.
+    #[arg(long, value_enum, default_value_t = Embodiment::SimplerEnvGoogle)]
+    embodiment: Embodiment,
     /// Where to write it; made if it is not there.
     #[arg(long)]
     out: PathBuf,
@@ -88,7 +92,8 @@ fn write(arguments: &Arguments) -> Result<(), LoadError> {
     fs::create_dir_all(out.join("vlm")).map_err(io(out))?;
     write_config(&out.join("config.json"), &model.to_json())?;
     write_config(&out.join("vlm/config.json"), &vlm.to_json())?;
-    write_config(&out.join(PROCESSOR.0), &processor(&model))?;
+    write_config(&out.join("processor_config.json"), &processor(arguments.embodiment, &model))?;
+    write_config(&out.join("statistics.json"), &arguments.embodiment.statistics())?;
     for (name, text) in FILES {
         fs::write(out.join(name), text).map_err(io(&out.join(name)))?;
     }
@@ -102,9 +107,9 @@ fn write(arguments: &Arguments) -> Result<(), LoadError> {
     Ok(())
 }
 
-/// The processor of the goldens' `simpler_env_google`, with this network's widths.
-fn processor(model: &ModelConfig) -> Value {
-    let mut processor: Value = serde_json::from_str(PROCESSOR.1).expect("the committed file is JSON");
+/// The embodiment's processor, with this network's widths.
+fn processor(embodiment: Embodiment, model: &ModelConfig) -> Value {
+    let mut processor = embodiment.processor();
     let arguments = &mut processor["processor_kwargs"];
     arguments["max_state_dim"] = json!(model.max_state_dim);
     arguments["max_action_dim"] = json!(model.max_action_dim);
