@@ -27,7 +27,7 @@ use crate::eval::job::{Desk, JobError, Recording, Site, journal_error};
 use crate::eval::latency::Latency;
 use crate::eval::now;
 use crate::eval::policy_thread::{Acted, Held, PolicyThread};
-use crate::eval::schedule::{Due, Schedule, deal, groups};
+use crate::eval::schedule::{Due, Numbers, Schedule, Waiting, deal, groups};
 use crate::policy::{Chunk, EpisodeStart, PolicyError};
 use crate::record::{EpisodeEnd, EpisodeMeta};
 
@@ -132,18 +132,11 @@ impl Rollout<'_, '_> {
     fn groups(&self, episodes: &[u64]) -> Vec<Group> {
         let num_envs = self.env.num_envs();
         let group = |envs: Range<usize>| {
-            let schedule = match self.job.length {
-                // Every step can end an episode at most, so no environment runs out of them.
-                Length::Steps(steps) => {
-                    let enough = 0..steps.saturating_mul(num_envs as u64);
-                    let dealt = deal(enough, num_envs, envs.clone());
-                    Schedule::new(dealt, envs.clone(), self.held.chunk_length, Some(steps))
-                }
-                _ => {
-                    let dealt: Vec<_> = deal(episodes.iter().copied(), num_envs, envs.clone()).collect();
-                    Schedule::new(dealt, envs.clone(), self.held.chunk_length, None)
-                }
+            let (waiting, steps): (Numbers, _) = match self.job.length {
+                Length::Steps(steps) => (Box::new(deal(0.., num_envs, envs.clone())), Some(steps)),
+                _ => (Box::new(deal(episodes.to_vec(), num_envs, envs.clone())), None),
             };
+            let schedule = Schedule::new(Waiting::Anyone(waiting), envs.clone(), self.held.chunk_length, steps);
             let (answers, actions) = (BTreeMap::new(), BTreeMap::new());
             Group { envs, schedule, thinking: Vec::new(), outstanding: 0, answers, actions, since: now() }
         };

@@ -27,11 +27,29 @@ where
     dealt.filter(move |(position, _)| group.contains(&(position % num_envs))).map(|(_, episode)| episode)
 }
 
+/// Numbers in ascending order; those of a job in steps are more than one would keep in memory.
+pub type Numbers = Box<dyn Iterator<Item = u64>>;
+
+/// Episodes to come.
+pub enum Waiting {
+    /// For whichever environment is free.
+    Anyone(Numbers),
+    /// For each environment its own.
+    Own(Vec<Numbers>),
+}
+
+impl Waiting {
+    fn next(&mut self, slot: usize) -> Option<u64> {
+        match self {
+            Self::Anyone(numbers) => numbers.next(),
+            Self::Own(slots) => slots.get_mut(slot)?.next(),
+        }
+    }
+}
+
 /// Episodes to come, and what each environment of a group is doing.
 pub struct Schedule {
-    /// The next waiting episode, and those after it; a job in steps has more of them than one would keep in memory.
-    next: Option<u64>,
-    after: Box<dyn Iterator<Item = u64>>,
+    waiting: Waiting,
     /// Index of the first environment.
     first: usize,
     slots: Vec<Slot>,
@@ -77,16 +95,10 @@ impl Slot {
 impl Schedule {
     /// Of each chunk the first `chunk_length` actions are taken, fewer if it is shorter. With `steps`, each environment
     /// stops after so many.
-    pub fn new(
-        episodes: impl IntoIterator<Item = u64, IntoIter: 'static>,
-        envs: Range<usize>,
-        chunk_length: usize,
-        steps: Option<u64>,
-    ) -> Self {
+    pub fn new(waiting: Waiting, envs: Range<usize>, chunk_length: usize, steps: Option<u64>) -> Self {
         let first = envs.start;
         let slots = envs.map(|_| Slot { doing: Doing::Nothing, left: steps }).collect();
-        let mut after: Box<dyn Iterator<Item = u64>> = Box::new(episodes.into_iter());
-        Self { next: after.next(), after, first, slots, chunk_length }
+        Self { waiting, first, slots, chunk_length }
     }
 
     /// Hands waiting episodes to idle environments, both in ascending order.
@@ -96,7 +108,7 @@ impl Schedule {
             let episode = match slot.doing {
                 Doing::Episode { .. } => None,
                 Doing::Again(episode) => Some(episode),
-                Doing::Nothing => std::mem::replace(&mut self.next, self.after.next()),
+                Doing::Nothing => self.waiting.next(index),
             };
             if let Some(number) = episode {
                 slot.doing = Doing::Episode { number, chunk: None, next: 0 };
@@ -169,6 +181,10 @@ mod tests {
         indices.iter().copied().map(EnvIndex).collect()
     }
 
+    fn anyone(episodes: impl Iterator<Item = u64> + 'static) -> Waiting {
+        Waiting::Anyone(Box::new(episodes))
+    }
+
     fn starts(schedule: &mut Schedule) -> Vec<(usize, u64)> {
         schedule.start().into_iter().map(|(env, episode)| (env.0, episode)).collect()
     }
@@ -179,7 +195,7 @@ mod tests {
 
     #[test]
     fn only_environments_without_actions_are_hungry() {
-        let mut schedule = Schedule::new(0..2, 0..2, 2, None);
+        let mut schedule = Schedule::new(anyone(0..2), 0..2, 2, None);
         assert_eq!(starts(&mut schedule), [(0, 0), (1, 1)]);
         schedule.feed(EnvIndex(0), Chunk::new(1, vec![1.0, 2.0, 3.0]));
         assert_eq!(schedule.hungry(), envs(&[1]));
@@ -191,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_new_episode_does_not_get_the_old_ones_actions() {
-        let mut schedule = Schedule::new(0..2, 0..1, 4, None);
+        let mut schedule = Schedule::new(anyone(0..2), 0..1, 4, None);
         schedule.start();
         schedule.feed(EnvIndex(0), Chunk::new(1, vec![1.0, 2.0]));
         schedule.due();
@@ -203,7 +219,7 @@ mod tests {
 
     #[test]
     fn the_last_step_of_a_chunk_has_to_be_looked_at() {
-        let mut schedule = Schedule::new(0..1, 0..1, 3, None);
+        let mut schedule = Schedule::new(anyone(0..1), 0..1, 3, None);
         schedule.start();
         schedule.feed(EnvIndex(0), Chunk::new(1, vec![0.0; 3]));
         let last: Vec<_> = (0..3).map(|_| due(&mut schedule)[0].2).collect();
@@ -212,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_lost_episode_begins_again_where_it_was() {
-        let mut schedule = Schedule::new(5..9, 2..4, 3, None);
+        let mut schedule = Schedule::new(anyone(5..9), 2..4, 3, None);
         assert_eq!(starts(&mut schedule), [(2, 5), (3, 6)]);
         schedule.again(EnvIndex(3));
         assert_eq!(starts(&mut schedule), [(3, 6)]);
@@ -221,8 +237,19 @@ mod tests {
     }
 
     #[test]
+    fn episodes_of_their_own_stay_with_their_environments() {
+        let own: Vec<Numbers> = vec![Box::new([0, 2].into_iter()), Box::new([1, 3].into_iter())];
+        let mut schedule = Schedule::new(Waiting::Own(own), 0..2, 3, None);
+        assert_eq!(starts(&mut schedule), [(0, 0), (1, 1)]);
+        schedule.end(EnvIndex(1));
+        assert_eq!(starts(&mut schedule), [(1, 3)]);
+        schedule.end(EnvIndex(1));
+        assert_eq!(starts(&mut schedule), []);
+    }
+
+    #[test]
     fn each_environment_takes_as_many_steps_as_it_may() {
-        let mut schedule = Schedule::new(0.., 0..2, 2, Some(3));
+        let mut schedule = Schedule::new(anyone(0..), 0..2, 2, Some(3));
         let mut taken = [0; 2];
         loop {
             schedule.start();
@@ -254,7 +281,7 @@ mod tests {
             let mut ended = Vec::new();
             for group in groups(num_envs, stages) {
                 let episodes: Vec<_> = deal(0..lengths.len() as u64, num_envs, group.clone()).collect();
-                let mut schedule = Schedule::new(episodes, group, chunk, None);
+                let mut schedule = Schedule::new(anyone(episodes.into_iter()), group, chunk, None);
                 let mut running = vec![None; num_envs];
                 for _ in 0..1000 {
                     for (env, episode) in schedule.start() {
