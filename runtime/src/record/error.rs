@@ -60,14 +60,14 @@ pub enum RecordError {
 
 impl RecordError {
     /// An error of a file.
-    pub(super) fn file(path: &Path, reason: impl ToString) -> Self {
+    pub(in crate::record) fn file(path: &Path, reason: impl ToString) -> Self {
         Self::File { path: path.to_path_buf(), reason: reason.to_string() }
     }
 }
 
 /// What the HDF5 library says, reduced to the system's own words where it carries them:
 /// its stack ends in frames like `file write failed: …, errno = 28, error message = 'No space left on device', …`.
-pub(super) fn hdf5_reason(err: &hdf5::Error) -> String {
+pub(in crate::record) fn hdf5_reason(err: &hdf5::Error) -> String {
     const MARK: &str = "error message = '";
     let Some(stack) = err.stack() else { return err.to_string() };
     let quoted = stack.iter().find_map(|frame| {

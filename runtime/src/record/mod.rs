@@ -20,21 +20,13 @@ use std::thread::{self, JoinHandle};
 use crate::env::{EnvIndex, EnvSpec, Observation, Step};
 
 mod dataset;
-mod demo;
 mod episode;
 mod error;
 mod files;
-mod h264;
-mod mp4;
-mod repack;
-mod root_table;
-mod scale;
 mod snapshot;
 #[cfg(test)]
 mod tests;
-mod tile;
 mod video;
-mod yuv;
 
 use dataset::Dataset;
 use episode::StepRow;

@@ -8,12 +8,12 @@ use super::h264::{H264, LEAST_BITRATE, Rate};
 use super::mp4::{Mp4, Picture};
 use super::tile::Tiling;
 use super::yuv::Planes;
-use super::{RecordError, VideoPlan, VideoSpan};
 use crate::env::{EnvSpec, Frame};
+use crate::record::{RecordError, VideoPlan, VideoSpan};
 
 impl VideoPlan {
     /// Puts names and rate where the plan left them to the environment, and makes the folder.
-    pub(super) fn resolve(mut self, env: &EnvSpec, num_envs: usize) -> Result<Self, RecordError> {
+    pub(in crate::record) fn resolve(mut self, env: &EnvSpec, num_envs: usize) -> Result<Self, RecordError> {
         self.check_stems(num_envs)?;
         let known: Vec<String> = env.cameras.iter().map(|camera| camera.name.clone()).collect();
         if let Some(unknown) = self.cameras.iter().find(|camera| !known.contains(camera)) {
@@ -53,7 +53,7 @@ impl VideoPlan {
 }
 
 /// The video of one environment. Nothing is made before the first picture, which fixes the size.
-pub(super) struct Video {
+pub(in crate::record) struct Video {
     plan: Source,
     open: Option<Open>,
     fault: Option<String>,
@@ -81,7 +81,7 @@ struct Open {
 
 impl Video {
     /// The video called `stem`; no file yet. `plan` names its cameras and its frame rate.
-    pub(super) fn new(plan: &VideoPlan, stem: &str) -> Self {
+    pub(in crate::record) fn new(plan: &VideoPlan, stem: &str) -> Self {
         let rate = Rate { fps: plan.fps.max(1), bitrate: plan.bitrate };
         let cameras = plan.cameras.clone();
         let plan = Source { dir: plan.dir.clone(), stem: stem.to_owned(), cameras, scale: plan.scale, rate };
@@ -89,7 +89,7 @@ impl Video {
     }
 
     /// An episode begins: its first picture can be jumped to.
-    pub(super) fn begin(&mut self) {
+    pub(in crate::record) fn begin(&mut self) {
         self.episode_start = self.frames();
         if let Some(open) = &mut self.open {
             open.encoder.want_keyframe();
@@ -97,7 +97,7 @@ impl Video {
     }
 
     /// Adds the pictures of one step as one frame; none when there are none. After a fault it does nothing.
-    pub(super) fn push(&mut self, pictures: &BTreeMap<String, Frame>) {
+    pub(in crate::record) fn push(&mut self, pictures: &BTreeMap<String, Frame>) {
         if pictures.is_empty() || self.fault.is_some() {
             return;
         }
@@ -107,7 +107,7 @@ impl Video {
     }
 
     /// The episode ended: where it is, or why it is not all there.
-    pub(super) fn end(&mut self) -> Result<Option<VideoSpan>, String> {
+    pub(in crate::record) fn end(&mut self) -> Result<Option<VideoSpan>, String> {
         let ended = self.file().map_or(Ok(()), Mp4::end_of_episode);
         if let Err(err) = ended {
             self.fail(err.to_string());
@@ -119,7 +119,7 @@ impl Video {
     }
 
     /// Writes what is left and closes the file.
-    pub(super) fn finish(mut self) -> Result<(), String> {
+    pub(in crate::record) fn finish(mut self) -> Result<(), String> {
         let finished = self.file().map_or(Ok(()), Mp4::finish).map_err(|err| err.to_string());
         finished.map_err(|reason| self.named(&reason))
     }

@@ -26,9 +26,10 @@ use std::path::{Path, PathBuf};
 
 use hdf5::{FileBuilder, OpenMode};
 
-use super::episode::Episode;
-use super::error::hdf5_reason;
-use super::{DatasetPlan, EpisodeEnd, RecordError, demo, repack, root_table};
+use super::{demo, repack, root_table};
+use crate::record::episode::Episode;
+use crate::record::error::hdf5_reason;
+use crate::record::{DatasetPlan, EpisodeEnd, RecordError};
 
 /// The group that readers see.
 pub(super) const DATA: &str = "data";
@@ -43,7 +44,7 @@ const EPISODE_OVERHEAD: u64 = 128 << 10;
 
 /// An open dataset file.
 #[derive(Debug)]
-pub(super) struct Dataset {
+pub(in crate::record) struct Dataset {
     path: PathBuf,
     env_args: String,
     next: u64,
@@ -56,7 +57,7 @@ pub(super) struct Dataset {
 
 impl Dataset {
     /// Creates the file, or goes on with the one that is there. The second value has a line for whatever was lost.
-    pub(super) fn open(plan: &DatasetPlan) -> Result<(Self, Vec<String>), RecordError> {
+    pub(in crate::record) fn open(plan: &DatasetPlan) -> Result<(Self, Vec<String>), RecordError> {
         if let Some(parent) = plan.path.parent() {
             fs::create_dir_all(parent).map_err(|err| RecordError::file(parent, err))?;
         }
@@ -74,7 +75,7 @@ impl Dataset {
     }
 
     /// Adds an episode and answers with its name once it is on disk.
-    pub(super) fn append(&mut self, episode: &Episode, end: EpisodeEnd) -> Result<String, RecordError> {
+    pub(in crate::record) fn append(&mut self, episode: &Episode, end: EpisodeEnd) -> Result<String, RecordError> {
         episode.complete().map_err(|reason| RecordError::file(&self.path, reason))?;
         self.mend()?;
         let name = format!("demo_{}", self.next);
@@ -91,7 +92,7 @@ impl Dataset {
     }
 
     /// Leaves only `data` in the file.
-    pub(super) fn finish(&mut self) -> Result<(), RecordError> {
+    pub(in crate::record) fn finish(&mut self) -> Result<(), RecordError> {
         self.mend()?;
         drop_building(&self.path).map_err(|err| RecordError::file(&self.path, hdf5_reason(&err)))?;
         sync(&self.path).map_err(|err| RecordError::file(&self.path, err))

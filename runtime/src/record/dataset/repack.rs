@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 
 use hdf5::{Group, OpenMode};
 
-use super::dataset::{BUILDING, DATA, open, reserve, sync};
 use super::demo::{set, set_text};
-use super::error::hdf5_reason;
-use super::{RecordError, root_table};
+use super::file::{BUILDING, DATA, open, reserve, sync};
+use super::root_table;
+use crate::record::RecordError;
+use crate::record::error::hdf5_reason;
 
 /// A file that is ready for more episodes.
 #[derive(Debug, Default)]

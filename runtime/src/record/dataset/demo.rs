@@ -17,8 +17,8 @@ use std::str::FromStr as _;
 use hdf5::types::VarLenUnicode;
 use hdf5::{Dataset, Error, Group, H5Type, Location, Result};
 
-use super::EpisodeEnd;
-use super::episode::{Column, Episode, Pictures};
+use crate::record::EpisodeEnd;
+use crate::record::episode::{Column, Episode, Pictures};
 
 /// gzip level, a low one: the recorder thread shares the cores with the simulators.
 const GZIP: u8 = 2;
