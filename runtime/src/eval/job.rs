@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, SystemTime};
 
 use jobs::episode::{DemoRef, Episode, VideoRef};
-use jobs::eval_args::EvalArgs;
+use jobs::eval_args::{EvalArgs, VideoSize};
 use jobs::job::{Job, Length};
 use jobs::journal::{JobStart, Journal, Line};
 use jobs::layout::RunFolder;
@@ -19,7 +19,7 @@ use crate::eval::policy_thread::PolicyThread;
 use crate::eval::rollout::{Event, Rollout, Totals};
 use crate::eval::stop::Stop;
 use crate::policy::PolicyError;
-use crate::record::{DatasetPlan, RecordError, RecordPlan, Recorded, Recorder, VideoPlan};
+use crate::record::{CameraSize, DatasetPlan, Export, RecordError, RecordPlan, Recorded, Recorder, VideoPlan};
 
 /// What a job finds in its rank.
 pub struct Site<'a> {
@@ -280,7 +280,9 @@ impl<'a> Recording<'a> {
         let file = folder.relative(&path);
         let dataset = (!args.no_dataset).then(|| DatasetPlan {
             path,
+            export: Export::All,
             first_demo: earlier.first_demo(&file),
+            first_failed_demo: 0,
             env_args: serde_json::json!({
                 "env_name": job.environment,
                 "type": 2,
@@ -293,10 +295,15 @@ impl<'a> Recording<'a> {
         let video = (!args.no_video && cameras && !spec.cameras.is_empty()).then(|| VideoPlan {
             dir: folder.job(&job.name),
             stems: (0..job.num_envs).map(|env| format!("{stem}_env{env}")).collect(),
+            per_episode: false,
+            grids: Vec::new(),
             cameras: Vec::new(),
-            scale: args.video_size.map(|size| (size.height, size.width)),
+            size: args
+                .video_size
+                .map_or(CameraSize::AsRendered, |VideoSize { height, width }| CameraSize::Exactly { height, width }),
             fps: spec.control_hz,
             bitrate: args.video_bitrate,
+            threads: 0,
         });
         let every_frame = video.is_some() || (args.record_cameras && cameras);
         let dataset_name = dataset.is_some().then_some(file);

@@ -95,7 +95,7 @@ impl Episode {
             add(&mut self.columns, "processed_actions".to_owned(), processed)?;
         }
         if self.cameras {
-            self.push_pictures(before.video)?;
+            self.push_pictures(&before.video)?;
         }
         self.rewards.push(row.reward);
         self.dones.push(u8::from(row.done));
@@ -125,7 +125,7 @@ impl Episode {
         (columns + pictures + self.rows() * 5) as u64
     }
 
-    fn push_pictures(&mut self, video: BTreeMap<String, Frame>) -> Result<(), String> {
+    fn push_pictures(&mut self, video: &BTreeMap<String, Frame>) -> Result<(), String> {
         for (name, frame) in video {
             if frame.rgb.len() != frame.height as usize * frame.width as usize * 3 {
                 return Err(format!(
@@ -144,7 +144,7 @@ impl Episode {
                     first.height, first.width, frame.height, frame.width
                 ));
             }
-            frames.push(frame);
+            frames.push(frame.clone());
         }
         Ok(())
     }

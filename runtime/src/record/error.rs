@@ -53,8 +53,8 @@ pub enum RecordError {
     /// A video cannot be ended; names its file.
     #[error("{0}")]
     Video(String),
-    /// The recorder thread is gone; nothing more is recorded.
-    #[error("the recorder thread ended early: {0}")]
+    /// A thread of the recorder is gone; nothing more is recorded.
+    #[error("a thread of the recorder ended early: {0}")]
     Stopped(String),
 }
 

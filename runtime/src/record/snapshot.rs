@@ -1,6 +1,7 @@
 //! What of an observation goes to the recorder thread.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::env::{Frame, Observation};
 
@@ -21,7 +22,7 @@ pub(super) struct Snapshot {
     /// Simulator state by recorder path.
     pub(super) sim_state: BTreeMap<String, Vec<f32>>,
     /// Pictures by camera.
-    pub(super) video: BTreeMap<String, Frame>,
+    pub(super) video: Arc<BTreeMap<String, Frame>>,
 }
 
 impl Snapshot {
@@ -33,7 +34,7 @@ impl Snapshot {
             snapshot.sim_state.clone_from(&observation.sim_state);
         }
         if wanted.pictures {
-            snapshot.video.clone_from(&observation.video);
+            snapshot.video = Arc::new(observation.video.clone());
         }
         snapshot
     }

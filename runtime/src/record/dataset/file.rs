@@ -29,7 +29,7 @@ use hdf5::{FileBuilder, OpenMode};
 use super::{demo, repack, root_table};
 use crate::record::episode::Episode;
 use crate::record::error::hdf5_reason;
-use crate::record::{DatasetPlan, EpisodeEnd, RecordError};
+use crate::record::{EpisodeEnd, RecordError};
 
 /// The group that readers see.
 pub(super) const DATA: &str = "data";
@@ -44,7 +44,7 @@ const EPISODE_OVERHEAD: u64 = 128 << 10;
 
 /// An open dataset file.
 #[derive(Debug)]
-pub(in crate::record) struct Dataset {
+pub(super) struct DemoFile {
     path: PathBuf,
     env_args: String,
     next: u64,
@@ -55,27 +55,31 @@ pub(in crate::record) struct Dataset {
     torn: bool,
 }
 
-impl Dataset {
-    /// Creates the file, or goes on with the one that is there. The second value has a line for whatever was lost.
-    pub(in crate::record) fn open(plan: &DatasetPlan) -> Result<(Self, Vec<String>), RecordError> {
-        if let Some(parent) = plan.path.parent() {
+impl DemoFile {
+    /// Creates the file, or goes on with the one that is there. The number of its next demo is `first_demo` at least.
+    /// The second value has a line for whatever was lost.
+    pub(super) fn open(
+        path: PathBuf,
+        env_args: &serde_json::Value,
+        first_demo: u64,
+    ) -> Result<(Self, Vec<String>), RecordError> {
+        if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(|err| RecordError::file(parent, err))?;
         }
-        let env_args = plan.env_args.to_string();
-        let fresh = repack::start(&plan.path, &env_args)?;
-        let dataset = Self {
-            path: plan.path.clone(),
-            env_args,
-            next: fresh.next.max(plan.first_demo),
-            total: fresh.total,
-            lacking: None,
-            torn: false,
-        };
+        let env_args = env_args.to_string();
+        let fresh = repack::start(&path, &env_args)?;
+        let dataset =
+            Self { path, env_args, next: fresh.next.max(first_demo), total: fresh.total, lacking: None, torn: false };
         Ok((dataset, fresh.warnings))
     }
 
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Adds an episode and answers with its name once it is on disk.
-    pub(in crate::record) fn append(&mut self, episode: &Episode, end: EpisodeEnd) -> Result<String, RecordError> {
+    pub(super) fn append(&mut self, episode: &Episode, end: EpisodeEnd) -> Result<String, RecordError> {
         episode.complete().map_err(|reason| RecordError::file(&self.path, reason))?;
         self.mend()?;
         let name = format!("demo_{}", self.next);
@@ -92,7 +96,7 @@ impl Dataset {
     }
 
     /// Leaves only `data` in the file.
-    pub(in crate::record) fn finish(&mut self) -> Result<(), RecordError> {
+    pub(super) fn finish(&mut self) -> Result<(), RecordError> {
         self.mend()?;
         drop_building(&self.path).map_err(|err| RecordError::file(&self.path, hdf5_reason(&err)))?;
         sync(&self.path).map_err(|err| RecordError::file(&self.path, err))

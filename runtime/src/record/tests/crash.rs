@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::dataset::check_with_h5py;
-use super::video::frames_of;
+use super::video::frames_in_fragments;
 use super::{demos, episode, plan};
 use crate::record::Recorder;
 
@@ -47,7 +47,7 @@ fn after_a_kill_every_finished_episode_is_there() {
     assert!((0..9).all(|number| names.contains(&format!("demo_{number}"))), "{names:?}");
     check_with_h5py(&path, names.len());
     // 9 episodes of 16 frames over two environments: 5 in the first, of which a last lone frame may wait.
-    assert!(frames_of(&dir.path().join("videos/lift_video_rank0_gpu0_env0.mp4")) >= 5 * 16 - 1);
+    assert!(frames_in_fragments(&dir.path().join("videos/lift_video_rank0_gpu0_env0.mp4")) >= 5 * 16 - 1);
 
     let mut recorder = Recorder::start(plan(dir.path(), true, true)).unwrap();
     assert_eq!(recorder.warnings(), [""; 0]);

@@ -8,7 +8,7 @@ use hdf5::types::VarLenUnicode;
 
 use super::{SUCCESS, begin, demos, episode, observation, plan, steps};
 use crate::env::EnvIndex;
-use crate::record::{RecordError, Recorder};
+use crate::record::{EpisodeEnd, EpisodeMeta, Export, RecordError, Recorder};
 
 #[test]
 fn a_demo_has_the_names_shapes_and_attributes_of_isaac_lab() {
@@ -206,7 +206,12 @@ fn a_full_disk_costs_the_episode_and_nothing_before_it() {
 
 fn wait_for(recorder: &mut Recorder, count: usize) -> Vec<crate::record::Recorded> {
     let timeout = std::time::Duration::from_secs(60);
-    (0..count).map(|_| recorder.answers.recv_timeout(timeout).unwrap()).collect()
+    let mut recorded = Vec::new();
+    while recorded.len() < count {
+        recorder.parts.add(recorder.answers.recv_timeout(timeout).unwrap());
+        recorded.extend(recorder.parts.take());
+    }
+    recorded
 }
 
 /// Has h5py, which the users' tools are built on, read all of the file.
@@ -236,4 +241,63 @@ fn the_names_of_lost_demonstrations_are_not_given_again() {
     let mut recorder = Recorder::start(plan).unwrap();
     episode(&mut recorder, 0, 7, 4);
     assert_eq!(demos(&recorder.finish().unwrap()), ["demo_3"]);
+}
+
+#[test]
+fn failed_episodes_go_where_the_export_says() {
+    const FAILURE: EpisodeEnd = EpisodeEnd { success: false, terminated: false, truncated: true };
+    let counts = |export| {
+        let dir = tempfile::tempdir().unwrap();
+        let mut plan = plan(dir.path(), true, false);
+        plan.dataset.as_mut().unwrap().export = export;
+        plan.dataset.as_mut().unwrap().first_failed_demo = 5;
+        let mut recorder = Recorder::start(plan).unwrap();
+        episode(&mut recorder, 0, 0, 2);
+        begin(&mut recorder, 0, 1, false);
+        steps(&mut recorder, 0, 3, false);
+        recorder.end(EnvIndex(0), FAILURE).unwrap();
+        episode(&mut recorder, 0, 2, 2);
+        let recorded = recorder.finish().unwrap();
+        let named = recorded.iter().map(|recorded| {
+            let file = recorded.dataset.as_ref()?.file_name()?.to_str()?;
+            Some(format!("{file} {}", recorded.demo.as_ref()?))
+        });
+        let named: Vec<String> = named.map(Option::unwrap_or_default).collect();
+        let files = ["dataset.hdf5", "dataset_failed.hdf5"].map(|name| dir.path().join(name));
+        for file in files.iter().filter(|file| file.exists()) {
+            let of_file = format!("{} ", file.file_name().unwrap().to_str().unwrap());
+            check_with_h5py(file, named.iter().filter(|name| name.starts_with(&of_file)).count());
+        }
+        (named.join(", "), files[1].exists())
+    };
+    assert_eq!(
+        counts(Export::All),
+        ("dataset.hdf5 demo_0, dataset.hdf5 demo_1, dataset.hdf5 demo_2".to_owned(), false)
+    );
+    assert_eq!(counts(Export::Succeeded), ("dataset.hdf5 demo_0, , dataset.hdf5 demo_1".to_owned(), false));
+    let separate = "dataset.hdf5 demo_0, dataset_failed.hdf5 demo_5, dataset.hdf5 demo_1";
+    assert_eq!(counts(Export::Separate), (separate.to_owned(), true));
+}
+
+#[test]
+fn observations_may_have_groups() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut recorder = Recorder::start(plan(dir.path(), true, false)).unwrap();
+    let nested = |t: u32| {
+        let mut observation = observation(t, false);
+        observation.state.insert("policy/eef/position".to_owned(), vec![t as f32; 3]);
+        observation
+    };
+    let meta = EpisodeMeta { episode: 0, seed: 1, language: "lift".into() };
+    recorder.begin(EnvIndex(0), meta, &nested(0)).unwrap();
+    let step =
+        crate::env::Step { observation: nested(1), reward: 0.0, success: true, terminated: true, truncated: false };
+    recorder.step(EnvIndex(0), &[0.0, 0.0], Some(&[0.5, 0.5]), &step).unwrap();
+    recorder.end(EnvIndex(0), SUCCESS).unwrap();
+    recorder.finish().unwrap();
+    let path = dir.path().join("dataset.hdf5");
+    check_with_h5py(&path, 1);
+    let demo = hdf5::File::open(path).unwrap().group("data/demo_0").unwrap();
+    assert_eq!(demo.dataset("obs/policy/eef/position").unwrap().shape(), [1, 3]);
+    assert_eq!(demo.dataset("processed_actions").unwrap().read_raw::<f32>().unwrap(), [0.5, 0.5]);
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{DatasetPlan, EpisodeEnd, EpisodeMeta, RecordPlan, Recorded, Recorder, VideoPlan};
+use super::{CameraSize, DatasetPlan, EpisodeEnd, EpisodeMeta, Export, RecordPlan, Recorded, Recorder, VideoPlan};
 use crate::env::{ActionSpec, CameraSpec, EnvIndex, EnvSpec, Frame, Observation, Step};
 
 const SUCCESS: EpisodeEnd = EpisodeEnd { success: true, terminated: true, truncated: false };
@@ -34,17 +34,22 @@ fn plan(dir: &Path, dataset: bool, video: bool) -> RecordPlan {
     RecordPlan {
         dataset: dataset.then(|| DatasetPlan {
             path: dir.join("dataset.hdf5"),
+            export: Export::All,
             first_demo: 0,
+            first_failed_demo: 0,
             env_args,
             cameras: false,
         }),
         video: video.then(|| VideoPlan {
             dir: dir.join("videos"),
             stems: (0..2).map(|env| format!("lift_video_rank0_gpu0_env{env}")).collect(),
+            per_episode: false,
+            grids: Vec::new(),
             cameras: Vec::new(),
-            scale: None,
+            size: CameraSize::AsRendered,
             fps: 0,
             bitrate: 500_000,
+            threads: 0,
         }),
         num_envs: 2,
         env: env(),

@@ -2,15 +2,16 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use super::{SUCCESS, begin, env, episode, observation, plan, steps};
 use crate::env::{EnvIndex, Step};
-use crate::record::{RecordError, Recorder};
+use crate::record::{EpisodeEnd, GridPlan, RecordError, Recorder};
 
 /// `(type, body)` of the boxes in `bytes`; a cut last one does not count.
 fn boxes(mut bytes: &[u8]) -> Vec<([u8; 4], &[u8])> {
     let mut found = Vec::new();
-    while bytes.len() >= 8 && u32_at(bytes, 0) as usize <= bytes.len() {
+    while bytes.len() >= 8 && (8..=bytes.len()).contains(&(u32_at(bytes, 0) as usize)) {
         let size = u32_at(bytes, 0) as usize;
         found.push((bytes[4..8].try_into().unwrap(), &bytes[8..size]));
         bytes = &bytes[size..];
@@ -26,27 +27,88 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap())
 }
 
-/// Start, duration, size and flags of each frame.
-fn frames(bytes: &[u8]) -> Vec<(u64, u32, u32, u32)> {
-    let mut frames = Vec::new();
-    for (_, moof) in boxes(bytes).into_iter().filter(|(name, _)| name == b"moof") {
-        let traf = inner(moof, &[b"traf"]);
-        let mut time = u64::from_be_bytes(inner(traf, &[b"tfdt"])[4..12].try_into().unwrap());
-        let trun = inner(traf, &[b"trun"]);
-        for entry in trun[12..].chunks_exact(16).take(u32_at(trun, 4) as usize) {
-            frames.push((time, u32_at(entry, 0), u32_at(entry, 4), u32_at(entry, 8)));
-            time += u64::from(u32_at(entry, 0));
-        }
+/// Pictures in the fragments of a file that is not closed.
+pub(super) fn frames_in_fragments(path: &Path) -> usize {
+    let bytes = fs::read(path).unwrap();
+    let moofs = boxes(&bytes).into_iter().filter(|(name, _)| name == b"moof");
+    moofs.map(|(_, moof)| u32_at(inner(moof, &[b"traf", b"trun"]), 4) as usize).sum()
+}
+
+/// A closed file: all positions in front of the pictures.
+struct Movie {
+    bytes: Vec<u8>,
+}
+
+impl Movie {
+    fn read(path: &Path) -> Self {
+        let bytes = fs::read(path).unwrap();
+        let names: Vec<_> = boxes(&bytes).iter().map(|(name, _)| *name).collect();
+        // The length of `mdat` has 64 bits, which `boxes` does not read.
+        assert_eq!(names, [*b"ftyp", *b"moov"], "{}", path.display());
+        Self { bytes }
     }
-    frames
+
+    fn media(&self) -> &[u8] {
+        inner(&self.bytes, &[b"moov", b"trak", b"mdia"])
+    }
+
+    /// Words of a table, without version and flags.
+    fn table(&self, name: &[u8; 4]) -> Vec<u32> {
+        let body = inner(self.media(), &[b"minf", b"stbl", name]);
+        body[4..].chunks_exact(4).map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect()
+    }
+
+    /// Numbers of the pictures that need no other, from 0.
+    fn keyframes(&self) -> Vec<u32> {
+        self.table(b"stss")[1..].iter().map(|number| number - 1).collect()
+    }
+
+    /// The pictures as the positions find them: each a row of NAL units behind their lengths that fills it.
+    fn check_pictures(&self) -> usize {
+        let sizes = &self.table(b"stsz")[2..];
+        let starts = self.table(b"co64");
+        let runs = self.table(b"stsc");
+        let mut sizes = sizes.iter();
+        let mut frames = 0;
+        for (chunk, start) in starts[1..].chunks_exact(2).enumerate() {
+            let run = runs[1..].chunks_exact(3).rfind(|run| run[0] as usize <= chunk + 1).unwrap();
+            let mut at = start[1] as usize;
+            for size in sizes.by_ref().take(run[1] as usize) {
+                let end = at + *size as usize;
+                while at < end {
+                    at += 4 + u32_at(&self.bytes, at) as usize;
+                }
+                assert_eq!(at, end);
+                frames += 1;
+            }
+        }
+        assert_eq!(sizes.next(), None);
+        frames
+    }
 }
 
 pub(super) fn frames_of(path: &Path) -> usize {
-    frames(&fs::read(path).unwrap()).len()
+    Movie::read(path).check_pictures()
 }
 
-fn is_keyframe(flags: u32) -> bool {
-    flags & 0x1_0000 == 0
+/// Has FFmpeg decode all of a file; the number of pictures.
+fn decoded(path: &Path) -> Option<usize> {
+    let words = ["-v", "error", "-count_frames", "-select_streams", "v", "-show_entries"];
+    let words = [&words[..], &["stream=nb_read_frames", "-of", "csv=p=0"]].concat();
+    let Ok(output) = Command::new("ffprobe").args(words).arg(path).output() else {
+        eprintln!("FFmpeg did not read the file: there is no ffprobe");
+        return None;
+    };
+    let (said, found) = (String::from_utf8(output.stderr).unwrap(), String::from_utf8(output.stdout).unwrap());
+    assert!(output.status.success() && said.is_empty(), "{said}");
+    Some(found.trim().parse().unwrap())
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).unwrap();
+    let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
 }
 
 #[test]
@@ -62,14 +124,13 @@ fn each_environment_has_a_video_with_all_frames_and_a_keyframe_at_each_episode()
     assert!(spans[0].path.ends_with("lift_video_rank0_gpu0_env0.mp4") && spans[0].path == spans[2].path);
     assert!(spans[1].path.ends_with("lift_video_rank0_gpu0_env1.mp4"));
 
-    let bytes = fs::read(&spans[0].path).unwrap();
-    let frames = frames(&bytes);
+    let movie = Movie::read(&spans[0].path);
+    assert_eq!(movie.check_pictures(), 22);
+    assert_eq!(movie.keyframes(), [0, 15]);
     // 10 steps a second, 1000 ticks a step.
-    let times: Vec<(u64, u32)> = frames.iter().map(|frame| (frame.0, frame.1)).collect();
-    assert_eq!(times, (0..22).map(|i| (i * 1000, 1000)).collect::<Vec<_>>());
-    assert!(frames.iter().all(|frame| frame.2 > 4));
-    let keyframes: Vec<usize> = (0..22).filter(|i| is_keyframe(frames[*i].3)).collect();
-    assert_eq!(keyframes, [0, 15]);
+    assert_eq!(movie.table(b"stts"), [1, 22, 1000]);
+    assert!(decoded(&spans[0].path).is_none_or(|frames| frames == 22));
+    assert_eq!(names(&dir.path().join("videos")).len(), 2);
 }
 
 #[test]
@@ -78,9 +139,11 @@ fn the_header_says_avc1_with_parameter_sets_and_an_even_size() {
     let mut recorder = Recorder::start(plan(dir.path(), false, true)).unwrap();
     episode(&mut recorder, 0, 0, 3);
     let path = recorder.finish().unwrap()[0].video.clone().unwrap().path;
-    let bytes = fs::read(path).unwrap();
-    let media = inner(&bytes, &[b"moov", b"trak", b"mdia"]);
-    assert_eq!(u32_at(inner(media, &[b"mdhd"]), 12), 10_000);
+    let movie = Movie::read(&path);
+    let media = movie.media();
+    // Version 1: times of 64 bits, then ticks a second, then the duration.
+    let header = inner(media, &[b"mdhd"]);
+    assert_eq!((header[0], u32_at(header, 20), u32_at(header, 28)), (1, 10_000, 4000));
     let entry = boxes(&inner(media, &[b"minf", b"stbl", b"stsd"])[8..])[0];
     assert_eq!(&entry.0, b"avc1");
     // 32 + 31 columns, padded to 64.
@@ -152,5 +215,86 @@ fn each_environment_needs_a_name_of_its_own() {
         Recorder::start(plan).unwrap_err().to_string()
     };
     assert_eq!(refusal(&["a"]), "1 names of videos are given for 2 environments");
-    assert_eq!(refusal(&["a", "a"]), "two environments have a video called `a`");
+    assert_eq!(refusal(&["a", "a"]), "two videos are called `a`");
+}
+
+#[test]
+fn an_episode_has_a_file_of_its_own_that_says_how_it_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut plan = plan(dir.path(), false, true);
+    plan.video.as_mut().unwrap().per_episode = true;
+    let mut recorder = Recorder::start(plan).unwrap();
+    episode(&mut recorder, 0, 4, 14);
+    begin(&mut recorder, 0, 5, true);
+    steps(&mut recorder, 0, 3, true);
+    recorder.end(EnvIndex(0), EpisodeEnd { success: false, terminated: false, truncated: true }).unwrap();
+    begin(&mut recorder, 1, 6, true);
+    steps(&mut recorder, 1, 2, true);
+    recorder.discard(EnvIndex(1)).unwrap();
+    begin(&mut recorder, 1, 7, true);
+    let recorded = recorder.finish().unwrap();
+    let videos = dir.path().join("videos");
+    let stem = "lift_video_rank0_gpu0_env";
+    let wanted = ["0.mp4", "0_episode4_success.mp4", "0_episode5_failure.mp4", "1.mp4"];
+    assert_eq!(names(&videos), wanted.map(|name| format!("{stem}{name}")));
+    let files: Vec<_> = recorded.iter().map(|r| r.episode_video.clone().unwrap()).collect();
+    assert_eq!(files, wanted[1..3].iter().map(|name| videos.join(format!("{stem}{name}"))).collect::<Vec<_>>());
+    assert_eq!(files.iter().map(|file| frames_of(file)).collect::<Vec<_>>(), [15, 4]);
+    assert!(decoded(&files[1]).is_none_or(|frames| frames == 4));
+    assert_eq!(recorded[1].video.as_ref().unwrap().first_frame, 15);
+    assert_eq!(frames_of(&videos.join(format!("{stem}1.mp4"))), 4);
+}
+
+#[test]
+fn a_grid_shows_every_picture_of_its_environments_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut plan = plan(dir.path(), false, true);
+    let stem = "lift_video_rank0_gpu0_grid".to_owned();
+    plan.video.as_mut().unwrap().grids = vec![GridPlan { stem, envs: vec![1, 0] }];
+    let mut recorder = Recorder::start(plan).unwrap();
+    begin(&mut recorder, 0, 0, true);
+    begin(&mut recorder, 1, 1, true);
+    steps(&mut recorder, 0, 1, true);
+    steps(&mut recorder, 1, 1, true);
+    recorder.end(EnvIndex(1), SUCCESS).unwrap();
+    steps(&mut recorder, 0, 3, true);
+    recorder.end(EnvIndex(0), SUCCESS).unwrap();
+    recorder.finish().unwrap();
+    let path = dir.path().join("videos/lift_video_rank0_gpu0_grid.mp4");
+    // Both after the reset, both after a step, then three of the first alone while the second stands still.
+    assert_eq!(frames_of(&path), 5);
+    assert!(decoded(&path).is_none_or(|frames| frames == 5));
+    let movie = Movie::read(&path);
+    let entry = boxes(&inner(movie.media(), &[b"minf", b"stbl", b"stsd"])[8..])[0].1;
+    // Two environments of 64 columns beside each other.
+    assert_eq!((u32_at(entry, 24) >> 16, u32_at(entry, 24) & 0xffff), (128, 32));
+}
+
+#[test]
+fn a_grid_that_cannot_be_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let refusal = |envs: &[usize]| {
+        let mut plan = plan(dir.path(), false, true);
+        plan.video.as_mut().unwrap().grids = vec![GridPlan { stem: "g".to_owned(), envs: envs.to_vec() }];
+        Recorder::start(plan).unwrap_err().to_string()
+    };
+    assert_eq!(refusal(&[]), "grid `g` has no environment");
+    assert_eq!(refusal(&[0, 2]), "grid `g` has environment 2 of 2");
+    assert_eq!(refusal(&[1, 1]), "environment 1 is in two grids");
+}
+
+#[test]
+fn a_loop_that_is_faster_than_the_encoder_waits_and_it_is_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut plan = plan(dir.path(), false, true);
+    // Depth of the line: 8 pictures of 4096×4096 (the environment says so, what it shows is smaller).
+    plan.env.cameras.iter_mut().for_each(|camera| (camera.height, camera.width) = (4096, 4096));
+    plan.video.as_mut().unwrap().threads = 1;
+    let mut recorder = Recorder::start(plan).unwrap();
+    begin(&mut recorder, 0, 0, true);
+    steps(&mut recorder, 0, 2000, true);
+    assert!(recorder.pressure().video.count > 0);
+    recorder.drain();
+    assert_eq!(recorder.pressure().dataset.count, 0);
+    assert!(recorder.pressure().video.time > std::time::Duration::ZERO);
 }

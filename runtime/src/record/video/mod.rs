@@ -1,14 +1,26 @@
-//! One mp4 an environment.
+//! One mp4 an environment, one an episode and one a worker when asked for, coded in threads of their own.
 //!
 //! ```text
-//! pictures of a step ─► tile (one canvas) ─► yuv (planes) ─► h264 (a sample) ─► mp4 (fragments)
+//!                  ┌► thread 0 ─ track 0, track 2, …   tile (one canvas) ─► yuv (planes) ─► h264 (samples) ─► mp4
+//! Recorder ─ cues ─┤
+//!                  └► thread 1 ─ track 1, grid 0, …    grid ─► the same
 //! ```
+//!
+//! A file is in fragments while it grows (see `mp4`) and rewritten for browsers when it is closed (see `progressive`).
 
-mod h264;
-mod mp4;
-mod scale;
+mod avx2;
+mod boxes;
+mod crew;
+mod film;
+mod grid;
+pub(super) mod h264;
+pub(super) mod mp4;
+mod plan;
+mod progressive;
+pub(super) mod scale;
 mod tile;
 mod track;
-mod yuv;
+pub(super) mod yuv;
 
-pub(super) use track::Video;
+pub(super) use crew::Crew;
+pub use plan::{CameraSize, GridPlan, VideoPlan};

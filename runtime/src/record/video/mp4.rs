@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use muxide::fragmented::{FragmentConfig, FragmentedMuxer};
 
 use super::h264::Sample;
+use super::progressive;
 
 /// Ticks of one picture; the file's time scale is this times the frame rate, so that every time is a whole number.
-const TICKS: u64 = 1000;
+pub(super) const TICKS: u64 = 1000;
 /// muxide guesses the duration of a lone sample as 1/30 s, so a fragment has two at least.
 const LEAST: u64 = 2;
 
@@ -27,17 +28,25 @@ impl Mp4 {
     /// Creates `<dir>/<stem>.mp4`, or `<stem>_part2.mp4`, … when that exists, and writes the header that the first
     /// sample gives.
     pub(super) fn create(dir: &Path, stem: &str, picture: Picture, first: &Sample) -> io::Result<Self> {
-        if first.sps.len() < 4 || first.pps.is_empty() {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the first picture came without parameter sets"));
-        }
         let (file, path) = create_new(dir, stem)?;
+        Self::begin(file, path, picture, first)
+    }
+
+    /// Creates `path`, over whatever is there.
+    pub(super) fn replace(path: PathBuf, picture: Picture, first: &Sample) -> io::Result<Self> {
+        Self::begin(File::create(&path)?, path, picture, first)
+    }
+
+    fn begin(file: File, path: PathBuf, picture: Picture, first: &Sample) -> io::Result<Self> {
         let mut config = FragmentConfig::new(picture.width, picture.height, picture.fps * TICKS as u32);
         config.sps.clone_from(&first.sps);
         config.pps.clone_from(&first.pps);
         let mut muxer = FragmentedMuxer::new(config).map_err(io::Error::other)?;
         let header = muxer.init_segment();
         let mut mp4 = Self { file, path, muxer, fps: picture.fps, written: 0, pending: 0 };
-        match mp4.write(&header) {
+        let sets = first.sps.len() >= 4 && !first.pps.is_empty();
+        let missing = || io::Error::new(io::ErrorKind::InvalidData, "the first picture came without parameter sets");
+        match sets.then_some(()).ok_or_else(missing).and_then(|()| mp4.write(&header)) {
             Ok(()) => Ok(mp4),
             Err(err) => {
                 // Nothing to play yet.
@@ -70,10 +79,27 @@ impl Mp4 {
         self.flush(LEAST)
     }
 
-    /// Writes what is left. A lone last picture lasts 1/30 s.
+    /// Writes what is left. A lone last picture lasts 1/30 s, until the file is [`Mp4::close`]d.
     pub(super) fn finish(&mut self) -> io::Result<()> {
-        self.flush(1)?;
-        self.file.sync_data()
+        self.flush(1)
+    }
+
+    /// Writes what is left and makes the file ready for browsers, as `name` in its folder if one is given. The second
+    /// value tells why the file had to stay as it was, which plays nevertheless.
+    pub(super) fn close(mut self, name: Option<&str>) -> io::Result<(PathBuf, Option<String>)> {
+        self.finish()?;
+        let to = name.map_or_else(|| self.path.clone(), |name| self.path.with_file_name(name));
+        let Err(reason) = progressive::rewrite(&self.path, &to) else { return Ok((to, None)) };
+        self.file.sync_data()?;
+        fs::rename(&self.path, &to)?;
+        let line =
+            format!("`{}` stays in fragments, which some browsers play without its duration: {reason}", to.display());
+        Ok((to, Some(line)))
+    }
+
+    /// Takes the file away.
+    pub(super) fn discard(self) -> io::Result<()> {
+        fs::remove_file(&self.path)
     }
 
     fn flush(&mut self, least: u64) -> io::Result<()> {
@@ -116,7 +142,11 @@ fn create_new(dir: &Path, stem: &str) -> io::Result<(File, PathBuf)> {
         let path = dir.join(name);
         match OpenOptions::new().write(true).create_new(true).open(&path) {
             Ok(file) => return Ok((file, path)),
-            Err(err) if err.kind() == io::ErrorKind::AlreadyExists => part += 1,
+            Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {
+                // What a process left that was killed while it rewrote.
+                fs::remove_file(progressive::temporary(&path)).ok();
+                part += 1;
+            }
             Err(err) => return Err(err),
         }
     }

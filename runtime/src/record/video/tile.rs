@@ -28,25 +28,25 @@ struct Tile {
 }
 
 impl Tiling {
-    /// Places `cameras` from left to right, each scaled to `(height, width)` if one is given. H.264 with half-size
-    /// colour planes needs even sizes: an odd canvas gets a black row or column.
+    /// Places `cameras` from left to right; `size` makes the `(height, width)` on the canvas of that of the camera.
+    /// H.264 with half-size colour planes needs even sizes: an odd canvas gets a black row or column.
     pub(super) fn of(
         cameras: &[String],
         pictures: &BTreeMap<String, Frame>,
-        scale: Option<(u32, u32)>,
+        size: impl Fn((u32, u32)) -> (u32, u32),
     ) -> Result<Self, String> {
         let (mut tiles, mut height, mut width) = (Vec::new(), 0, 0);
         for camera in cameras {
             let frame = picture(pictures, camera)?;
             let from = (frame.height, frame.width);
-            let to = scale.unwrap_or(from);
+            let to = size(from);
             if from.0 == 0 || from.1 == 0 || to.0 == 0 || to.1 == 0 {
                 return Err(format!(
                     "camera `{camera}` has pictures of {}×{} shown as {}×{}",
                     from.0, from.1, to.0, to.1
                 ));
             }
-            let scale = (from != to).then(|| Scale::new(size(from), size(to)));
+            let scale = (from != to).then(|| Scale::new(sides(from), sides(to)));
             tiles.push(Tile { camera: camera.clone(), from, left: width, width: to.1 as usize, scale });
             height = height.max(to.0 as usize);
             width += to.1 as usize;
@@ -58,6 +58,16 @@ impl Tiling {
     pub(super) fn draw(&self, pictures: &BTreeMap<String, Frame>, canvas: &mut Vec<u8>) -> Result<(), String> {
         let stride = self.width * 3;
         canvas.resize(self.height * stride, 0);
+        self.draw_at(pictures, canvas, stride)
+    }
+
+    /// Draws the pictures on a part of a larger canvas that begins with `canvas` and has rows of `stride` bytes.
+    pub(super) fn draw_at(
+        &self,
+        pictures: &BTreeMap<String, Frame>,
+        canvas: &mut [u8],
+        stride: usize,
+    ) -> Result<(), String> {
         for tile in &self.tiles {
             let frame = picture(pictures, &tile.camera)?;
             if (frame.height, frame.width) != tile.from {
@@ -83,7 +93,7 @@ fn copy(rgb: &[u8], line: usize, target: &mut [u8], stride: usize) {
     }
 }
 
-fn size((height, width): (u32, u32)) -> (usize, usize) {
+fn sides((height, width): (u32, u32)) -> (usize, usize) {
     (height as usize, width as usize)
 }
 
@@ -97,7 +107,6 @@ fn picture<'a>(pictures: &'a BTreeMap<String, Frame>, camera: &str) -> Result<&'
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
 
     fn frame(height: u32, width: u32, byte: u8) -> Frame {
@@ -112,7 +121,7 @@ mod tests {
     #[test]
     fn cameras_stand_in_the_order_of_the_plan_and_odd_sizes_are_padded() {
         let pictures = pictures([(1, 2), (3, 1)]);
-        let tiling = Tiling::of(&["b".to_owned(), "a".to_owned()], &pictures, None).unwrap();
+        let tiling = Tiling::of(&["b".to_owned(), "a".to_owned()], &pictures, |from| from).unwrap();
         assert_eq!((tiling.height, tiling.width), (4, 4));
         let mut canvas = Vec::new();
         tiling.draw(&pictures, &mut canvas).unwrap();
@@ -122,14 +131,14 @@ mod tests {
 
     #[test]
     fn a_size_that_changes_is_refused() {
-        let tiling = Tiling::of(&["a".to_owned()], &pictures([(2, 2), (2, 2)]), None).unwrap();
+        let tiling = Tiling::of(&["a".to_owned()], &pictures([(2, 2), (2, 2)]), |from| from).unwrap();
         let reason = tiling.draw(&pictures([(4, 2), (2, 2)]), &mut Vec::new()).unwrap_err();
         assert_eq!(reason, "camera `a` changed from 2×2 to 4×2");
     }
 
     #[test]
     fn a_missing_camera_is_named() {
-        let reason = Tiling::of(&["c".to_owned()], &pictures([(2, 2), (2, 2)]), None).unwrap_err();
+        let reason = Tiling::of(&["c".to_owned()], &pictures([(2, 2), (2, 2)]), |from| from).unwrap_err();
         assert_eq!(reason, "camera `c` gave no picture");
     }
 }

@@ -1,5 +1,7 @@
 //! RGB to the planes that H.264 codes: BT.709, limited range, colour at half size both ways (I420).
 
+use super::avx2;
+
 /// Fractions of the factors below: 16 bits.
 const SHIFT: i32 = 16;
 /// ITU-R BT.709-6 §3: `Y = 16 + 219 (0.2126 R + 0.7152 G + 0.0722 B) / 255`.
@@ -33,39 +35,44 @@ impl Planes {
 
     /// Converts `[height, width, 3]`. Four pixels share the colour of their mean.
     pub(super) fn fill(&mut self, rgb: &[u8]) {
+        avx2::fill(self, rgb);
+    }
+
+    /// What [`Planes::fill`] does, compiled for the processor of its caller. Sums cannot overflow (see the factors), and
+    /// wrapping ones let the compiler work on many pixels at once although overflow checks are on.
+    #[inline(always)]
+    pub(super) fn convert(&mut self, rgb: &[u8]) {
         let half = self.width / 2;
         let lines = rgb.chunks_exact(self.width * 6).zip(self.y.chunks_exact_mut(self.width * 2));
         let colours = self.u.chunks_exact_mut(half).zip(self.v.chunks_exact_mut(half));
         for ((rgb, y), (u, v)) in lines.zip(colours) {
-            for (y, pixel) in y.iter_mut().zip(rgb.chunks_exact(3)) {
-                *y = brightness(pixel);
+            for (y, pixel) in y.iter_mut().zip(rgb.as_chunks::<3>().0) {
+                *y = weigh(Y, pixel.map(i32::from), 16, SHIFT);
             }
             let (upper, lower) = rgb.split_at(self.width * 3);
-            let squares = upper.chunks_exact(6).zip(lower.chunks_exact(6));
+            let squares = upper.as_chunks::<6>().0.iter().zip(lower.as_chunks::<6>().0);
             for ((upper, lower), (u, v)) in squares.zip(u.iter_mut().zip(v)) {
-                let sum = [0, 1, 2].map(|c| {
-                    i32::from(upper[c]) + i32::from(upper[c + 3]) + i32::from(lower[c]) + i32::from(lower[c + 3])
-                });
-                *u = difference(U, sum);
-                *v = difference(V, sum);
+                let sum = [0, 1, 2].map(|c| [upper[c], upper[c + 3], lower[c], lower[c + 3]].map(i32::from));
+                let sum = sum.map(|[a, b, c, d]| a.wrapping_add(b).wrapping_add(c).wrapping_add(d));
+                *u = weigh(U, sum, 128, SHIFT + 2);
+                *v = weigh(V, sum, 128, SHIFT + 2);
             }
         }
     }
 }
 
-fn brightness(pixel: &[u8]) -> u8 {
-    let sum = Y[0] * i32::from(pixel[0]) + Y[1] * i32::from(pixel[1]) + Y[2] * i32::from(pixel[2]);
-    (16 + ((sum + (1 << (SHIFT - 1))) >> SHIFT)) as u8
-}
-
-/// Of the sum of four pixels.
-fn difference(factors: [i32; 3], sum: [i32; 3]) -> u8 {
-    let sum = factors[0] * sum[0] + factors[1] * sum[1] + factors[2] * sum[2];
-    (128 + ((sum + (1 << (SHIFT + 1))) >> (SHIFT + 2))) as u8
+/// `base` and the weighted sum, rounded.
+#[inline(always)]
+fn weigh(factors: [i32; 3], rgb: [i32; 3], base: i32, shift: i32) -> u8 {
+    let [r, g, b] = [0, 1, 2].map(|c| factors[c].wrapping_mul(rgb[c]));
+    let half = (base << shift) + (1 << (shift - 1));
+    (r.wrapping_add(g).wrapping_add(b).wrapping_add(half) >> shift) as u8
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn planes_of(colour: [u8; 3]) -> [u8; 3] {
@@ -81,5 +88,18 @@ mod tests {
         assert_eq!(planes_of([255, 0, 0]), [63, 102, 240]);
         assert_eq!(planes_of([0, 255, 0]), [173, 42, 26]);
         assert_eq!(planes_of([0, 0, 255]), [32, 240, 118]);
+    }
+
+    proptest! {
+        #[test]
+        fn both_compilations_give_the_same_planes(seed in any::<u32>(), half_width in 1..40_usize) {
+            let width = half_width * 2;
+            let bytes = (0..width * 4 * 3).map(|at| (seed.wrapping_add(at as u32).wrapping_mul(2_654_435_761) >> 24) as u8);
+            let rgb: Vec<u8> = bytes.collect();
+            let (mut wide, mut narrow) = (Planes::new(4, width), Planes::new(4, width));
+            wide.fill(&rgb);
+            narrow.convert(&rgb);
+            prop_assert_eq!((wide.y, wide.u, wide.v), (narrow.y, narrow.u, narrow.v));
+        }
     }
 }

@@ -1,0 +1,86 @@
+//! A bounded line to a thread that counts how often, and how long, the sender had to wait for a place in it.
+
+use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
+use std::time::{Duration, Instant};
+
+/// How often and how long a sender had to wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waits {
+    /// Messages that found no place at once.
+    pub count: u64,
+    /// Time until they had one.
+    pub time: Duration,
+}
+
+impl std::iter::Sum for Waits {
+    fn sum<I: Iterator<Item = Self>>(waits: I) -> Self {
+        waits.fold(Self::default(), |all, one| Self { count: all.count + one.count, time: all.time + one.time })
+    }
+}
+
+/// The sender's end.
+#[derive(Debug)]
+pub(super) struct Line<T> {
+    sender: SyncSender<T>,
+    waits: Waits,
+}
+
+/// A line with places for `depth` messages.
+pub(super) fn line<T>(depth: usize) -> (Line<T>, Receiver<T>) {
+    let (sender, receiver) = mpsc::sync_channel(depth);
+    (Line { sender, waits: Waits::default() }, receiver)
+}
+
+impl<T> Line<T> {
+    /// Sends, waiting for a place if need be; `false` when nobody receives any more.
+    pub(super) fn send(&mut self, message: T) -> bool {
+        match self.sender.try_send(message) {
+            Ok(()) => true,
+            Err(TrySendError::Disconnected(_)) => false,
+            Err(TrySendError::Full(message)) => self.wait(message),
+        }
+    }
+
+    /// What was waited so far.
+    pub(super) fn waits(&self) -> Waits {
+        self.waits
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "a wait is measured where it happens")]
+    fn wait(&mut self, message: T) -> bool {
+        let start = Instant::now();
+        let sent = self.sender.send(message).is_ok();
+        self.waits.count += 1;
+        self.waits.time += start.elapsed();
+        sent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_full_line_counts_the_wait_and_loses_nothing() {
+        let (mut line, receiver) = line(1);
+        assert!(line.send(1));
+        assert_eq!(line.waits(), Waits::default());
+        let received = thread::scope(|scope| {
+            let reader = scope.spawn(move || receiver.iter().take(2).collect::<Vec<i32>>());
+            // Until the reader has taken the first, the second waits; afterwards it does not.
+            assert!(line.send(2));
+            reader.join().unwrap()
+        });
+        assert_eq!(received, [1, 2]);
+        assert!(!line.send(3));
+    }
+
+    #[test]
+    fn a_wait_is_counted_with_its_time() {
+        let (mut line, _receiver) = line(1);
+        assert!(line.wait(7));
+        assert_eq!(line.waits().count, 1);
+    }
+}

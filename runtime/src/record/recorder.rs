@@ -1,0 +1,255 @@
+//! What the eval loop holds.
+
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
+use std::thread::{self, JoinHandle};
+
+use super::closed::Closed;
+use super::episode::StepRow;
+use super::line::{Line, Waits, line};
+use super::parts::{Part, Parts};
+use super::snapshot::{Snapshot, Wanted};
+use super::video::Crew;
+use super::writer::{Message, Slot, Writer};
+use super::{EpisodeEnd, EpisodeMeta, RecordError, RecordPlan, Recorded, dataset};
+use crate::env::{EnvIndex, EnvSpec, Observation, Step};
+
+/// Bytes of rows that may wait for the dataset thread, so that the loop goes on while a long episode is compressed.
+const WAITING: u64 = 256 << 20;
+/// Messages that may wait: as many as [`WAITING`] holds, between these.
+const QUEUE: (u64, u64) = (16, 8192);
+/// A row without pictures, with its names, generously.
+const ROW_BYTES: u64 = 16 << 10;
+
+/// The caller's end.
+#[derive(Debug)]
+pub struct Recorder {
+    crew: Option<Crew>,
+    writer: Option<Desk>,
+    pub(super) answers: Receiver<Part>,
+    pub(super) parts: Parts,
+    /// The open episode of each environment.
+    open: Vec<Option<u64>>,
+    pub(super) wanted: Wanted,
+    actions: usize,
+    closed: Closed,
+    pressure: Pressure,
+    over: bool,
+}
+
+/// The end of the dataset thread that the recorder holds.
+#[derive(Debug)]
+struct Desk {
+    line: Line<Message>,
+    thread: JoinHandle<Closed>,
+}
+
+/// How often and how long the loop had to wait because files are slower than simulators.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pressure {
+    /// For the threads that code videos.
+    pub video: Waits,
+    /// For the dataset thread.
+    pub dataset: Waits,
+}
+
+impl Recorder {
+    /// Opens the dataset and starts the threads. Videos are made at their first picture.
+    pub fn start(plan: RecordPlan) -> Result<Self, RecordError> {
+        let video = plan.video.map(|video| video.resolve(&plan.env, plan.num_envs)).transpose()?;
+        let cameras = plan.dataset.as_ref().is_some_and(|dataset| dataset.cameras);
+        let wanted = Wanted { state: plan.dataset.is_some(), pictures: video.is_some() || cameras };
+        let (outbox, answers) = mpsc::channel();
+        let crew = video.map(|video| Crew::start(&video, &plan.env, &outbox)).transpose()?;
+        let mut notes = Vec::new();
+        let writer = match plan.dataset {
+            None => None,
+            Some(dataset) => {
+                let store = dataset::open(&dataset, &mut notes)?;
+                let slots = (0..plan.num_envs).map(|_| Slot::default()).collect();
+                Some(Desk::start(Writer { store, cameras, slots, answers: outbox }, &plan.env)?)
+            }
+        };
+        Ok(Self {
+            crew,
+            writer,
+            answers,
+            parts: Parts::default(),
+            open: vec![None; plan.num_envs],
+            wanted,
+            actions: plan.env.action.names.len(),
+            closed: Closed { notes, result: Ok(()) },
+            pressure: Pressure::default(),
+            over: false,
+        })
+    }
+
+    /// What was lost or kept aside at the start and, after [`Recorder::drain`], what was at the end; one line each.
+    pub fn warnings(&self) -> &[String] {
+        &self.closed.notes
+    }
+
+    /// How often and how long the caller had to wait so far.
+    pub fn pressure(&self) -> Pressure {
+        let video = self.crew.as_ref().map_or(self.pressure.video, Crew::waits);
+        let dataset = self.writer.as_ref().map_or(self.pressure.dataset, |desk| desk.line.waits());
+        Pressure { video, dataset }
+    }
+
+    /// An episode begins with what the reset showed.
+    pub fn begin(&mut self, env: EnvIndex, meta: EpisodeMeta, first: &Observation) -> Result<(), RecordError> {
+        self.alive()?;
+        let num_envs = self.open.len();
+        let slot = self.open.get_mut(env.0).ok_or(RecordError::Environment { env, num_envs })?;
+        if let Some(episode) = *slot {
+            return Err(RecordError::StillOpen { env, episode });
+        }
+        *slot = Some(meta.episode);
+        let first = Snapshot::of(first, self.wanted);
+        let filmed = self.crew.as_mut().is_none_or(|crew| crew.begin(env, meta.episode, Arc::clone(&first.video)));
+        self.delivered(filmed)?;
+        self.send(Message::Begin { env, meta, first })
+    }
+
+    /// A step was taken with `action`, of which the environment made `processed`.
+    pub fn step(
+        &mut self,
+        env: EnvIndex,
+        action: &[f32],
+        processed: Option<&[f32]>,
+        step: &Step,
+    ) -> Result<(), RecordError> {
+        self.opened(env)?;
+        if action.len() != self.actions {
+            return Err(RecordError::Action { env, found: action.len(), wanted: self.actions });
+        }
+        let after = Snapshot::of(&step.observation, self.wanted);
+        let filmed = self.crew.as_mut().is_none_or(|crew| crew.pictures(env, Arc::clone(&after.video)));
+        self.delivered(filmed)?;
+        if self.writer.is_none() {
+            return Ok(());
+        }
+        let row = StepRow {
+            action: action.to_vec(),
+            processed: processed.map(<[f32]>::to_vec),
+            after,
+            reward: step.reward,
+            done: step.terminated || step.truncated,
+        };
+        self.send(Message::Step { env, row })
+    }
+
+    /// The episode ended. It is written from now on; [`Recorder::poll`] says where.
+    pub fn end(&mut self, env: EnvIndex, end: EpisodeEnd) -> Result<(), RecordError> {
+        self.opened(env)?;
+        let episode = self.open[env.0].take().unwrap_or_default();
+        let threads = usize::from(self.crew.is_some()) + usize::from(self.writer.is_some());
+        let recorded =
+            Recorded { env, episode, dataset: None, demo: None, video: None, episode_video: None, error: None };
+        let ticket = self.parts.expect(recorded, threads);
+        let filmed = self.crew.as_mut().is_none_or(|crew| crew.end(env, ticket, end.success));
+        self.delivered(filmed)?;
+        self.send(Message::End { env, ticket, end })
+    }
+
+    /// The episode does not count: no demo, no answer. Its frames stay in the video.
+    pub fn discard(&mut self, env: EnvIndex) -> Result<(), RecordError> {
+        self.opened(env)?;
+        self.open[env.0] = None;
+        let filmed = self.crew.as_mut().is_none_or(|crew| crew.discard(env));
+        self.delivered(filmed)?;
+        self.send(Message::Discard { env })
+    }
+
+    /// As [`Recorder::discard`], for an episode that may not have begun.
+    pub fn forget(&mut self, env: EnvIndex) -> Result<(), RecordError> {
+        if self.open.get(env.0).is_some_and(Option::is_some) { self.discard(env) } else { Ok(()) }
+    }
+
+    /// What was written since the last call. Does not wait.
+    pub fn poll(&mut self) -> Vec<Recorded> {
+        self.answers.try_iter().for_each(|part| self.parts.add(part));
+        self.parts.take()
+    }
+
+    /// Waits until all is written and closed. Nothing can be recorded after it; open episodes are discarded.
+    pub fn drain(&mut self) -> Vec<Recorded> {
+        self.hang_up();
+        self.poll()
+    }
+
+    /// Waits until all is written and closed. On `Err` the last answers are gone: [`Recorder::drain`] first, to have
+    /// them in any case.
+    pub fn finish(mut self) -> Result<Vec<Recorded>, RecordError> {
+        let recorded = self.drain();
+        std::mem::replace(&mut self.closed.result, Ok(())).map(|()| recorded)
+    }
+
+    fn alive(&self) -> Result<(), RecordError> {
+        if !self.over {
+            return Ok(());
+        }
+        Err(self.closed.result.clone().err().unwrap_or_else(|| RecordError::Stopped("it was finished".to_owned())))
+    }
+
+    fn opened(&self, env: EnvIndex) -> Result<(), RecordError> {
+        self.alive()?;
+        match self.open.get(env.0) {
+            None => Err(RecordError::Environment { env, num_envs: self.open.len() }),
+            Some(None) => Err(RecordError::NotBegun { env }),
+            Some(Some(_)) => Ok(()),
+        }
+    }
+
+    fn send(&mut self, message: Message) -> Result<(), RecordError> {
+        let sent = self.writer.as_mut().is_none_or(|desk| desk.line.send(message));
+        self.delivered(sent)
+    }
+
+    /// After a message that nobody took, all threads end and the first reason is told.
+    fn delivered(&mut self, sent: bool) -> Result<(), RecordError> {
+        if sent {
+            return Ok(());
+        }
+        self.hang_up();
+        self.alive()
+    }
+
+    /// Ends the threads and keeps what they said last.
+    fn hang_up(&mut self) {
+        self.pressure = self.pressure();
+        let crew = self.crew.take();
+        // Dataset and videos are closed at the same time.
+        let desk = self.writer.take().map(|Desk { line, thread }| {
+            drop(line);
+            thread
+        });
+        let filmed = crew.map_or_else(Closed::default, |mut crew| crew.hang_up());
+        let written =
+            desk.map_or_else(Closed::default, |thread| thread.join().unwrap_or_else(|panic| Closed::panicked(&*panic)));
+        self.closed = std::mem::take(&mut self.closed).and(written).and(filmed);
+        self.over = true;
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.hang_up();
+    }
+}
+
+impl Desk {
+    fn start(writer: Writer, env: &EnvSpec) -> Result<Self, RecordError> {
+        let (line, inbox) = line(depth(env, writer.cameras));
+        let thread = thread::Builder::new().name("dataset".to_owned()).spawn(move || writer.run(&inbox));
+        let thread = thread.map_err(|err| RecordError::Plan(format!("no thread for the dataset: {err}")))?;
+        Ok(Self { line, thread })
+    }
+}
+
+/// Messages that may wait: one is a row.
+fn depth(env: &EnvSpec, cameras: bool) -> usize {
+    let sizes = env.cameras.iter().map(|camera| u64::from(camera.height) * u64::from(camera.width) * 3);
+    let pictures: u64 = if cameras { sizes.sum() } else { 0 };
+    (WAITING / (ROW_BYTES + pictures)).clamp(QUEUE.0, QUEUE.1) as usize
+}

@@ -1,0 +1,174 @@
+//! The threads that code: each owns some of the videos and takes what the recorder sends to them, in order.
+
+use std::collections::BTreeMap;
+use std::num::NonZero;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
+use std::thread::{self, JoinHandle};
+
+use super::grid::Grid;
+use super::plan::VideoPlan;
+use super::track::Track;
+use crate::env::{EnvIndex, EnvSpec, Frame};
+use crate::record::RecordError;
+use crate::record::closed::Closed;
+use crate::record::line::{Line, Waits, line};
+use crate::record::parts::Part;
+
+/// Bytes of pictures that may wait for one thread. Below it the loop never waits for an encoder.
+const WAITING: u64 = 128 << 20;
+/// Messages that may wait for one thread: as many as [`WAITING`] holds, between these.
+const QUEUE: (u64, u64) = (8, 512);
+
+/// Pictures of one step by camera, shared by all who want them.
+pub(in crate::record) type Pictures = Arc<BTreeMap<String, Frame>>;
+
+/// What happens in an environment.
+#[derive(Debug)]
+enum Cue {
+    Begin { episode: u64 },
+    Pictures(Pictures),
+    End { ticket: u64, success: bool },
+    Discard,
+}
+
+#[derive(Debug)]
+enum Message {
+    Track(usize, Cue),
+    Grid { grid: usize, cell: usize, pictures: Pictures },
+}
+
+/// The recorder's end of the threads.
+#[derive(Debug)]
+pub(in crate::record) struct Crew {
+    lines: Vec<Line<Message>>,
+    threads: Vec<JoinHandle<Closed>>,
+    num_envs: usize,
+    /// Grid and cell of each environment that is in one.
+    cells: Vec<Option<(usize, usize)>>,
+}
+
+/// The videos of one thread.
+struct Coder {
+    tracks: BTreeMap<usize, Track>,
+    grids: BTreeMap<usize, Grid>,
+    answers: Sender<Part>,
+}
+
+impl Crew {
+    /// Starts the threads of a plan that is resolved; each `end` has one answer.
+    pub(in crate::record) fn start(
+        plan: &VideoPlan,
+        env: &EnvSpec,
+        answers: &Sender<Part>,
+    ) -> Result<Self, RecordError> {
+        let num_envs = plan.stems.len();
+        let mut cells = vec![None; num_envs];
+        for (number, grid) in plan.grids.iter().enumerate() {
+            grid.envs.iter().enumerate().for_each(|(cell, env)| cells[*env] = Some((number, cell)));
+        }
+        let files = num_envs + plan.grids.len();
+        let cores = thread::available_parallelism().map_or(1, NonZero::get);
+        let threads = if plan.threads == 0 { cores } else { plan.threads }.clamp(1, files.max(1));
+        let mut coders: Vec<Coder> = (0..threads)
+            .map(|_| Coder { tracks: BTreeMap::new(), grids: BTreeMap::new(), answers: answers.clone() })
+            .collect();
+        for (env, stem) in plan.stems.iter().enumerate() {
+            coders[env % threads].tracks.insert(env, Track::new(plan, stem));
+        }
+        for (number, grid) in plan.grids.iter().enumerate() {
+            coders[(num_envs + number) % threads].grids.insert(number, Grid::new(plan, grid));
+        }
+        let mut crew = Self { lines: Vec::new(), threads: Vec::new(), num_envs, cells };
+        for (number, coder) in coders.into_iter().enumerate() {
+            let (line, inbox) = line(depth(env));
+            let thread = thread::Builder::new().name(format!("video-{number}")).spawn(move || coder.run(&inbox));
+            crew.threads.push(thread.map_err(|err| RecordError::Plan(format!("no thread for videos: {err}")))?);
+            crew.lines.push(line);
+        }
+        Ok(crew)
+    }
+
+    /// An episode begins; `false` when the thread is gone, as of the others.
+    pub(in crate::record) fn begin(&mut self, env: EnvIndex, episode: u64, first: Pictures) -> bool {
+        self.cue(env, Cue::Begin { episode }) && self.pictures(env, first)
+    }
+
+    /// A step was taken.
+    pub(in crate::record) fn pictures(&mut self, env: EnvIndex, pictures: Pictures) -> bool {
+        let Some((grid, cell)) = self.cells[env.0] else { return self.cue(env, Cue::Pictures(pictures)) };
+        let thread = (self.num_envs + grid) % self.lines.len();
+        self.cue(env, Cue::Pictures(Arc::clone(&pictures)))
+            && self.lines[thread].send(Message::Grid { grid, cell, pictures })
+    }
+
+    /// The episode ended; the answer has this ticket.
+    pub(in crate::record) fn end(&mut self, env: EnvIndex, ticket: u64, success: bool) -> bool {
+        self.cue(env, Cue::End { ticket, success })
+    }
+
+    /// The episode does not count.
+    pub(in crate::record) fn discard(&mut self, env: EnvIndex) -> bool {
+        self.cue(env, Cue::Discard)
+    }
+
+    /// How often and how long the caller had to wait.
+    pub(in crate::record) fn waits(&self) -> Waits {
+        self.lines.iter().map(Line::waits).sum()
+    }
+
+    /// Lets the threads go once they have done all; they close their files at the same time.
+    pub(in crate::record) fn hang_up(&mut self) -> Closed {
+        self.lines.clear();
+        let threads = std::mem::take(&mut self.threads).into_iter();
+        let said = threads.map(|thread| thread.join().unwrap_or_else(|panic| Closed::panicked(&*panic)));
+        said.fold(Closed::default(), Closed::and)
+    }
+
+    fn cue(&mut self, env: EnvIndex, cue: Cue) -> bool {
+        let threads = self.lines.len();
+        self.lines.get_mut(env.0 % threads.max(1)).is_some_and(|line| line.send(Message::Track(env.0, cue)))
+    }
+}
+
+impl Coder {
+    fn run(mut self, inbox: &Receiver<Message>) -> Closed {
+        for message in inbox {
+            match message {
+                Message::Grid { grid, cell, pictures } => {
+                    if let Some(grid) = self.grids.get_mut(&grid) {
+                        grid.push(cell, &pictures);
+                    }
+                }
+                Message::Track(env, cue) => self.on(env, cue),
+            }
+        }
+        let tracks = self.tracks.into_values().map(Track::finish);
+        let closed = tracks.chain(self.grids.into_values().map(Grid::finish));
+        let closed = closed.map(|(notes, result)| Closed { notes, result: result.map_err(RecordError::Video) });
+        closed.fold(Closed::default(), Closed::and)
+    }
+
+    fn on(&mut self, env: usize, cue: Cue) {
+        let Some(track) = self.tracks.get_mut(&env) else { return };
+        match cue {
+            Cue::Begin { episode } => track.begin(episode),
+            Cue::Pictures(pictures) => track.push(&pictures),
+            Cue::Discard => track.discard(),
+            Cue::End { ticket, success } => {
+                let part = match track.end(success) {
+                    Ok(ended) => Part { ticket, video: ended.span, episode_video: ended.file, ..Part::default() },
+                    Err(reason) => Part { ticket, error: Some(reason), ..Part::default() },
+                };
+                // A recorder that hung up no longer wants to know.
+                self.answers.send(part).ok();
+            }
+        }
+    }
+}
+
+/// Messages that may wait: one has the pictures of one step.
+fn depth(env: &EnvSpec) -> usize {
+    let bytes: u64 = env.cameras.iter().map(|camera| u64::from(camera.height) * u64::from(camera.width) * 3).sum();
+    (WAITING / bytes.max(1)).clamp(QUEUE.0, QUEUE.1) as usize
+}

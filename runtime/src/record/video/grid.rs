@@ -1,0 +1,152 @@
+//! All environments of one worker in one picture, row by row.
+//!
+//! ```text
+//! ┌───────┬───────┐   Every picture of every environment is shown once. A frame is made when an environment comes with
+//! │ env 0 │ env 1 │   its next picture while the one before is not shown yet; the others stand still meanwhile, at
+//! ├───────┼───────┤   their last picture, or black before the first. So time runs as fast as in the fastest one.
+//! │ env 2 │       │
+//! └───────┴───────┘
+//! ```
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use super::film::Film;
+use super::h264::Rate;
+use super::tile::Tiling;
+use crate::env::Frame;
+use crate::record::{CameraSize, GridPlan, VideoPlan};
+
+/// Rows and columns of a grid at most: environments are shown smaller rather than beyond what players decode.
+const LARGEST: (u32, u32) = (1080, 1920);
+
+/// The video of one worker.
+pub(super) struct Grid {
+    dir: PathBuf,
+    stem: String,
+    cameras: Vec<String>,
+    size: CameraSize,
+    rate: Rate,
+    /// Cells with a picture that no frame has shown.
+    fresh: Vec<bool>,
+    open: Option<Open>,
+    fault: Option<String>,
+}
+
+struct Open {
+    tiling: Tiling,
+    canvas: Vec<u8>,
+    /// Bytes in a row of the canvas.
+    stride: usize,
+    film: Film,
+}
+
+impl Grid {
+    /// The grid that `grid` describes; no file yet.
+    pub(super) fn new(plan: &VideoPlan, grid: &GridPlan) -> Self {
+        let bitrate = plan.bitrate.saturating_mul(grid.envs.len() as u32);
+        Self {
+            dir: plan.dir.clone(),
+            stem: grid.stem.clone(),
+            cameras: plan.cameras.clone(),
+            size: plan.size,
+            rate: Rate { fps: plan.fps.max(1), bitrate },
+            fresh: vec![false; grid.envs.len()],
+            open: None,
+            fault: None,
+        }
+    }
+
+    /// The environment in this cell has new pictures.
+    pub(super) fn push(&mut self, cell: usize, pictures: &BTreeMap<String, Frame>) {
+        if pictures.is_empty() || self.fault.is_some() {
+            return;
+        }
+        if let Err(reason) = self.try_push(cell, pictures) {
+            self.fault = Some(format!("`{}`: {reason}", self.path().display()));
+        }
+    }
+
+    /// Shows what is not shown yet and closes the file. The line is what the user should know.
+    pub(super) fn finish(mut self) -> (Vec<String>, Result<(), String>) {
+        if self.fault.is_none() && self.fresh.contains(&true) {
+            self.fault = self.show().err().map(|reason| format!("`{}`: {reason}", self.path().display()));
+        }
+        let closed = self.open.map_or(Ok(None), |open| open.film.close());
+        match (self.fault, closed) {
+            (Some(reason), _) | (None, Err(reason)) => (Vec::new(), Err(reason)),
+            (None, Ok(note)) => (note.into_iter().collect(), Ok(())),
+        }
+    }
+
+    fn try_push(&mut self, cell: usize, pictures: &BTreeMap<String, Frame>) -> Result<(), String> {
+        if self.fresh[cell] {
+            self.show()?;
+        }
+        if self.open.is_none() {
+            self.open = Some(self.begin(pictures)?);
+        }
+        let columns = layout(self.fresh.len()).1;
+        if let Some(Open { tiling, canvas, stride, .. }) = &mut self.open {
+            let at = cell / columns * tiling.height * *stride + cell % columns * tiling.width * 3;
+            tiling.draw_at(pictures, &mut canvas[at..], *stride)?;
+        }
+        self.fresh[cell] = true;
+        Ok(())
+    }
+
+    fn show(&mut self) -> Result<(), String> {
+        self.fresh.fill(false);
+        let Some(open) = &mut self.open else { return Ok(()) };
+        open.film.push(&open.canvas, &self.dir, &self.stem).map(drop)
+    }
+
+    fn begin(&self, pictures: &BTreeMap<String, Frame>) -> Result<Open, String> {
+        let (rows, columns) = layout(self.fresh.len());
+        let whole = Tiling::of(&self.cameras, pictures, |from| self.size.of(from))?;
+        let all = ((whole.height * rows) as u64, (whole.width * columns) as u64);
+        let tiling = Tiling::of(&self.cameras, pictures, |from| shrink(self.size.of(from), all))?;
+        let (height, stride) = (tiling.height * rows, tiling.width * columns * 3);
+        let film = Film::new(height, tiling.width * columns, self.rate)?;
+        Ok(Open { tiling, canvas: vec![0; height * stride], stride, film })
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.join(format!("{}.mp4", self.stem))
+    }
+}
+
+/// Rows and columns for so many environments, at least as wide as high.
+fn layout(count: usize) -> (usize, usize) {
+    let rows = count.isqrt().max(1);
+    (rows, count.div_ceil(rows).max(1))
+}
+
+/// Size of one camera so that a grid of `all` rows and columns becomes no larger than [`LARGEST`].
+fn shrink((height, width): (u32, u32), all: (u64, u64)) -> (u32, u32) {
+    let (tall, wide) = (u64::from(LARGEST.0), u64::from(LARGEST.1));
+    if all.0 <= tall && all.1 <= wide {
+        return (height, width);
+    }
+    // The side that is too large by more decides.
+    let (part, of) = if all.0 * wide > all.1 * tall { (tall, all.0) } else { (wide, all.1) };
+    let side = |side: u32| (u64::from(side) * part / of).max(1) as u32;
+    (side(height), side(width))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grid_is_as_wide_as_high_or_wider() {
+        assert_eq!([1, 2, 3, 4, 5, 8, 9].map(layout), [(1, 1), (1, 2), (1, 3), (2, 2), (2, 3), (2, 4), (3, 3)]);
+    }
+
+    #[test]
+    fn a_grid_that_is_too_large_keeps_its_shape() {
+        assert_eq!(shrink((224, 224), (448, 896)), (224, 224));
+        assert_eq!(shrink((960, 960), (1920, 3840)), (480, 480));
+        assert_eq!(shrink((960, 960), (2160, 960)), (480, 480));
+    }
+}

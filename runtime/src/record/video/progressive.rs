@@ -1,0 +1,145 @@
+//! A finished video made ready for browsers: the fragments that a killed run would have left become one file with all
+//! positions in front, so that a player knows the duration and can jump without reading it all.
+//!
+//! ```text
+//! during the run   ftyp moov │ moof mdat │ moof mdat │ …      playable however it ends
+//! after it         ftyp moov(sizes, keyframes, positions) │ mdat
+//! ```
+//!
+//! No picture is coded again. The new file grows beside the old one as `<name>.tmp` and takes its place by a rename: at
+//! every moment one of both is whole. Memory: 12 bytes a picture at most, the rest is copied in the kernel.
+
+use std::fs::{self, File};
+use std::io::{self, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+
+use super::boxes::{self, Fragment};
+use super::mp4::TICKS;
+
+/// Rewrites `path`. On `Err` it is what it was.
+pub(super) fn rewrite(path: &Path, to: &Path) -> io::Result<()> {
+    let temporary = temporary(to);
+    let written = write(path, &temporary).and_then(|()| fs::rename(&temporary, to));
+    if written.is_err() {
+        fs::remove_file(&temporary).ok();
+        return written;
+    }
+    if path != to {
+        fs::remove_file(path)?;
+    }
+    Ok(())
+}
+
+/// Where a rewritten file grows.
+pub(super) fn temporary(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".tmp");
+    PathBuf::from(name)
+}
+
+fn write(from: &Path, to: &Path) -> io::Result<()> {
+    let mut old = File::open(from)?;
+    let scan = boxes::scan(&mut old)?;
+    let mut new = File::create(to)?;
+    let header = header(&scan)?;
+    new.write_all(&header)?;
+    for fragment in &scan.fragments {
+        old.seek(SeekFrom::Start(fragment.start))?;
+        let copied = io::copy(&mut io::Read::take(&old, fragment.bytes), &mut new)?;
+        if copied != fragment.bytes {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the video became shorter"));
+        }
+    }
+    new.sync_all()
+}
+
+/// Everything before the pictures: `ftyp`, `moov`, and the head of `mdat`.
+fn header(scan: &boxes::Scan) -> io::Result<Vec<u8>> {
+    let frames = scan.sizes.len() as u32;
+    let ticks = u64::from(frames) * TICKS;
+    let bytes: u64 = scan.fragments.iter().map(|fragment| fragment.bytes).sum();
+    let mut head = boxed(b"ftyp", &[b"isom", &[0, 0, 2, 0], b"isom", b"iso2", b"avc1", b"mp41"]);
+    // Positions do not change the length of `moov`, so it is made twice.
+    let length = moov(scan, ticks, 0)?.len();
+    let data = (head.len() + length + 16) as u64;
+    head.extend(moov(scan, ticks, data)?);
+    // A length of 1 says that the real one, of 64 bits, follows.
+    head.extend([&1_u32.to_be_bytes()[..], b"mdat", &(bytes + 16).to_be_bytes()].concat());
+    Ok(head)
+}
+
+/// `moov` with one track; `data` is where the first picture will be.
+fn moov(scan: &boxes::Scan, ticks: u64, data: u64) -> io::Result<Vec<u8>> {
+    let timed = |name: &[u8; 4]| with_duration(scan.header(name)?, name, ticks);
+    let media = |name: &[u8; 4]| Ok::<_, io::Error>(boxed(name, &[scan.header(name)?]));
+    let table = boxed(
+        b"stbl",
+        &[
+            &boxed(b"stsd", &[scan.header(b"stsd")?]),
+            &full(b"stts", &[1, scan.sizes.len() as u32, TICKS as u32]),
+            &full(b"stss", &counted(&scan.keyframes)),
+            &full(b"stsc", &chunks(&scan.fragments)),
+            &full(b"stsz", &[&[0, scan.sizes.len() as u32], &scan.sizes[..]].concat()),
+            &positions(&scan.fragments, data),
+        ],
+    );
+    let info = boxed(b"minf", &[&media(b"vmhd")?, &media(b"dinf")?, &table]);
+    let mdia = boxed(b"mdia", &[&timed(b"mdhd")?, &media(b"hdlr")?, &info]);
+    let track = boxed(b"trak", &[&timed(b"tkhd")?, &mdia]);
+    Ok(boxed(b"moov", &[&timed(b"mvhd")?, &track]))
+}
+
+/// A header of version 0 as version 1, whose times have 64 bits, with this duration (ISO/IEC 14496-12 §8.2.2, §8.3.2,
+/// §8.4.2): times of creation and change, then time scale or track number, in `tkhd` a reserved word, then the duration.
+fn with_duration(body: &[u8], name: &[u8; 4], ticks: u64) -> io::Result<Vec<u8>> {
+    let between = if name == b"tkhd" { 8 } else { 4 };
+    let (Some(0), Some(flags), Some(kept), Some(rest)) =
+        (body.first(), body.get(1..4), body.get(12..12 + between), body.get(12 + between + 4..))
+    else {
+        return Err(boxes::broken("a header of version 0"));
+    };
+    Ok(boxed(name, &[&[1], flags, &[0; 16], kept, &ticks.to_be_bytes(), rest]))
+}
+
+/// `stsc`: first fragment, pictures in each, kind of picture; an entry whenever the number of pictures changes.
+fn chunks(fragments: &[Fragment]) -> Vec<u32> {
+    let mut entries = Vec::new();
+    let mut before = 0;
+    for (number, fragment) in (1..).zip(fragments) {
+        if fragment.frames != before {
+            entries.extend([number, fragment.frames, 1]);
+            before = fragment.frames;
+        }
+    }
+    [vec![entries.len() as u32 / 3], entries].concat()
+}
+
+/// `co64`: where each fragment's pictures begin.
+fn positions(fragments: &[Fragment], data: u64) -> Vec<u8> {
+    let starts = fragments.iter().scan(data, |at, fragment| {
+        let start = *at;
+        *at += fragment.bytes;
+        Some(start.to_be_bytes())
+    });
+    let starts: Vec<u8> = starts.flatten().collect();
+    boxed(b"co64", &[&[0; 4], &(fragments.len() as u32).to_be_bytes(), &starts])
+}
+
+fn counted(values: &[u32]) -> Vec<u32> {
+    [&[values.len() as u32], values].concat()
+}
+
+/// A box of version 0 without flags that holds words.
+fn full(name: &[u8; 4], words: &[u32]) -> Vec<u8> {
+    let words: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+    boxed(name, &[&[0; 4], &words])
+}
+
+fn boxed(name: &[u8; 4], parts: &[&[u8]]) -> Vec<u8> {
+    let length: usize = parts.iter().map(|part| part.len()).sum();
+    let mut bytes = Vec::with_capacity(8 + length);
+    bytes.extend((8 + length as u32).to_be_bytes());
+    bytes.extend(name);
+    parts.iter().for_each(|part| bytes.extend(*part));
+    bytes
+}
