@@ -19,6 +19,7 @@ use crate::env::{EnvIndex, EnvSpec};
 
 mod closed;
 mod dataset;
+mod disk;
 mod episode;
 mod error;
 mod line;
@@ -31,6 +32,7 @@ mod video;
 mod writer;
 
 pub use dataset::{DatasetPlan, Export};
+pub use disk::{Amount, Estimate};
 pub use error::RecordError;
 pub use line::Waits;
 pub use recorder::{Pressure, Recorder};

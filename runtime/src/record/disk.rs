@@ -1,0 +1,193 @@
+//! What a recording takes of a disk, told before it starts.
+
+use std::io;
+use std::path::Path;
+
+use super::{DatasetPlan, RecordError, RecordPlan, VideoPlan};
+use crate::env::EnvSpec;
+
+/// Boxes of a picture in an mp4 file: 16 bytes while in fragments, and those of the fragment.
+const FRAME_OVERHEAD: u64 = 24;
+/// Groups, attributes and headers of an episode in HDF5.
+const EPISODE_OVERHEAD: u64 = 64 << 10;
+/// A picture that was rendered shrinks so much at least when it is compressed without loss. Flat backgrounds of the
+/// built-in scenes give 14; noise gives 1, which nobody renders.
+const LOSSLESS_AT_BEST: u64 = 20;
+/// Of its bit rate a video takes a tenth at least: pictures that hardly change.
+const VIDEO_AT_BEST: u64 = 10;
+/// Numbers that hardly change.
+const NUMBERS_AT_BEST: u64 = 10;
+
+/// How much is going to be recorded at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Amount {
+    /// Steps of all environments together.
+    pub steps: u64,
+    /// Episodes of all environments together.
+    pub episodes: u64,
+}
+
+/// Bytes on a disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Estimate {
+    /// More than this it will not be.
+    pub most: u64,
+    /// Less than this it can hardly be.
+    pub least: u64,
+}
+
+impl Estimate {
+    /// What a plan takes. `plan.video.fps` may be 0, for the steps a second of the environment.
+    pub fn of(plan: &RecordPlan, amount: Amount) -> Self {
+        let video = plan.video.as_ref().map_or_else(Self::default, |video| Self::of_video(video, &plan.env, amount));
+        let dataset =
+            plan.dataset.as_ref().map_or_else(Self::default, |dataset| Self::of_dataset(dataset, &plan.env, amount));
+        video.and(dataset)
+    }
+
+    /// Refuses a file system that has less free than the least, and warns of one that has less than the most.
+    /// `folder` need not exist yet.
+    pub fn check(self, folder: &Path) -> Result<Option<String>, RecordError> {
+        let free = free(folder).map_err(|err| RecordError::file(folder, err))?;
+        let (free_words, most, least) = (in_words(free), in_words(self.most), in_words(self.least));
+        if free < self.least {
+            let reason = format!("{free_words} are free, the recording takes {least} to {most}");
+            return Err(RecordError::file(folder, reason));
+        }
+        let short = free < self.most;
+        Ok(short.then(|| format!("`{}`: {free_words} are free, the recording takes up to {most}", folder.display())))
+    }
+
+    /// A bit rate bounds a video whatever its size. While one is rewritten it is there twice, one a thread at the same
+    /// time, so all of them in the worst case.
+    fn of_video(plan: &VideoPlan, env: &EnvSpec, amount: Amount) -> Self {
+        let fps = u64::from(if plan.fps == 0 { env.control_hz.max(1) } else { plan.fps });
+        // One picture a step, and one of the reset.
+        let frames = amount.steps.saturating_add(amount.episodes);
+        let streams = 1 + u64::from(plan.per_episode) + u64::from(!plan.grids.is_empty());
+        let coded = frames.saturating_mul(u64::from(plan.bitrate) / 8) / fps;
+        let once = coded.saturating_add(frames.saturating_mul(FRAME_OVERHEAD)).saturating_mul(streams);
+        Self { most: once.saturating_mul(2), least: coded / VIDEO_AT_BEST }
+    }
+
+    /// Everything as it is before compression. The simulator's state, whose size nobody tells beforehand, is taken for
+    /// three times the observed one; it is written after each step, the observation before it.
+    fn of_dataset(plan: &DatasetPlan, env: &EnvSpec, amount: Amount) -> Self {
+        let observed: usize = env.state.iter().map(|(_, length)| length).sum();
+        let numbers = (4 * observed + 2 * env.action.names.len() + 2) as u64 * size_of::<f32>() as u64;
+        let sizes = env.cameras.iter().map(|camera| u64::from(camera.height) * u64::from(camera.width) * 3);
+        let pictures: u64 = if plan.cameras { sizes.sum() } else { 0 };
+        let [numbers, pictures] = [numbers, pictures].map(|bytes| amount.steps.saturating_mul(bytes));
+        let most = numbers.saturating_add(pictures).saturating_add(amount.episodes.saturating_mul(EPISODE_OVERHEAD));
+        Self { most, least: numbers / NUMBERS_AT_BEST + pictures / LOSSLESS_AT_BEST }
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self { most: self.most.saturating_add(other.most), least: self.least.saturating_add(other.least) }
+    }
+}
+
+/// Bytes that a user may still write where `folder` is or will be.
+fn free(folder: &Path) -> io::Result<u64> {
+    let there = folder.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("."));
+    let there = if there.as_os_str().is_empty() { Path::new(".") } else { there };
+    let system = nix::sys::statvfs::statvfs(there)?;
+    Ok(system.blocks_available() as u64 * system.fragment_size() as u64)
+}
+
+/// `1.5 GB`.
+fn in_words(bytes: u64) -> String {
+    const UNITS: [(u64, &str); 3] = [(1_000_000_000_000, "TB"), (1_000_000_000, "GB"), (1_000_000, "MB")];
+    match UNITS.iter().find(|(unit, _)| bytes >= *unit) {
+        Some((unit, name)) => format!("{:.1} {name}", bytes as f64 / *unit as f64),
+        None => format!("{} kB", bytes.div_ceil(1000)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::{ActionSpec, CameraSpec};
+    use crate::record::{CameraSize, Export};
+
+    /// 1000 steps of one environment, as s001 counts.
+    const THOUSAND: Amount = Amount { steps: 1000, episodes: 2 };
+    const MB: u64 = 1_000_000;
+
+    fn plan(size: u32, video: bool, pictures: Option<bool>) -> RecordPlan {
+        let camera = |name: &str| CameraSpec { name: name.to_owned(), height: size, width: size };
+        let video = video.then(|| VideoPlan {
+            dir: "videos".into(),
+            stems: vec!["behavior_video_rank0_gpu0_env0".to_owned()],
+            per_episode: false,
+            grids: Vec::new(),
+            cameras: Vec::new(),
+            size: CameraSize::AsRendered,
+            fps: 0,
+            bitrate: 1_500_000,
+            threads: 0,
+        });
+        let dataset = pictures.map(|cameras| DatasetPlan {
+            path: "dataset.hdf5".into(),
+            export: Export::All,
+            first_demo: 0,
+            first_failed_demo: 0,
+            env_args: serde_json::json!({}),
+            cameras,
+        });
+        let action = ActionSpec { names: vec!["x".to_owned(); 23], low: vec![-1.0; 23], high: vec![1.0; 23] };
+        let env = EnvSpec {
+            name: "Radio".to_owned(),
+            state: vec![("proprio".to_owned(), 256)],
+            cameras: vec![camera("head"), camera("wrist")],
+            action,
+            control_hz: 30,
+            max_episode_steps: 500,
+            language: "turn on the radio".to_owned(),
+            decimation: 4,
+            sim_dt: 1.0 / 120.0,
+        };
+        RecordPlan { dataset, video, num_envs: 1, env }
+    }
+
+    #[test]
+    fn a_video_is_within_what_the_guide_says_or_smaller() {
+        // "Low-res (128x128): ~10-50 MB per 1000 steps, high-res: ~100-500 MB".
+        let low = Estimate::of(&plan(128, true, None), THOUSAND);
+        assert!((5 * MB..=50 * MB).contains(&low.most), "{low:?}");
+        let mut high = plan(960, true, None);
+        high.video.as_mut().unwrap().bitrate = 30_000_000;
+        let high = Estimate::of(&high, THOUSAND);
+        assert!((100 * MB..=500 * MB).contains(&high.most), "{high:?}");
+        // 8 environments: "~800 MB - 4 GB per evaluation run".
+        let eight = Amount { steps: 8000, episodes: 16 };
+        let mut all = plan(960, true, None);
+        all.video.as_mut().unwrap().bitrate = 30_000_000;
+        assert!((800 * MB..=4000 * MB).contains(&Estimate::of(&all, eight).most));
+    }
+
+    #[test]
+    fn pictures_in_a_dataset_count_before_compression() {
+        let without = Estimate::of(&plan(128, false, Some(false)), THOUSAND);
+        let with = Estimate::of(&plan(128, false, Some(true)), THOUSAND);
+        assert_eq!(with.most - without.most, 1000 * 2 * 128 * 128 * 3);
+        assert!(without.most > 1000 * 4 * 256 && without.most < 6 * MB, "{without:?}");
+    }
+
+    #[test]
+    fn a_full_disk_is_refused_and_a_small_one_warned_of() {
+        let here = std::env::temp_dir().join("rrun_not_there/yet");
+        let fits = Estimate { most: 1, least: 0 };
+        assert_eq!(fits.check(&here).unwrap(), None);
+        let tight = Estimate { most: u64::MAX, least: 0 };
+        assert!(tight.check(&here).unwrap().unwrap().contains("the recording takes up to"));
+        let refused = Estimate { most: u64::MAX, least: u64::MAX - 1 }.check(&here).unwrap_err().to_string();
+        assert!(refused.contains("rrun_not_there/yet") && refused.contains("are free"), "{refused}");
+    }
+
+    #[test]
+    fn no_amount_overflows() {
+        let all = Amount { steps: u64::MAX, episodes: u64::MAX };
+        assert!(Estimate::of(&plan(128, true, Some(true)), all).most > 1 << 60);
+    }
+}
