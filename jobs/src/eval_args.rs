@@ -9,13 +9,18 @@ use serde::{Deserialize, Serialize};
 
 /// Runs the jobs of a file and reports what came out.
 ///
-/// Each rank runs the jobs with `index % world_size == rank`. Several words of an option may be joined by `-` or `_`.
+/// Each rank runs the jobs with `index % world_size == rank`; a job with `total_num_envs` is shared by all ranks. Several
+/// words of an option may be joined by `-` or `_`.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "eval", bin_name = "rrun eval", max_term_width = 100)]
 pub struct EvalArgs {
     /// Jobs file (Arena's jobs.json)
-    #[arg(long, visible_alias = "eval-jobs-config", value_name = "FILE")]
-    pub jobs: PathBuf,
+    #[arg(long, visible_alias = "eval-jobs-config", value_name = "FILE", required_unless_present = "config")]
+    pub jobs: Option<PathBuf>,
+
+    /// RLinf's YAML (cluster, env.eval, rollout, runner), over the jobs file; of several the later ones win
+    #[arg(long, value_name = "FILE")]
+    pub config: Vec<PathBuf>,
 
     /// Run folder; the same command again goes on where it stopped [default: outputs/<name of the jobs file>]
     #[arg(long, visible_alias = "output-base-dir", value_name = "DIR")]
@@ -52,6 +57,15 @@ pub struct EvalArgs {
     #[arg(long, default_value_t = 300, value_name = "SECONDS", help_heading = "Rollout",
           value_parser = clap::value_parser!(u64).range(1..))]
     pub stall_timeout: u64,
+
+    /// Who sits on which GPU, as 'env: 0-1, rollout: 2-3'; each process of rollout is a rank
+    #[arg(long, value_name = "PLACEMENT", help_heading = "Devices")]
+    pub placement: Option<String>,
+
+    /// Ranks that share a GPU: local ranks 0 to N-1 are on the first [default: 1]
+    #[arg(long, value_name = "N", help_heading = "Devices", conflicts_with = "placement",
+          value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub workers_per_gpu: Option<u32>,
 
     /// Pin the policy to one GPU (a single local rank; several go by LOCAL_RANK)
     #[arg(long, value_name = "N", help_heading = "Devices", allow_negative_numbers = true)]
@@ -122,11 +136,6 @@ impl EvalArgs {
         Self::try_parse_from(name.chain(words.iter().map(|word| with_dashes(word))))
     }
 
-    /// The run folder.
-    pub fn output(&self) -> PathBuf {
-        self.output.clone().unwrap_or_else(|| PathBuf::from("outputs").join(self.jobs.file_stem().unwrap_or_default()))
-    }
-
     /// Time without a sign of life after which a rank is missing.
     pub fn gather_timeout(&self) -> Duration {
         Duration::from_secs(self.gather_timeout)
@@ -154,13 +163,18 @@ mod tests {
     fn both_spellings_are_read_and_values_are_left_alone() {
         let args =
             parse(&["--eval_jobs_config=my_jobs.json", "--policy_device_id", "1", "--continue_on_error"]).unwrap();
-        assert_eq!((args.jobs.to_str(), args.policy_device_id), (Some("my_jobs.json"), Some(1)));
+        assert_eq!(
+            (args.jobs.as_deref().and_then(std::path::Path::to_str), args.policy_device_id),
+            (Some("my_jobs.json"), Some(1))
+        );
         assert!(args.continue_on_error);
     }
 
     #[test]
-    fn the_run_folder_is_named_after_the_jobs_file() {
-        assert_eq!(parse(&["--jobs", "a/demo.json"]).unwrap().output(), PathBuf::from("outputs/demo"));
+    fn jobs_come_from_a_jobs_file_or_from_a_config() {
+        let args = parse(&["--config", "a.yaml", "--config", "b.yaml", "--placement", "env,rollout: all"]).unwrap();
+        assert_eq!((args.jobs, args.config.len()), (None, 2));
+        assert!(parse(&[]).unwrap_err().to_string().contains("--jobs <FILE>"));
     }
 
     #[test]

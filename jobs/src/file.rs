@@ -9,9 +9,11 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use crate::job::{Job, JobIndex, Length, Status};
+use crate::job::{Job, JobIndex, Status};
 
-mod field;
+pub(crate) mod field;
+mod rollout;
+pub(crate) mod video;
 
 use field::Fields;
 
@@ -21,9 +23,6 @@ const MAX_BYTES: u64 = 64 << 20;
 /// What Windows editors write before UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Episodes of a job: each missing one is named in the report.
-const MAX_EPISODES: u64 = 1_000_000;
-
 /// Copies of an environment in one rank: each has its simulator and its video.
 const MAX_ENVS: u64 = 4096;
 
@@ -32,7 +31,7 @@ const MAX_ENVS: u64 = 4096;
 pub struct JobFile {
     /// Where it was read.
     pub path: PathBuf,
-    /// Of the bytes, in hex: the identity of a run.
+    /// Of the bytes, in hex: the identity of a run. With `--config`, of the jobs that come of both.
     pub sha256: String,
     /// In file order, at least one.
     pub jobs: Vec<Job>,
@@ -93,26 +92,41 @@ impl JobFile {
     /// # Errors
     /// [`JobFileError`] for the first thing that is wrong.
     pub fn read(path: &Path) -> Result<Self, JobFileError> {
-        let read = |err| JobFileError::Read { path: path.to_owned(), err };
-        let metadata = std::fs::metadata(path).map_err(read)?;
-        if !metadata.is_file() {
-            let reason = "it is no regular file, and every rank has to read it again";
-            return Err(read(std::io::Error::new(std::io::ErrorKind::InvalidInput, reason)));
-        }
-        let bytes = metadata.len();
-        if bytes > MAX_BYTES {
-            return Err(JobFileError::TooLarge { path: path.to_owned(), bytes });
-        }
-        let text = std::fs::read(path).map_err(read)?;
-        let json = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&text);
-        let value = serde_json::from_slice(json).map_err(|err| JobFileError::Syntax { path: path.to_owned(), err })?;
-        let jobs = parse(&value).map_err(|refusal| JobFileError::Field { path: path.to_owned(), refusal })?;
-        Ok(Self { path: path.to_owned(), sha256: hex(&Sha256::digest(&text)), jobs })
+        let text = read(path)?;
+        Self::new(path, sha256(&text), &json(path, &text)?)
+    }
+
+    /// Checks the parsed JSON of a jobs file.
+    pub(crate) fn new(path: &Path, sha256: String, value: &Value) -> Result<Self, JobFileError> {
+        let jobs = parse(value).map_err(|refusal| JobFileError::Field { path: path.to_owned(), refusal })?;
+        Ok(Self { path: path.to_owned(), sha256, jobs })
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+/// The bytes of a file that every rank can read.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, JobFileError> {
+    let read = |err| JobFileError::Read { path: path.to_owned(), err };
+    let metadata = std::fs::metadata(path).map_err(read)?;
+    if !metadata.is_file() {
+        let reason = "it is no regular file, and every rank has to read it again";
+        return Err(read(std::io::Error::new(std::io::ErrorKind::InvalidInput, reason)));
+    }
+    let bytes = metadata.len();
+    if bytes > MAX_BYTES {
+        return Err(JobFileError::TooLarge { path: path.to_owned(), bytes });
+    }
+    std::fs::read(path).map_err(read)
+}
+
+/// The JSON of a jobs file.
+pub(crate) fn json(path: &Path, text: &[u8]) -> Result<Value, JobFileError> {
+    let json = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
+    serde_json::from_slice(json).map_err(|err| JobFileError::Syntax { path: path.to_owned(), err })
+}
+
+/// In hex.
+pub(crate) fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Jobs out of the parsed JSON.
@@ -160,6 +174,14 @@ const FIELDS: &[&str] = &[
     "variations",
     "status",
     "seed",
+    "total_num_envs",
+    "group_size",
+    "auto_reset",
+    "ignore_terminations",
+    "max_steps_per_rollout_epoch",
+    "rollout_epoch",
+    "pipeline_stage_num",
+    "video_cfg",
 ];
 
 fn job(index: usize, entry: &Value) -> Result<Job, Refusal> {
@@ -169,22 +191,29 @@ fn job(index: usize, entry: &Value) -> Result<Job, Refusal> {
     check_name(&fields, &name)?;
     let mut env = Fields::new(&fields.place("arena_env_args"), fields.require("arena_env_args")?)?;
     let environment = env.string("environment")?;
-    let num_envs = env.at_most("num_envs", MAX_ENVS)?.unwrap_or(1);
+    let num_envs = env.at_most("num_envs", MAX_ENVS)?;
     let enable_cameras = env.bool("enable_cameras")?;
     let policy_type = fields.string("policy_type")?;
     let policy_config = policy_config(&mut fields)?;
     let num_rebuilds = fields.positive("num_rebuilds")?.unwrap_or(1);
-    let length = length(&mut fields, num_rebuilds)?;
+    let sharing = rollout::sharing(&mut fields, num_envs)?;
+    let num_envs = sharing.map_or(num_envs.unwrap_or(1) as usize, |sharing| sharing.total_num_envs);
+    let said = rollout::rollout(&mut fields)?;
+    let length = rollout::length(&mut fields, &said, num_envs, num_rebuilds)?;
+    rollout::check_chunks(&fields, &said, &policy_config)?;
     let job = Job {
         index: JobIndex(index),
         name,
         environment,
-        num_envs: usize::try_from(num_envs).map_err(|_| env.refuse("num_envs", "the number is too large"))?,
+        num_envs,
+        sharing,
         enable_cameras,
         env_args: env.rest(),
         policy_type,
         policy_config,
         length,
+        rollout: said.settings,
+        video: video::settings(&mut fields)?,
         num_rebuilds,
         language_instruction: fields.optional_string("language_instruction")?,
         variations: fields.object("variations")?.unwrap_or_default(),
@@ -224,26 +253,6 @@ fn policy_config(fields: &mut Fields) -> Result<Map<String, Value>, Refusal> {
             "it is the old name of `policy_config_dict`, which is there too; one of them is needed",
         )),
         (new, old) => Ok(new.or(old).unwrap_or_default()),
-    }
-}
-
-fn length(fields: &mut Fields, num_rebuilds: u64) -> Result<Length, Refusal> {
-    match (fields.at_most("num_episodes", MAX_EPISODES)?, fields.positive("num_steps")?) {
-        (Some(episodes), Some(steps)) => Err(fields.refuse(
-            "num_steps",
-            &format!("{steps} is given beside num_episodes {episodes}; only one of them can end the job"),
-        )),
-        (Some(episodes), None) if episodes < num_rebuilds => Err(fields.refuse(
-            "num_episodes",
-            &format!("{episodes} is less than num_rebuilds {num_rebuilds}; each rebuild needs an episode"),
-        )),
-        (Some(episodes), None) => Ok(Length::Episodes(episodes)),
-        (None, Some(_)) if num_rebuilds > 1 => Err(fields.refuse(
-            "num_rebuilds",
-            &format!("{num_rebuilds} is given beside num_steps; rebuilds share out episodes, num_episodes is needed"),
-        )),
-        (None, Some(steps)) => Ok(Length::Steps(steps)),
-        (None, None) => Ok(Length::Policy),
     }
 }
 

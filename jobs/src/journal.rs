@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::episode::Episode;
 use crate::job::JobIndex;
+use crate::placement::Share;
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -58,6 +59,9 @@ pub struct JobStart {
     pub rank: usize,
     /// Episodes in all, when it is not the length in steps that ends it.
     pub episodes: Option<u64>,
+    /// Environments that the rank has of a shared job; of another it has them all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<Share>,
     /// UTC.
     pub started: String,
 }
@@ -92,6 +96,9 @@ pub struct JobEnd {
     pub job_index: JobIndex,
     /// Where.
     pub rank: usize,
+    /// Environments that the rank had of a shared job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<Share>,
     /// Why it failed; `None` when it ran to its end.
     pub error: Option<String>,
     /// Seconds since its start.

@@ -4,13 +4,16 @@
 //! <output>/plan.json                                     what was asked for
 //!          journal/journal_rank<r>.jsonl                 what happened
 //!          <job>/dataset_<job>_rank<r>.hdf5              dataset_<job>.hdf5 in a world of one
-//!                <job>_video_rank<r>_gpu<g>_env<i>.mp4
+//!                <job>_video_rank<worker>_gpu<g>_env<i>.mp4   i within the worker; elsewhere with video_base_dir
 //!          report.json final_benchmark_report.json metrics.json episodes.jsonl
 //! ```
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::job::Job;
+use crate::placement::Seat;
 
 /// The folder of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,10 +61,21 @@ impl RunFolder {
         self.job(name).join(file)
     }
 
-    /// Stem of the videos of one job in one rank; `_env<i>.mp4` follows. A rank without a GPU is `gpu0`, so that
-    /// scripts which match the name go on to do so.
-    pub fn video_stem(&self, name: &str, rank: usize, gpu: usize) -> String {
-        format!("{name}_video_rank{rank}_gpu{gpu}")
+    /// Folder of a job's videos: its own, unless the job names another (`video_base_dir`).
+    pub fn videos(&self, job: &Job) -> PathBuf {
+        job.video.base_dir.clone().unwrap_or_else(|| self.job(&job.name))
+    }
+
+    /// Name of the video of one environment, without `.mp4`. The number after `rank` is that of its environment worker,
+    /// which is the rank where nothing is placed; without a GPU it is `gpu0`, so that scripts which match the name go on
+    /// to do so.
+    pub fn video_stem(name: &str, Seat { worker, gpu, env }: Seat) -> String {
+        format!("{name}_video_rank{worker}_gpu{gpu}_env{env}")
+    }
+
+    /// Name of the video that shows all environments of a worker in a rank.
+    pub fn grid_stem(name: &str, Seat { worker, gpu, .. }: Seat) -> String {
+        format!("{name}_video_rank{worker}_gpu{gpu}_grid")
     }
 
     /// The report, our schema.

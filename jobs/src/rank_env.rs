@@ -21,6 +21,8 @@ pub struct RankEnv {
     pub restart_count: u32,
     /// `MASTER_ADDR` and `MASTER_PORT`; there whenever `world_size` is above 1.
     pub master: Option<(String, u16)>,
+    /// `RRUN_GPUS_PER_NODE`: GPUs that `rrun` counted, by which it has read the placement; torchrun does not set it.
+    pub gpus_per_node: Option<usize>,
     /// `TORCHELASTIC_USE_AGENT_STORE` is `True`: the launcher serves the store, else rank 0 does.
     pub agent_store: bool,
 }
@@ -89,6 +91,7 @@ impl RankEnv {
             run_id: get("TORCHELASTIC_RUN_ID").unwrap_or_else(|| "none".to_owned()),
             restart_count: number("TORCHELASTIC_RESTART_COUNT")?.unwrap_or(0) as u32,
             master: master(&get, world_size)?,
+            gpus_per_node: number("RRUN_GPUS_PER_NODE")?,
             agent_store: get("TORCHELASTIC_USE_AGENT_STORE").as_deref() == Some("True"),
         })
     }

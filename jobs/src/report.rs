@@ -111,13 +111,12 @@ fn rates(expected: Option<u64>, episodes: &[&Episode]) -> Rates {
 
 fn job_report(merged: &Merged, job: &Job) -> JobReport {
     let episodes = merged.counted(job.index);
-    let starts = merged.job_starts.get(&job.index).map_or(0, Vec::len);
+    let starts = merged.job_starts.get(&job.index).map_or(&[][..], Vec::as_slice);
     let ends = merged.job_ends.get(&job.index).map_or(&[][..], Vec::as_slice);
+    let standing = merged.standing(job.index);
     let rates = rates(merged.expected(job), &episodes);
-    let error = ends.last().and_then(|end| end.error.clone());
     let sum = |part: fn(&JobEnd) -> u64| ends.iter().map(|end| part(end)).sum::<u64>();
-    let (wall_s, env_steps) = (ends.iter().map(|end| end.wall_s).sum(), sum(|end| end.env_steps));
-    let quantiles = |part: fn(&JobEnd) -> Quantiles| ends.last().map(|end| part(end)).unwrap_or_default();
+    let (wall_s, env_steps) = (wall_s(job, ends), sum(|end| end.env_steps));
     JobReport {
         name: job.name.clone(),
         index: job.index,
@@ -125,23 +124,43 @@ fn job_report(merged: &Merged, job: &Job) -> JobReport {
         policy_type: job.policy_type.clone(),
         num_envs: job.num_envs,
         ranks: sorted(episodes.iter().map(|episode| episode.rank)),
-        status: status(job, &rates, starts, ends),
-        error,
-        attempts: starts as u64,
+        status: status(merged, job, &rates, &standing),
+        error: standing.iter().find_map(|end| end.error.clone()),
+        attempts: by_rank(job, starts, |start| start.rank, |_| 1.0) as u64,
         rates,
         wall_s,
         env_steps,
         steps_per_s: (wall_s > 0.0).then(|| env_steps as f64 / wall_s),
         frames: sum(|end| end.frames),
         policy_calls: sum(|end| end.policy_calls),
-        infer_busy_s: ends.iter().map(|end| end.infer_busy_s).sum(),
-        sim_busy_s: ends.iter().map(|end| end.sim_busy_s).sum(),
-        infer_ms: quantiles(|end| end.infer_ms),
-        sim_ms: quantiles(|end| end.sim_ms),
+        infer_busy_s: by_rank(job, ends, |end| end.rank, |end| end.infer_busy_s),
+        sim_busy_s: by_rank(job, ends, |end| end.rank, |end| end.sim_busy_s),
+        infer_ms: slowest(standing.iter().map(|end| end.infer_ms)),
+        sim_ms: slowest(standing.iter().map(|end| end.sim_ms)),
         peak_rss_bytes: ends.iter().map(|end| end.peak_rss_bytes).max().unwrap_or(0),
         datasets: sorted(episodes.iter().filter_map(|episode| Some(episode.dataset.as_ref()?.file.clone()))),
         videos: sorted(episodes.iter().filter_map(|episode| Some(episode.video.as_ref()?.file.clone()))),
     }
+}
+
+/// Attempts follow one another, but ranks that share a job work at the same time: there the busiest one counts.
+fn wall_s(job: &Job, ends: &[&JobEnd]) -> f64 {
+    by_rank(job, ends, |end| end.rank, |end| end.wall_s)
+}
+
+fn by_rank<T>(job: &Job, lines: &[&T], rank: fn(&T) -> usize, value: fn(&T) -> f64) -> f64 {
+    if job.sharing.is_none() {
+        return lines.iter().map(|line| value(line)).sum();
+    }
+    let mut ranks: BTreeMap<usize, f64> = BTreeMap::new();
+    lines.iter().for_each(|line| *ranks.entry(rank(line)).or_default() += value(line));
+    ranks.into_values().fold(0.0, f64::max)
+}
+
+/// Of several ranks the slowest, as quantiles cannot be merged.
+fn slowest(quantiles: impl Iterator<Item = Quantiles>) -> Quantiles {
+    let most = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::max);
+    quantiles.fold(Quantiles::default(), |a, b| Quantiles { p50: most(a.p50, b.p50), p95: most(a.p95, b.p95) })
 }
 
 fn sorted<T: Ord>(values: impl Iterator<Item = T>) -> Vec<T> {
@@ -151,14 +170,18 @@ fn sorted<T: Ord>(values: impl Iterator<Item = T>) -> Vec<T> {
     values
 }
 
-fn status(job: &Job, rates: &Rates, starts: usize, ends: &[&JobEnd]) -> Status {
+fn status(merged: &Merged, job: &Job, rates: &Rates, standing: &[&JobEnd]) -> Status {
     let all_found = rates.expected.is_some_and(|expected| rates.episodes >= expected);
-    match (job.status, ends.last()) {
-        (Status::Pending, Some(end)) if end.error.is_some() => Status::Failed,
-        (Status::Pending, Some(_)) if all_found => Status::Completed,
-        (Status::Pending, None) if all_found && rates.episodes > 0 => Status::Completed,
-        (Status::Pending, _) if starts > 0 => Status::Running,
-        (status, _) => status,
+    // How many episodes a job in steps has is known when all its ranks have ended.
+    let is_whole = match job.length {
+        Length::Steps(_) => merged.has_ended(job, None),
+        Length::Episodes(_) | Length::Policy => all_found && (rates.episodes > 0 || !standing.is_empty()),
+    };
+    match job.status {
+        Status::Pending if standing.iter().any(|end| end.error.is_some()) => Status::Failed,
+        Status::Pending if is_whole => Status::Completed,
+        Status::Pending if merged.job_starts.contains_key(&job.index) => Status::Running,
+        status => status,
     }
 }
 

@@ -5,7 +5,10 @@ use std::io;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 
+use crate::node::nvml::Memory;
 use crate::process::files::FileLimit;
+
+pub mod nvml;
 
 /// One folder a GPU, with a file `information` in it; made by NVIDIA's kernel driver.
 const GPU_FOLDER: &str = "/proc/driver/nvidia/gpus";
@@ -23,6 +26,8 @@ pub struct Node {
     pub connection_ports: Option<(u16, u16)>,
     /// The running `rrun`, links resolved.
     pub executable: PathBuf,
+    /// Asks for the memory of [`Node::gpus`], in their order; an answer takes a moment, so only who needs it asks.
+    pub gpu_memory: Option<fn() -> Vec<Memory>>,
     /// A random UUID of version 4, the run id of a launch that was given none.
     pub uuid: String,
 }
@@ -47,6 +52,7 @@ impl Node {
             gpus: gpus(Path::new(GPU_FOLDER), Path::new("/dev")),
             open_files: FileLimit::current(),
             connection_ports: connection_ports(),
+            gpu_memory: Some(nvml::memory),
             executable: std::env::current_exe()?.canonicalize()?,
             uuid: fs::read_to_string("/proc/sys/kernel/random/uuid")?.trim().to_owned(),
         })
@@ -75,6 +81,13 @@ impl Node {
             seen.push(index);
         }
         seen
+    }
+
+    /// Memory of the GPUs that CUDA would show, in its order; empty where it is not known.
+    pub fn memory_of(&self, visible_devices: Option<&str>) -> Vec<Memory> {
+        let visible = self.whole_gpus(visible_devices);
+        let all = self.gpu_memory.filter(|_| !visible.is_empty()).map(|read| read()).unwrap_or_default();
+        if all.len() == self.gpus.len() { visible.into_iter().map(|index| all[index]).collect() } else { Vec::new() }
     }
 
     /// The GPU that an entry names by index or by the beginning of its UUID.

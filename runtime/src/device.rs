@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! `cpu` asked for ─► cpu
+//! placed, or --workers-per-gpu ─► cuda:N of the placement; another explicit wish is an error
 //! several local ranks ─► cuda:LOCAL_RANK (cuda:0 if only one is visible); what was asked for is overruled, with a warning
 //! one local rank ─► policy device id ─► policy device ─► the policy's config ─► cuda:0
 //! no CUDA ─► cpu, unless this rank alone was asked for a GPU: that is an error
@@ -24,6 +25,17 @@ pub struct DeviceRequest {
     pub policy_device: Option<String>,
     /// The device in the policy's config file, often a mere default.
     pub config_device: Option<String>,
+    /// Where the placement puts this rank.
+    pub placed: Option<Placed>,
+}
+
+/// Where a rank was put.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// CUDA's index of the GPU.
+    pub device: usize,
+    /// What says so, as `rollout worker 1 is placed on GPU 3`.
+    pub reason: String,
 }
 
 /// The CUDA devices this process may use.
@@ -73,6 +85,26 @@ pub enum DeviceError {
         /// What is there instead.
         visible: String,
     },
+    /// The placement names a GPU that this process does not see.
+    #[error("{reason}, which is cuda:{device} here, but only cuda:0 to cuda:{} are visible", .count - 1)]
+    Unplaceable {
+        /// What says so.
+        reason: String,
+        /// CUDA's index.
+        device: usize,
+        /// Visible devices.
+        count: usize,
+    },
+    /// Placed, and asked for elsewhere.
+    #[error("{source_name} asks for {asked}, but {reason}; leave one of them out")]
+    Contradiction {
+        /// Who asked.
+        source_name: Source,
+        /// The device in torch's spelling.
+        asked: String,
+        /// What says otherwise.
+        reason: String,
+    },
 }
 
 /// Where a wish comes from.
@@ -113,6 +145,9 @@ pub fn resolve(request: &DeviceRequest, visible: &Visible) -> Result<Decision, D
     if let Some(cpu) = wishes.iter().find(|wish| wish.is_explicit_cpu()) {
         let reason = format!("cpu: {} asks for it", cpu.source);
         return Ok(Decision { device: Device::Cpu, reason, warnings: overruled(&wishes, Device::Cpu, "cpu") });
+    }
+    if let Some(placed) = &request.placed {
+        return by_placement(placed, &wishes, visible);
     }
     match (request.local_rank, visible) {
         (Some(local_rank), _) if request.local_world_size > 1 => {
@@ -200,6 +235,25 @@ impl Wish {
     }
 }
 
+/// Put somewhere: no other device will do, unless there is none at all.
+fn by_placement(placed: &Placed, wishes: &[Wish], visible: &Visible) -> Result<Decision, DeviceError> {
+    let Placed { device: index, reason } = placed;
+    let device = Device::Cuda(*index);
+    let other = wishes.iter().find(|wish| wish.source != Source::Config && !wish.is_met_by(device));
+    if let Some(wish) = other {
+        let (source_name, asked, reason) = (wish.source, wish.asked.to_string(), reason.clone());
+        return Err(DeviceError::Contradiction { source_name, asked, reason });
+    }
+    let (device, reason) = match visible {
+        Visible::None { reason } => (Device::Cpu, format!("cpu: no CUDA device ({reason})")),
+        Visible::Cuda { count } if index >= count => {
+            return Err(DeviceError::Unplaceable { reason: reason.clone(), device: *index, count: *count });
+        }
+        Visible::Cuda { .. } => (device, format!("cuda:{index}: {reason}")),
+    };
+    Ok(Decision { device, warnings: overruled(wishes, device, &reason), reason })
+}
+
 /// Several ranks on this node: each takes its own.
 fn by_local_rank(local_rank: usize, local_world: usize, wishes: &[Wish], visible: &Visible) -> Decision {
     let ranks = format!("LOCAL_RANK={local_rank} of {local_world} local ranks");
@@ -282,6 +336,7 @@ mod tests {
             policy_device_id: words[1].parse().ok(),
             policy_device: given(words[2]),
             config_device: given(words[3]),
+            placed: None,
         }
     }
 
@@ -347,6 +402,38 @@ mod tests {
                 "the policy device id asks for cuda:0, overruled by cuda:1: LOCAL_RANK=1 of 4 local ranks",
                 "the policy's config asks for cuda:5, overruled by cuda:1: LOCAL_RANK=1 of 4 local ranks",
             ]
+        );
+    }
+
+    fn placed(text: &str, device: usize, visible: &Visible) -> Result<Decision, DeviceError> {
+        let placed = Some(Placed { device, reason: "rollout worker 1 is placed on GPU 3".to_owned() });
+        resolve(&DeviceRequest { placed, ..request(text) }, visible)
+    }
+
+    #[test]
+    fn a_placed_rank_takes_its_place_whatever_its_local_rank() {
+        for text in ["1/2 - - -", "0/1 - - -", "1/2 3 - -", "1/2 - cuda -", "1/2 - cuda:3 -"] {
+            let decision = placed(text, 3, &gpus(4)).unwrap();
+            assert_eq!(decision.reason, "cuda:3: rollout worker 1 is placed on GPU 3", "{text}");
+            assert_eq!((decision.device, decision.warnings), (Device::Cuda(3), vec![]), "{text}");
+        }
+        let decision = placed("1/2 - - cuda:0", 3, &gpus(4)).unwrap();
+        assert_eq!(decision.warnings.len(), 1, "a config file is overruled");
+        assert_eq!(placed("1/2 - - -", 3, &none()).unwrap().device, Device::Cpu);
+        assert_eq!(placed("1/2 - cpu -", 3, &gpus(4)).unwrap().device, Device::Cpu);
+    }
+
+    #[test]
+    fn a_place_that_contradicts_a_wish_or_the_machine_is_refused() {
+        let text = |words: &str, count| placed(words, 3, &gpus(count)).unwrap_err().to_string();
+        let place = "rollout worker 1 is placed on GPU 3";
+        assert_eq!(
+            text("1/2 1 - -", 4),
+            format!("the policy device id asks for cuda:1, but {place}; leave one of them out")
+        );
+        assert_eq!(
+            text("1/2 - - -", 2),
+            format!("{place}, which is cuda:3 here, but only cuda:0 to cuda:1 are visible")
         );
     }
 

@@ -5,14 +5,14 @@ use serde_json::{Map, Value};
 use super::Refusal;
 
 /// What is left of a JSON object, and where it stands.
-pub(super) struct Fields<'a> {
+pub(crate) struct Fields<'a> {
     place: String,
     left: Map<String, Value>,
     object: &'a Map<String, Value>,
 }
 
 impl<'a> Fields<'a> {
-    pub(super) fn new(place: &str, value: &'a Value) -> Result<Self, Refusal> {
+    pub(crate) fn new(place: &str, value: &'a Value) -> Result<Self, Refusal> {
         let Value::Object(object) = value else {
             let reason = format!("{} was found, an object is needed", show(Some(value)));
             return Err(Refusal { place: place.to_owned(), reason });
@@ -20,31 +20,36 @@ impl<'a> Fields<'a> {
         Ok(Self { place: place.to_owned(), left: object.clone(), object })
     }
 
-    pub(super) fn rename(&mut self, place: &str) {
+    pub(crate) fn rename(&mut self, place: &str) {
         place.clone_into(&mut self.place);
     }
 
-    pub(super) fn place(&self, field: &str) -> String {
+    pub(crate) fn place(&self, field: &str) -> String {
         format!("{} field {field}", self.place)
     }
 
-    pub(super) fn take(&mut self, field: &str) -> Option<&'a Value> {
+    pub(crate) fn take(&mut self, field: &str) -> Option<&'a Value> {
         self.left.shift_remove(field);
         self.object.get(field)
     }
 
-    pub(super) fn require(&mut self, field: &str) -> Result<&'a Value, Refusal> {
+    /// Whether it is there and says something, taken or not.
+    pub(crate) fn has(&self, field: &str) -> bool {
+        self.object.get(field).is_some_and(|value| !value.is_null())
+    }
+
+    pub(crate) fn require(&mut self, field: &str) -> Result<&'a Value, Refusal> {
         self.take(field).ok_or_else(|| self.refuse(field, "it is missing"))
     }
 
-    pub(super) fn string(&mut self, field: &str) -> Result<String, Refusal> {
+    pub(crate) fn string(&mut self, field: &str) -> Result<String, Refusal> {
         match self.require(field)? {
             Value::String(text) => Ok(text.clone()),
             other => Err(self.wrong(field, Some(other), "a string is needed")),
         }
     }
 
-    pub(super) fn optional_string(&mut self, field: &str) -> Result<Option<String>, Refusal> {
+    pub(crate) fn optional_string(&mut self, field: &str) -> Result<Option<String>, Refusal> {
         match self.take(field) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text.clone())),
@@ -52,7 +57,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    pub(super) fn bool(&mut self, field: &str) -> Result<Option<bool>, Refusal> {
+    pub(crate) fn bool(&mut self, field: &str) -> Result<Option<bool>, Refusal> {
         match self.take(field) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::Bool(value)) => Ok(Some(*value)),
@@ -60,7 +65,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    pub(super) fn whole(&mut self, field: &str) -> Result<Option<u64>, Refusal> {
+    pub(crate) fn whole(&mut self, field: &str) -> Result<Option<u64>, Refusal> {
         match self.take(field) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::Number(number)) if number.is_u64() => Ok(number.as_u64()),
@@ -68,7 +73,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    pub(super) fn positive(&mut self, field: &str) -> Result<Option<u64>, Refusal> {
+    pub(crate) fn positive(&mut self, field: &str) -> Result<Option<u64>, Refusal> {
         match self.take(field) {
             None | Some(Value::Null) => Ok(None),
             Some(value) => match value.as_u64() {
@@ -78,7 +83,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    pub(super) fn at_most(&mut self, field: &str, limit: u64) -> Result<Option<u64>, Refusal> {
+    pub(crate) fn at_most(&mut self, field: &str, limit: u64) -> Result<Option<u64>, Refusal> {
         match self.positive(field)? {
             Some(number) if number > limit => {
                 Err(self.refuse(field, &format!("{number} was found, a whole number up to {limit} is needed")))
@@ -87,7 +92,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    pub(super) fn object(&mut self, field: &str) -> Result<Option<Map<String, Value>>, Refusal> {
+    pub(crate) fn object(&mut self, field: &str) -> Result<Option<Map<String, Value>>, Refusal> {
         match self.take(field) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::Object(object)) => Ok(Some(object.clone())),
@@ -95,14 +100,23 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// Names that nobody took, in file order.
+    pub(crate) fn left(&self) -> impl Iterator<Item = &str> {
+        self.left.keys().map(String::as_str)
+    }
+
     /// What nobody took, in file order.
-    pub(super) fn rest(self) -> Map<String, Value> {
+    pub(crate) fn rest(self) -> Map<String, Value> {
         self.left
     }
 
     /// Refuses what nobody took.
-    pub(super) fn finish(&self, known: &[&str]) -> Result<(), Refusal> {
-        let Some(field) = self.left.keys().next() else { return Ok(()) };
+    pub(crate) fn finish(&self, known: &[&str]) -> Result<(), Refusal> {
+        self.left.keys().next().map_or(Ok(()), |field| Err(self.unknown(field, known)))
+    }
+
+    /// Refuses a name with the nearest known one.
+    pub(crate) fn unknown(&self, field: &str, known: &[&str]) -> Refusal {
         let nearest = known.iter().max_by(|a, b| {
             let closeness = |name: &str| strsim::jaro_winkler(name, field);
             closeness(a).total_cmp(&closeness(b))
@@ -112,14 +126,14 @@ impl<'a> Fields<'a> {
             Some(_) => format!("; known are {}", known.join(", ")),
             None => "; only `jobs` is known here".to_owned(),
         };
-        Err(self.refuse(field, &format!("unknown field{hint}")))
+        self.refuse(field, &format!("unknown field{hint}"))
     }
 
-    pub(super) fn refuse(&self, field: &str, reason: &str) -> Refusal {
+    pub(crate) fn refuse(&self, field: &str, reason: &str) -> Refusal {
         Refusal { place: self.place(field), reason: reason.to_owned() }
     }
 
-    pub(super) fn wrong(&self, field: &str, found: Option<&Value>, wanted: &str) -> Refusal {
+    pub(crate) fn wrong(&self, field: &str, found: Option<&Value>, wanted: &str) -> Refusal {
         self.refuse(field, &format!("{} was found, {wanted}", show(found)))
     }
 }

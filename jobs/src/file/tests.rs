@@ -2,6 +2,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::job::Length;
 
 fn minimal() -> Value {
     json!({"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted", "num_episodes": 3})
@@ -158,6 +159,59 @@ fn the_names_of_the_run_folders_own_files_are_refused() {
         let name = path.file_name().unwrap().to_str().unwrap();
         assert!(refusal(&with("name", json!(name))).contains("the run folder has a file or folder"), "{name}");
     }
+}
+
+#[test]
+fn epochs_of_all_environments_make_the_length() {
+    let length = |fields: Value| {
+        let mut job = minimal();
+        job.as_object_mut().unwrap().remove("num_episodes");
+        job.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        parse(&json!({"jobs": [job]})).map(|jobs| jobs[0].length).map_err(|refusal| refusal.to_string())
+    };
+    assert_eq!(length(json!({"total_num_envs": 8})), Ok(Length::Episodes(8)));
+    assert_eq!(length(json!({"total_num_envs": 8, "rollout_epoch": 2})), Ok(Length::Episodes(16)));
+    assert_eq!(length(json!({"rollout_epoch": 3})), Ok(Length::Episodes(3)));
+    assert_eq!(length(json!({"total_num_envs": 8, "num_episodes": 3})), Ok(Length::Episodes(3)));
+    let steps =
+        json!({"total_num_envs": 8, "auto_reset": true, "max_steps_per_rollout_epoch": 100, "rollout_epoch": 2});
+    assert_eq!(length(steps), Ok(Length::Steps(200)), "steps of each environment, over all epochs");
+    assert!(length(json!({"total_num_envs": 8, "auto_reset": true})).unwrap_err().contains("go on for ever"));
+    let both = length(json!({"num_episodes": 3, "rollout_epoch": 2})).unwrap_err();
+    assert!(both.ends_with("field rollout_epoch: 2 is given beside num_episodes; only one of them can end the job"));
+}
+
+#[test]
+fn a_shared_job_has_all_its_environments() {
+    let jobs = parse(&with("total_num_envs", json!(6))).unwrap();
+    assert_eq!((jobs[0].num_envs, jobs[0].sharing.unwrap().total_num_envs), (6, 6));
+    let mut both = minimal();
+    both["total_num_envs"] = json!(6);
+    both["arena_env_args"]["num_envs"] = json!(2);
+    assert!(refusal(&json!({"jobs": [both]})).contains("total_num_envs: 6 is given beside num_envs 2"));
+}
+
+#[test]
+fn an_epoch_ends_with_a_chunk() {
+    let mut job = minimal();
+    job["max_steps_per_rollout_epoch"] = json!(100);
+    job["policy_config_dict"] = json!({"action_chunk_length": 32});
+    assert!(refusal(&json!({"jobs": [job]})).ends_with("not a multiple of num_action_chunks 32; 96 or 128 are"));
+}
+
+#[test]
+fn settings_of_the_loop_and_of_videos_are_read() {
+    let mut job = minimal();
+    job["auto_reset"] = json!(true);
+    job["ignore_terminations"] = json!(true);
+    job["pipeline_stage_num"] = json!(3);
+    job["video_cfg"] = json!({"save_video": false, "video_base_dir": "v", "cameras": ["a"], "info_on_video": true});
+    let jobs = parse(&json!({"jobs": [job]})).unwrap();
+    let (rollout, video) = (&jobs[0].rollout, &jobs[0].video);
+    assert!(rollout.auto_reset && rollout.ignore_terminations);
+    assert_eq!((rollout.pipeline_stage_num, rollout.rollout_epoch), (Some(3), 1));
+    assert_eq!((video.save, video.cameras.as_deref()), (Some(false), Some(&["a".to_owned()][..])));
+    assert!(refusal(&with("video_cfg", json!({"save": true}))).contains("did you mean `save_video`?"));
 }
 
 #[test]

@@ -44,6 +44,12 @@ impl Share {
         env.checked_sub(self.first).filter(|slot| *slot < self.count)
     }
 
+    /// Numbers of the episodes of one environment, counted within the share, without an end: what a job in steps runs.
+    pub fn numbers(&self, slot: usize) -> impl Iterator<Item = u64> + use<> {
+        let (first, total) = ((self.first + slot) as u64, self.total.max(1) as u64);
+        (0_u64..).map(move |nth| first + nth * total)
+    }
+
     /// Global indices of its environments.
     pub fn envs(&self) -> std::ops::Range<usize> {
         self.first..self.first + self.count

@@ -386,6 +386,21 @@ proptest! {
     }
 
     #[test]
+    fn episodes_without_an_end_have_numbers_of_their_own(ranks in 1usize..7, times in 1usize..4, epochs in 1usize..4) {
+        let total = ranks * times;
+        let mut numbers = Vec::new();
+        for share in (0..ranks).map(|rank| Share::of(rank, ranks, total)) {
+            for slot in 0..times {
+                let own: Vec<_> = share.numbers(slot).take(epochs).collect();
+                prop_assert!(own.iter().all(|number| share.slot(*number) == Some(slot)));
+                numbers.extend(own);
+            }
+        }
+        numbers.sort_unstable();
+        prop_assert_eq!(numbers, (0..(epochs * total) as u64).collect::<Vec<_>>());
+    }
+
+    #[test]
     fn a_proposed_total_passes(
         total in 1usize..50, workers in 1usize..5, ranks in 1usize..5, stages in 1usize..4, group_size in 1usize..4
     ) {

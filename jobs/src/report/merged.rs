@@ -1,10 +1,11 @@
 //! Journal lines in groups, and which of them count.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::episode::Episode;
 use crate::job::{Job, JobIndex, Length, Status};
 use crate::journal::{EnvLost, JobEnd, JobStart, Line, RankEnd, RankStart};
+use crate::placement::Share;
 
 /// Journal lines in groups.
 #[derive(Default)]
@@ -49,6 +50,35 @@ impl<'a> Merged<'a> {
         let range = (job, 0)..=(job, u64::MAX);
         let pick = |lines: &Vec<&'a Episode>| lines.iter().find(|line| line.error.is_none()).or(lines.last()).copied();
         self.episodes.range(range).filter_map(|(_, lines)| pick(lines)).collect()
+    }
+
+    /// Ends that say how a job stands, the latest first: of several ranks that share it, the last one of each; an end is
+    /// of the past when all its environments have a later one.
+    pub(super) fn standing(&self, job: JobIndex) -> Vec<&'a JobEnd> {
+        let (mut standing, mut covered) = (Vec::new(), BTreeSet::new());
+        for end in self.job_ends.get(&job).into_iter().flatten().rev() {
+            let Some(share) = end.share else {
+                // All environments: what was before it does not stand any more.
+                if standing.is_empty() {
+                    standing.push(*end);
+                }
+                break;
+            };
+            if share.envs().any(|env| !covered.contains(&env)) {
+                standing.push(*end);
+                covered.extend(share.envs());
+            }
+        }
+        standing
+    }
+
+    /// Whether every environment in `share` (`None`: every one of the job) has come to an end.
+    pub(super) fn has_ended(&self, job: &Job, share: Option<Share>) -> bool {
+        let standing = self.standing(job.index);
+        let total = job.sharing.map_or(1, |sharing| sharing.total_num_envs);
+        let mut envs = share.map_or(0..total, |share| share.envs());
+        let covers = |end: &JobEnd, env: usize| end.share.is_none_or(|share| share.envs().contains(&env));
+        envs.all(|env| standing.iter().any(|end| covers(end, env)))
     }
 
     pub(super) fn expected(&self, job: &Job) -> Option<u64> {

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::job::{Job, JobIndex, Length};
-use crate::journal::Line;
+use crate::journal::{JobEnd, Line};
+use crate::placement::Share;
 use crate::report::merged::Merged;
 
 /// Episodes that are done, by job: what a resumed run leaves out. An errored one is done again.
@@ -40,16 +41,26 @@ pub fn solved<'a>(lines: impl IntoIterator<Item = &'a Line>, job: JobIndex) -> u
     Merged::new(lines).counted(job).iter().filter(|episode| episode.success == Some(true)).count() as u64
 }
 
-/// Whether a job has run to its end before, so that there is nothing left to do: its last attempt did not fail, and
-/// every episode is there without an error.
-pub fn finished<'a>(lines: impl IntoIterator<Item = &'a Line>, job: &Job) -> bool {
+/// Whether a rank's part of a job has run to its end before, so that there is nothing left to do: no last attempt at it
+/// failed, and every episode of it is there without an error. `share` is the rank's, `None` for the whole job.
+pub fn finished<'a>(lines: impl IntoIterator<Item = &'a Line>, job: &Job, share: Option<Share>) -> bool {
     let merged = Merged::new(lines);
-    let last = merged.job_ends.get(&job.index).and_then(|ends| ends.last());
-    let episodes = merged.counted(job.index);
-    let scored = episodes.iter().filter(|episode| episode.error.is_none()).count() as u64;
-    let all = scored == episodes.len() as u64 && merged.expected(job).is_some_and(|expected| scored >= expected);
-    match job.length {
-        Length::Episodes(_) => all && last.is_none_or(|end| end.error.is_none()),
-        Length::Steps(_) | Length::Policy => all && last.is_some_and(|end| end.error.is_none()),
-    }
+    let is_ours = |episode: u64| share.is_none_or(|share| share.slot(episode).is_some());
+    let episodes: Vec<_> = merged.counted(job.index).into_iter().filter(|episode| is_ours(episode.episode)).collect();
+    let scored = episodes.iter().filter(|episode| episode.error.is_none()).count();
+    let touches = |end: &JobEnd| match (end.share, share) {
+        (Some(theirs), Some(ours)) => theirs.envs().any(|env| ours.envs().contains(&env)),
+        _ => true,
+    };
+    let failed = merged.standing(job.index).into_iter().any(|end| end.error.is_some() && touches(end));
+    let expected = |count: u64| match share {
+        Some(_) => (0..count).filter(|episode| is_ours(*episode)).count(),
+        None => usize::try_from(count).unwrap_or(usize::MAX),
+    };
+    let all = match job.length {
+        Length::Steps(_) => true,
+        _ => merged.expected(job).is_some_and(|count| scored >= expected(count)),
+    };
+    let ended = matches!(job.length, Length::Episodes(_)) || merged.has_ended(job, share);
+    scored == episodes.len() && all && ended && !failed
 }

@@ -109,7 +109,7 @@ pub struct JobReport {
     pub environment: String,
     /// Policy.
     pub policy_type: String,
-    /// Copies of the environment.
+    /// Copies of the environment, of all ranks that share the job.
     pub num_envs: usize,
     /// Ranks that ran episodes of it.
     pub ranks: Vec<usize>,
@@ -117,12 +117,12 @@ pub struct JobReport {
     pub status: Status,
     /// Why it failed.
     pub error: Option<String>,
-    /// How often it was begun.
+    /// How often it was begun; of several ranks that share it, by the one that began most often.
     pub attempts: u64,
     /// Counts and rates.
     #[serde(flatten)]
     pub rates: Rates,
-    /// Seconds, over all attempts that ended.
+    /// Seconds, over all attempts that ended; of several ranks that share it, of the busiest.
     pub wall_s: f64,
     /// Steps of all environments.
     pub env_steps: u64,
@@ -136,9 +136,9 @@ pub struct JobReport {
     pub infer_busy_s: f64,
     /// Seconds in which at least one environment was at work; what both add up to beyond `wall_s` was overlapped.
     pub sim_busy_s: f64,
-    /// Milliseconds of a policy call, last attempt.
+    /// Milliseconds of a policy call, last attempt, slowest rank.
     pub infer_ms: Quantiles,
-    /// Milliseconds of a step of all due environments of a group, last attempt.
+    /// Milliseconds of a step of all due environments of a group, last attempt, slowest rank.
     pub sim_ms: Quantiles,
     /// Highest resident memory of a rank up to its end.
     pub peak_rss_bytes: u64,

@@ -6,6 +6,8 @@ use crate::episode::End;
 use crate::job::JobIndex;
 use crate::journal::JobStart;
 
+mod shared;
+
 fn plan(jobs: serde_json::Value) -> RunPlan {
     RunPlan {
         schema: String::new(),
@@ -58,6 +60,7 @@ fn end(job: usize, error: Option<&str>) -> Line {
     Line::JobEnd(JobEnd {
         job_index: JobIndex(job),
         rank: job,
+        share: None,
         error: error.map(str::to_owned),
         wall_s: 2.0,
         env_steps: 40,
@@ -229,8 +232,14 @@ fn a_job_is_finished_when_nothing_of_it_would_run_again() {
         {"name": "replay", "arena_env_args": {"environment": "reach"}, "policy_type": "replay_action"}
     ]));
     let errored = Episode { success: None, error: Some("NaN".to_owned()), ..episode(1, 1, false) };
-    let start = Line::JobStart(JobStart { job_index: JobIndex(1), rank: 0, episodes: Some(2), started: String::new() });
-    let of = |job: usize, lines: &[Line]| finished(lines, &plan.jobs[job]);
+    let start = Line::JobStart(JobStart {
+        job_index: JobIndex(1),
+        rank: 0,
+        episodes: Some(2),
+        share: None,
+        started: String::new(),
+    });
+    let of = |job: usize, lines: &[Line]| finished(lines, &plan.jobs[job], None);
     let mut lines: Vec<_> = (0..4).map(|number| line(episode(0, number, true))).collect();
     assert!(of(0, &lines), "killed before its last line");
     lines.extend([end(0, Some("no space left")), start, line(episode(1, 0, true)), line(errored), end(1, None)]);

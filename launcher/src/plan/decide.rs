@@ -4,11 +4,13 @@ use crate::cli::{Cli, Environment};
 use crate::events::EventLog;
 use crate::node::Node;
 use crate::plan::error::PlanError;
+use crate::plan::eval::Asked;
 use crate::plan::meeting::Meeting;
 use crate::plan::program::Program;
 use crate::plan::ranks::Ranks;
+use crate::plan::seating::Launch;
 use crate::plan::{LogPlan, Plan, SignalPlan, caveats, conf, eval, limits, nodes, nproc, numa, variables};
-use crate::slurm::Slurm;
+use crate::slurm::{Slurm, Task};
 
 impl Plan {
     /// What `cli` asks for in `env` on `node`. Touches nothing but the names of files.
@@ -17,7 +19,7 @@ impl Plan {
     /// The first thing that cannot be done.
     pub fn new(cli: &Cli, env: &Environment, node: &Node) -> Result<Plan, PlanError> {
         let slurm = Slurm::new(cli, env)?;
-        let mut plan = Plan::of_options(&slurm.cli, slurm.first_local_rank(), env, node)?;
+        let mut plan = Plan::of_options(&slurm.cli, slurm.task(), env, node)?;
         numa::place(&slurm.cli, env, node, &mut plan.ranks)?;
         slurm.complete(&mut plan, env, node);
         plan.notes.extend(caveats::open_files(node.open_files, plan.nnodes, plan.ranks.len()));
@@ -26,30 +28,42 @@ impl Plan {
     }
 
     /// With options that no variable of SLURM changes any more.
-    fn of_options(cli: &Cli, first_local_rank: usize, env: &Environment, node: &Node) -> Result<Plan, PlanError> {
+    fn of_options(cli: &Cli, task: Option<Task>, env: &Environment, node: &Node) -> Result<Plan, PlanError> {
         let nodes = nodes::nodes(&cli.nnodes)?;
         let max_restarts = limits::max_restarts(cli)?;
         let visible_devices = env.get("CUDA_VISIBLE_DEVICES").map(|list| list.to_string_lossy());
-        let nproc = nproc::nproc(&cli.nproc_per_node, node, visible_devices.as_deref())?;
+        let asked = Asked::of(cli, env, node)?;
+        let given = nproc::nproc(&cli.nproc_per_node, node, visible_devices.as_deref())?;
+        let gpus = node.visible_gpus(visible_devices.as_deref());
+        let launch = Launch {
+            nproc: cli.is_given("nproc-per-node").then_some(given),
+            nodes: (nodes.min, nodes.max),
+            gpus,
+            is_virtual: cli.virtual_local_rank,
+        };
+        let launch = task.map_or(launch, |task| launch.of_task(task.local_world_size, task.group_world_size));
+        let placed = asked.as_ref().map(|asked| asked.nproc(launch)).transpose()?.flatten();
+        let nproc = placed.filter(|_| task.is_none()).unwrap_or(given);
+        let launch = Launch { nproc: launch.nproc.or(Some(nproc)), ..launch };
         let pairs = conf::pairs(&cli.rdzv_conf)?;
         caveats::refuse(cli)?;
-        let ranks = Ranks::new(cli, first_local_rank, nproc)?;
+        let ranks = Ranks::new(cli, task.map_or(0, |task| task.local_rank), nproc)?;
         let logs = LogPlan::new(cli, env)?;
         let program = Program::new(cli, env, node)?;
-        let eval = match &program {
-            Program::Eval { args, .. } => {
-                Some(eval::check(args, nodes.max * nproc, node.visible_gpus(visible_devices.as_deref()))?)
-            }
-            Program::Foreign { .. } => None,
-        };
+        let memory = asked.as_ref().map(|_| node.memory_of(visible_devices.as_deref())).unwrap_or_default();
+        let eval = asked.map(|asked| asked.check(launch, &memory)).transpose()?;
         let Meeting { run_id, store, rendezvous } = Meeting::new(cli, nodes, &pairs, node)?;
         limits::check_monitor_interval(cli)?;
         let shutdown_timeout = limits::shutdown_timeout(cli, env)?;
         let (signals, signal_notes) = SignalPlan::new(&cli.signals_to_handle);
-        let (variables, thread_note) = variables::shared(env, nproc);
+        let (mut variables, thread_note) = variables::shared(env, nproc);
+        if let Some(eval) = &eval {
+            variables.insert(eval::GPUS_VARIABLE.to_owned(), eval.gpus.to_string());
+        }
         // The rule is right for our own program, so there is nothing to tune.
         let thread_note = thread_note.filter(|_| eval.is_none());
-        let notes = caveats::notes(cli, env).into_iter().chain(signal_notes).chain(thread_note).collect();
+        let seats = eval.iter().flat_map(|eval| eval.notes.clone());
+        let notes = caveats::notes(cli, env).into_iter().chain(signal_notes).chain(thread_note).chain(seats).collect();
         Ok(Plan {
             nnodes: nodes.max,
             run_id,

@@ -4,14 +4,23 @@ use std::ffi::OsString;
 use std::time::SystemTime;
 
 use jobs::eval_args::EvalArgs;
-use jobs::file::{JobFile, JobFileError};
 use jobs::known;
 use jobs::layout::RunFolder;
+use jobs::placement::{Placement, Resources};
 use jobs::plan::{RunFolderError, RunPlan};
+use jobs::setup::{Setup, SetupError};
 use jobs::time::rfc3339;
 use serde::Serialize;
 
+use crate::cli::{Cli, Environment};
+use crate::node::Node;
+use crate::node::nvml::Memory;
 use crate::plan::PlanError;
+use crate::plan::program::Program;
+use crate::plan::seating::{Launch, Seating, SeatingError};
+
+/// Tells the ranks how many GPUs a node has, so that all of them read a placement as the launcher does.
+pub const GPUS_VARIABLE: &str = "RRUN_GPUS_PER_NODE";
 
 /// A checked evaluation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -20,6 +29,13 @@ pub struct EvalPlan {
     pub run: RunPlan,
     /// The run folder, as it was named.
     pub output: std::path::PathBuf,
+    /// Visible GPUs of a node.
+    pub gpus: usize,
+    /// Who sits where.
+    pub seating: Seating,
+    /// What is said before the start.
+    #[serde(skip)]
+    pub notes: Vec<String>,
 }
 
 /// Why an evaluation was refused.
@@ -28,9 +44,12 @@ pub enum EvalError {
     /// The command line of `eval`, or its help: clap's text and exit code are the ones to use.
     #[error("{0}")]
     Usage(clap::Error),
-    /// The jobs file.
+    /// The jobs file, a configuration, the placement.
     #[error(transparent)]
-    Jobs(#[from] JobFileError),
+    Setup(#[from] SetupError),
+    /// Who sits where.
+    #[error(transparent)]
+    Seating(#[from] SeatingError),
     /// A name in the jobs file.
     #[error("`{path}`: {unknown}")]
     Unknown {
@@ -64,21 +83,96 @@ impl From<EvalError> for PlanError {
     }
 }
 
-/// Checks the words after `eval` for a launch of `world_size` ranks on a machine with `gpus` CUDA devices. Writes
-/// nothing.
-///
-/// # Errors
-/// [`EvalError`] for the first thing that is wrong.
-pub fn check(words: &[OsString], world_size: usize, gpus: usize) -> Result<EvalPlan, EvalError> {
-    let args = EvalArgs::parse_words(words).map_err(EvalError::Usage)?;
-    let file = JobFile::read(&args.jobs)?;
-    let unknown = |unknown| EvalError::Unknown { path: args.jobs.display().to_string(), unknown: Box::new(unknown) };
-    known::check(&file.jobs).map_err(unknown)?;
-    check_device(&args, world_size, gpus)?;
-    let output = args.output();
-    let run = RunPlan::new(&args, file, world_size, rfc3339(SystemTime::now()));
-    run.check(&RunFolder::new(&output))?;
-    Ok(EvalPlan { run, output })
+/// What the words after `eval` ask for.
+#[derive(Debug)]
+pub struct Asked {
+    args: EvalArgs,
+    setup: Setup,
+}
+
+impl Asked {
+    /// What `cli` asks of the built-in evaluation, `None` if it asks for another program.
+    ///
+    /// # Errors
+    /// As [`Self::read`], and a rank binary that is not there.
+    pub fn of(cli: &Cli, env: &Environment, node: &Node) -> Result<Option<Self>, PlanError> {
+        if Program::built_in(cli) != Some("eval") {
+            return Ok(None);
+        }
+        Program::new(cli, env, node)?;
+        Ok(Some(Self::read(&cli.args, env)?))
+    }
+
+    /// Reads the words and the files that they name; `env` answers `${oc.env:NAME}`.
+    ///
+    /// # Errors
+    /// [`EvalError`] for the first thing that is wrong.
+    pub fn read(words: &[OsString], env: &Environment) -> Result<Self, EvalError> {
+        let args = EvalArgs::parse_words(words).map_err(EvalError::Usage)?;
+        let variable = |name: &str| env.get(name).map(|value| value.to_string_lossy().into_owned());
+        let setup = Setup::read(&args, &variable)?;
+        let path = || setup.file.path.display().to_string();
+        known::check(&setup.file.jobs)
+            .map_err(|unknown| EvalError::Unknown { path: path(), unknown: Box::new(unknown) })?;
+        Ok(Self { args, setup })
+    }
+
+    /// How many ranks this node runs, if the placement or `--workers-per-gpu` says.
+    ///
+    /// # Errors
+    /// [`SeatingError`], where that contradicts `launch`.
+    pub fn nproc(&self, launch: Launch) -> Result<Option<usize>, EvalError> {
+        if self.setup.components.is_none() && self.args.workers_per_gpu.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(launch.seat(&self.setup, self.per_gpu())?.0))
+    }
+
+    /// Checks the rest; `memory` is that of the visible GPUs, as far as it is known. Writes nothing.
+    ///
+    /// # Errors
+    /// [`EvalError`] for the first thing that is wrong.
+    pub fn check(self, launch: Launch, memory: &[Memory]) -> Result<EvalPlan, EvalError> {
+        let (nproc, placement) = launch.seat(&self.setup, self.per_gpu())?;
+        let world_size = nproc * launch.nodes.1;
+        let resources = Resources::new(launch.gpus, launch.nodes.1);
+        check_device(&self.args, world_size, launch.gpus)?;
+        self.check_places(&placement, resources)?;
+        self.setup.check(&placement)?;
+        let output = self.setup.output.clone();
+        let seating = Seating::new(&self.setup, placement, resources, memory);
+        let notes = self.setup.notes.into_iter().chain(seating.notes()).collect();
+        let run = RunPlan::new(&self.args, self.setup.file, world_size, rfc3339(SystemTime::now()));
+        run.check(&RunFolder::new(&output))?;
+        Ok(EvalPlan { run, output, gpus: launch.gpus, seating, notes })
+    }
+
+    fn per_gpu(&self) -> Option<usize> {
+        self.args.workers_per_gpu.map(|per_gpu| per_gpu as usize)
+    }
+
+    /// One device for all policies beside a place for each.
+    fn check_places(&self, placement: &Placement, resources: Resources) -> Result<(), EvalError> {
+        let (args, place) =
+            (&self.args, if self.setup.components.is_some() { "the placement" } else { "--workers-per-gpu" });
+        if self.setup.components.is_none() && args.workers_per_gpu.is_none() {
+            return Ok(());
+        }
+        let by_id = args.policy_device_id.map(|asked| (format!("--policy-device-id {asked}"), asked));
+        let named = args.policy_device.as_deref().and_then(|name| {
+            Some((format!("--policy-device {name}"), name.trim().strip_prefix("cuda:")?.parse().ok()?))
+        });
+        for (option, asked) in by_id.into_iter().chain(named) {
+            let devices = placement.rollout.iter().map(|process| resources.device(process.gpu()));
+            let other = devices.enumerate().find_map(|(rank, device)| {
+                device.filter(|device| i64::try_from(*device) != Ok(asked)).map(|device| (rank, device))
+            });
+            if let Some((rank, device)) = other {
+                return Err(SeatingError::Device { option, asked, place, rank, device }.into());
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A single rank takes the device that it is given; several take their own, and say so themselves.
@@ -121,7 +215,9 @@ mod tests {
         let out = dir.path().join("out");
         let words = ["--jobs", jobs.to_str().unwrap(), "--output", out.to_str().unwrap()];
         let words: Vec<OsString> = words.iter().chain(extra).map(Into::into).collect();
-        let answer = check(&words, 1, gpus).map_or_else(|err| err.to_string(), |_| "accepted".to_owned());
+        let launch = Launch { nproc: Some(1), nodes: (1, 1), gpus, is_virtual: false };
+        let checked = Asked::read(&words, &Environment::default()).and_then(|asked| asked.check(launch, &[]));
+        let answer = checked.map_or_else(|err| err.to_string(), |_| "accepted".to_owned());
         assert!(!out.exists(), "checking writes nothing");
         answer
     }
@@ -146,7 +242,7 @@ mod tests {
     #[test]
     fn a_missing_jobs_file_is_named() {
         let words = ["--jobs".into(), "/nowhere/jobs.json".into()];
-        let text = check(&words, 1, 0).unwrap_err().to_string();
+        let text = Asked::read(&words, &Environment::default()).unwrap_err().to_string();
         assert!(text.starts_with("cannot read jobs file `/nowhere/jobs.json`: No such file"), "{text}");
     }
 }

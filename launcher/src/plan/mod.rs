@@ -22,6 +22,7 @@ pub mod program;
 pub mod python;
 pub mod ranks;
 pub mod rendezvous;
+pub mod seating;
 pub mod signals;
 pub mod streams;
 pub mod template;

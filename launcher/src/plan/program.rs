@@ -51,12 +51,10 @@ impl Program {
     /// # Errors
     /// Flags that exclude each other, a program or interpreter that is not there.
     pub fn new(cli: &Cli, env: &Environment, node: &Node) -> Result<Program, PlanError> {
-        if !(cli.run_path || cli.no_python || cli.module) {
-            match cli.program.to_str() {
-                Some("eval") => return eval(cli, &node.executable),
-                Some("serve") => return Err(PlanError::NotYet("`rrun serve`")),
-                _ => {}
-            }
+        match Program::built_in(cli) {
+            Some("eval") => return eval(cli, &node.executable),
+            Some("serve") => return Err(PlanError::NotYet("`rrun serve`")),
+            _ => {}
         }
         let words = [&cli.program].into_iter().chain(&cli.args).cloned();
         let title = cli.program.to_string_lossy().into_owned();
@@ -74,6 +72,11 @@ impl Program {
         let flags = if cli.module { ["-u", "-m"].as_slice() } else { &["-u"] };
         let fixed = [interpreter(env)?].into_iter().chain(flags.iter().map(OsString::from)).collect();
         Ok(Program::Foreign { title, fixed, templates: words.collect() })
+    }
+
+    /// The name of a program that may be built in.
+    pub fn built_in(cli: &Cli) -> Option<&str> {
+        cli.program.to_str().filter(|_| !(cli.run_path || cli.no_python || cli.module))
     }
 
     /// What a failure report calls it.

@@ -69,9 +69,9 @@ impl Slurm {
         Ok(Slurm { cli, place: Some(place), task, notes: inference.notes })
     }
 
-    /// The local rank of this launcher's first rank.
-    pub fn first_local_rank(&self) -> usize {
-        self.task.map_or(0, |task| task.local_rank)
+    /// Where this launcher's only rank stands, when SLURM has started the ranks as tasks.
+    pub fn task(&self) -> Option<Task> {
+        self.task
     }
 
     /// Puts into the plan what is no option: the place of a rank that is a task, how SLURM's signals are meant, how

@@ -7,29 +7,38 @@ use tch::Device;
 
 use crate::device::{Decision, DeviceRequest, Visible, resolve};
 use crate::dist::cuda;
+use crate::eval::seating::Seating;
 
 /// Decides on the device of this rank and takes it, before anything else touches CUDA.
 ///
 /// # Errors
 /// When a device was asked for that is not there.
-pub fn decide(args: &EvalArgs, env: &RankEnv, own: &[&Job]) -> Result<Decision, String> {
-    let loaded = cuda::load();
-    let visible = match &loaded {
-        Ok(cuda) => Visible::Cuda { count: cuda.device_count().map_err(|err| err.to_string())? },
-        Err(none) => Visible::None { reason: none.reason.clone() },
-    };
+pub fn decide(args: &EvalArgs, env: &RankEnv, seating: &Seating) -> Result<Decision, String> {
+    let (loaded, visible) = (cuda::load(), visible()?);
     let request = DeviceRequest {
         local_rank: env.local_rank,
         local_world_size: env.local_world_size,
         policy_device_id: args.policy_device_id,
         policy_device: args.policy_device.clone(),
-        config_device: own.iter().find_map(|job| config_device(job)),
+        config_device: seating.work.iter().find_map(|work| config_device(&work.job)),
+        placed: seating.placed(args, env),
     };
     let decision = resolve(&request, &visible).map_err(|err| err.to_string())?;
     if let (Ok(cuda), Device::Cuda(index)) = (loaded, decision.device) {
         cuda.select(index).map_err(|err| err.to_string())?;
     }
     Ok(decision)
+}
+
+/// The CUDA devices of this process.
+///
+/// # Errors
+/// A driver that does not answer.
+pub fn visible() -> Result<Visible, String> {
+    match cuda::load() {
+        Ok(cuda) => Ok(Visible::Cuda { count: cuda.device_count().map_err(|err| err.to_string())? }),
+        Err(none) => Ok(Visible::None { reason: none.reason.clone() }),
+    }
 }
 
 /// What the job's policy configuration asks for: `policy_device_id` before `policy_device`.
@@ -52,11 +61,15 @@ pub fn gpu(device: Device) -> usize {
     if let Device::Cuda(index) = device { index } else { 0 }
 }
 
-/// EGL device that renders: `--egl-device`, `MUJOCO_EGL_DEVICE_ID`, else the rank's GPU.
-pub fn egl(args: &EvalArgs, device: Device) -> Option<u32> {
-    let variable = |name| std::env::var(name).ok();
-    let mujoco = || variable("MUJOCO_EGL_DEVICE_ID").and_then(|id| id.trim().parse().ok());
-    args.egl_device.or_else(mujoco).or_else(|| physical(device, variable("CUDA_VISIBLE_DEVICES").as_deref()))
+/// EGL device of all environments, if somebody says: `--egl-device`, `MUJOCO_EGL_DEVICE_ID`.
+pub fn egl(args: &EvalArgs) -> Option<u32> {
+    let mujoco = || std::env::var("MUJOCO_EGL_DEVICE_ID").ok().and_then(|id| id.trim().parse().ok());
+    args.egl_device.or_else(mujoco)
+}
+
+/// Index among all GPUs of the machine of a device that CUDA calls `device`.
+pub fn of_machine(device: Device) -> Option<u32> {
+    physical(device, std::env::var("CUDA_VISIBLE_DEVICES").ok().as_deref())
 }
 
 /// EGL counts all GPUs of the machine, CUDA only those in `CUDA_VISIBLE_DEVICES`. Names by UUID cannot be counted.

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, SystemTime};
 
+use jobs::assign::Work;
 use jobs::episode::{DemoRef, Episode, VideoRef};
-use jobs::eval_args::{EvalArgs, VideoSize};
+use jobs::eval_args::EvalArgs;
 use jobs::job::{Job, Length};
 use jobs::journal::{JobStart, Journal, Line};
 use jobs::layout::RunFolder;
@@ -15,11 +16,12 @@ use tch::Device;
 
 use crate::env::{self, Answers, EnvError, EnvIndex, Place};
 use crate::eval::beat::Beat;
+use crate::eval::film;
 use crate::eval::policy_thread::PolicyThread;
 use crate::eval::rollout::{Event, Rollout, Totals};
 use crate::eval::stop::Stop;
 use crate::policy::PolicyError;
-use crate::record::{CameraSize, DatasetPlan, Export, RecordError, RecordPlan, Recorded, Recorder, VideoPlan};
+use crate::record::{DatasetPlan, Export, RecordError, RecordPlan, Recorded, Recorder};
 
 /// What a job finds in its rank.
 pub struct Site<'a> {
@@ -29,12 +31,12 @@ pub struct Site<'a> {
     pub env: &'a RankEnv,
     /// What the policy is on.
     pub device: Device,
-    /// Index of its GPU, 0 without one.
-    pub gpu: usize,
+    /// What of the job is this rank's.
+    pub work: &'a Work,
+    /// Where its environments are to run.
+    pub place: Place,
     /// Where the policy lives.
     pub policy: &'a PolicyThread,
-    /// EGL device that renders.
-    pub egl_device: Option<u32>,
     /// Base seed of the run.
     pub seed: u64,
     /// Where files go.
@@ -45,8 +47,8 @@ pub struct Site<'a> {
 
 impl Site<'_> {
     /// Groups of environments that take turns with the policy: two, so that simulation and inference overlap.
-    pub fn stages(&self, _job: &Job) -> usize {
-        self.args.pipeline_stages
+    pub fn stages(&self, job: &Job) -> usize {
+        job.rollout.pipeline_stage_num.unwrap_or(self.args.pipeline_stages)
     }
 
     /// Rows of one inference at most. A matrix product's last bits depend on its number of rows, and a CPU gains little
@@ -65,10 +67,6 @@ impl Site<'_> {
     /// Time after which a standstill is told.
     pub fn stall_timeout(&self) -> Duration {
         Duration::from_secs(self.args.stall_timeout)
-    }
-
-    fn place(&self, job: &Job) -> Place {
-        Place { gpus: vec![self.egl_device; job.num_envs], egl_device: None }
     }
 }
 
@@ -198,6 +196,7 @@ fn run_into(site: &Site, job: &Job, earlier: &Earlier, desk: &mut Desk, counts: 
         job_index: job.index,
         rank: site.env.rank,
         episodes,
+        share: site.work.share,
         started: rfc3339(SystemTime::now()),
     }))?;
     let mut recording = Recording::start(site, job, world.made.env.spec(), earlier, desk)?;
@@ -205,12 +204,12 @@ fn run_into(site: &Site, job: &Job, earlier: &Earlier, desk: &mut Desk, counts: 
         Some(count) => job.rebuilds(count),
         None => std::iter::once(0..u64::MAX).collect(),
     };
-    counts.beat.of = episodes.unwrap_or(0);
+    counts.beat.of = episodes.map_or(0, |count| site.work.episodes(0..count).count() as u64);
     let mut result = Ok(());
     for (rebuild, range) in ranges.into_iter().enumerate() {
         let left: Vec<u64> = match job.length {
             Length::Steps(_) => Vec::new(),
-            _ => range.filter(|episode| earlier.done.binary_search(episode).is_err()).collect(),
+            _ => site.work.episodes(range).filter(|episode| earlier.done.binary_search(episode).is_err()).collect(),
         };
         if left.is_empty() && episodes.is_some() {
             continue;
@@ -252,7 +251,7 @@ impl World {
         let outbox = events.clone();
         // A loop that was stopped listens no more.
         let answers = Answers::new(move |env, answer| drop(outbox.send(Event::Env(env, answer))));
-        Ok(Self { made: env::make(job, &site.place(job), answers)?, events, inbox })
+        Ok(Self { made: env::make(job, &site.place, answers)?, events, inbox })
     }
 }
 
@@ -291,25 +290,14 @@ impl<'a> Recording<'a> {
             }),
             cameras: args.record_cameras && cameras,
         });
-        let stem = folder.video_stem(&job.name, site.env.rank, site.gpu);
-        let video = (!args.no_video && cameras && !spec.cameras.is_empty()).then(|| VideoPlan {
-            dir: folder.job(&job.name),
-            stems: (0..job.num_envs).map(|env| format!("{stem}_env{env}")).collect(),
-            per_episode: false,
-            grids: Vec::new(),
-            cameras: Vec::new(),
-            size: args
-                .video_size
-                .map_or(CameraSize::AsRendered, |VideoSize { height, width }| CameraSize::Exactly { height, width }),
-            fps: spec.control_hz,
-            bitrate: args.video_bitrate,
-            threads: 0,
-        });
+        let video = film::plan(args, job, &site.work.seats, folder, spec);
         let every_frame = video.is_some() || (args.record_cameras && cameras);
         let dataset_name = dataset.is_some().then_some(file);
         let recorder = if dataset.is_some() || video.is_some() {
             let io = |err| JobError::Journal { path: folder.job(&job.name), err };
             std::fs::create_dir_all(folder.job(&job.name)).map_err(io)?;
+            std::fs::create_dir_all(video.as_ref().map_or(folder.job(&job.name), |video| video.dir.clone()))
+                .map_err(io)?;
             let recorder = Recorder::start(RecordPlan { dataset, video, num_envs: job.num_envs, env: spec.clone() })?;
             recorder.warnings().iter().for_each(|warning| desk.audience.say(warning));
             Some(recorder)

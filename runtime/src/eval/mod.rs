@@ -15,6 +15,7 @@ mod busy;
 mod console;
 mod device;
 mod failure;
+mod film;
 mod job;
 mod latency;
 mod outcome;
@@ -24,6 +25,7 @@ mod progress;
 mod rank;
 mod rollout;
 mod schedule;
+mod seating;
 mod stop;
 
 pub use rank::main;

@@ -4,16 +4,17 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::{Instant, SystemTime};
 
+use jobs::assign::Work;
 use jobs::episode::Episode;
 use jobs::eval_args::EvalArgs;
-use jobs::file::JobFile;
 use jobs::job::{Job, Length, Status};
 use jobs::journal::{self, JobEnd, Journal, Line, RankEnd, RankStart};
 use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
 use jobs::rank_env::RankEnv;
+use jobs::setup::Setup;
 use jobs::time::rfc3339;
-use jobs::{assign, known, report, table};
+use jobs::{known, report, table};
 
 use crate::device::Decision;
 use crate::eval::beat::Beat;
@@ -21,6 +22,7 @@ use crate::eval::job::{Audience, Desk, Earlier, JobError, Site, run as run_job};
 use crate::eval::peers::Peers;
 use crate::eval::policy_thread::PolicyThread;
 use crate::eval::progress::Progress;
+use crate::eval::seating::Seating;
 use crate::eval::stop::Stop;
 use crate::eval::{console, device, failure, now, outcome};
 use crate::{env, policy};
@@ -47,17 +49,19 @@ pub fn main(words: &[OsString]) -> ExitCode {
 
 fn run(args: &EvalArgs) -> Result<ExitCode, String> {
     let stop = Stop::on_signals().map_err(|err| err.to_string())?;
-    let env = RankEnv::read(|name| std::env::var(name).ok()).map_err(|err| err.to_string())?;
-    let file = JobFile::read(&args.jobs).map_err(|err| err.to_string())?;
-    known::check(&file.jobs).map_err(|err| format!("`{}`: {err}", args.jobs.display()))?;
-    let folder = RunFolder::new(&args.output());
-    let plan = RunPlan::new(args, file, env.world_size, rfc3339(SystemTime::now()));
-    check_arguments(&plan.jobs).map_err(|err| format!("`{}`: {err}", args.jobs.display()))?;
+    let variable = |name: &str| std::env::var(name).ok();
+    let env = RankEnv::read(variable).map_err(|err| err.to_string())?;
+    let setup = Setup::read(args, &variable).map_err(|err| err.to_string())?;
+    let jobs_file = setup.file.path.display().to_string();
+    known::check(&setup.file.jobs).map_err(|err| format!("`{jobs_file}`: {err}"))?;
+    let folder = RunFolder::new(&setup.output);
+    let mut seating = Seating::new(&setup, &env, &device::visible()?)?;
+    let plan = RunPlan::new(args, setup.file, env.world_size, rfc3339(SystemTime::now()));
+    check_arguments(&plan.jobs).map_err(|err| format!("`{jobs_file}`: {err}"))?;
     plan.check(&folder).map_err(|err| err.to_string())?;
-    let mut own: Vec<&Job> = assign::modulo(&plan.jobs, env.rank, env.world_size).collect();
-    let device = device::decide(args, &env, &own)?;
+    let device = device::decide(args, &env, &seating)?;
     let plan = plan.clone().settle(&folder).map_err(|err| err.to_string())?;
-    own = assign::modulo(&plan.jobs, env.rank, env.world_size).collect();
+    seating.settle(&plan.jobs, &env, device.device);
     let progress = Progress::new(&env);
     progress.say(&format!("device {}", device.reason));
     device.warnings.iter().for_each(|warning| progress.say(&format!("warning: {warning}")));
@@ -70,6 +74,7 @@ fn run(args: &EvalArgs) -> Result<ExitCode, String> {
         plan: &plan,
         folder: &folder,
         device: &device,
+        seating: &seating,
         policy: PolicyThread::start(device.device).map_err(|err| format!("no thread for the policy: {err}"))?,
         stop: &stop,
         journal,
@@ -77,7 +82,7 @@ fn run(args: &EvalArgs) -> Result<ExitCode, String> {
         busy_s: 0.0,
         failed: false,
     };
-    rank.run(&own)
+    rank.run(&seating.work)
 }
 
 /// What would be refused when a job's turn comes, in hours perhaps.
@@ -93,12 +98,18 @@ fn check_arguments(jobs: &[Job]) -> Result<(), String> {
     })
 }
 
+/// The episode that a line is about.
+fn of_episode(line: &Line) -> Option<u64> {
+    if let Line::Episode(episode) = line { Some(episode.episode) } else { None }
+}
+
 struct Rank<'a> {
     args: &'a EvalArgs,
     env: &'a RankEnv,
     plan: &'a RunPlan,
     folder: &'a RunFolder,
     device: &'a Decision,
+    seating: &'a Seating,
     policy: PolicyThread,
     stop: &'a Stop,
     journal: Journal,
@@ -129,14 +140,14 @@ impl Audience for Company {
 }
 
 impl Rank<'_> {
-    fn run(&mut self, own: &[&Job]) -> Result<ExitCode, String> {
+    fn run(&mut self, own: &[Work]) -> Result<ExitCode, String> {
         let started = now();
         let before = self.earlier_lines()?;
         self.announce(&before);
         self.append(&Line::Rank(self.start_line()))?;
         let mut last = Beat::default();
-        for job in own {
-            last = self.job(job, &before, last.steps)?;
+        for work in own {
+            last = self.job(work, &before, last.steps)?;
             if self.stop.asked() || (self.failed && !self.args.continue_on_error) {
                 break;
             }
@@ -199,15 +210,18 @@ impl Rank<'_> {
     }
 
     /// Runs what is left of a job; only an unwritable journal is an error of the rank.
-    fn job(&mut self, job: &Job, before: &[Line], steps: u64) -> Result<Beat, String> {
+    fn job(&mut self, work: &Work, before: &[Line], steps: u64) -> Result<Beat, String> {
+        let job = &work.job;
         // A job in steps that was interrupted begins again; its episodes are not those of another attempt.
         let before = report::about(before, job.index);
         let again = matches!(job.length, Length::Steps(_));
         let earlier = if again { Vec::new() } else { before.clone() };
-        let done = report::done(earlier.iter().copied()).remove(&job.index).unwrap_or_default();
-        let solved = report::solved(earlier, job.index);
+        let mut done = report::done(earlier.iter().copied()).remove(&job.index).unwrap_or_default();
+        done.retain(|episode| work.runs(*episode));
+        let solved =
+            report::solved(earlier.into_iter().filter(|line| of_episode(line).is_none_or(|e| work.runs(e))), job.index);
         let mut beat = Beat { job: job.name.clone(), steps, done: done.len() as u64, solved, ..Beat::default() };
-        if report::finished(before.iter().copied(), job) {
+        if report::finished(before.iter().copied(), job, work.share) {
             return Ok(beat);
         }
         let earlier = Earlier { done, lines: before };
@@ -216,9 +230,9 @@ impl Rank<'_> {
             args: self.args,
             env: self.env,
             device: self.device.device,
-            gpu: device::gpu(self.device.device),
+            work,
+            place: self.seating.place(self.args, work, self.device.device),
             policy: &self.policy,
-            egl_device: device::egl(self.args, self.device.device),
             seed: self.plan.seed,
             folder: self.folder,
             stop: self.stop,
@@ -241,6 +255,7 @@ impl Rank<'_> {
         self.append(&Line::JobEnd(JobEnd {
             job_index: job.index,
             rank: self.env.rank,
+            share: work.share,
             error,
             wall_s: started.elapsed().as_secs_f64(),
             env_steps: totals.env_steps,

@@ -132,15 +132,35 @@ impl Rollout<'_, '_> {
     fn groups(&self, episodes: &[u64]) -> Vec<Group> {
         let num_envs = self.env.num_envs();
         let group = |envs: Range<usize>| {
-            let (waiting, steps): (Numbers, _) = match self.job.length {
-                Length::Steps(steps) => (Box::new(deal(0.., num_envs, envs.clone())), Some(steps)),
-                _ => (Box::new(deal(episodes.to_vec(), num_envs, envs.clone())), None),
-            };
-            let schedule = Schedule::new(Waiting::Anyone(waiting), envs.clone(), self.held.chunk_length, steps);
+            let steps = if let Length::Steps(steps) = self.job.length { Some(steps) } else { None };
+            let waiting = self.waiting(episodes, envs.clone());
+            let schedule = Schedule::new(waiting, envs.clone(), self.held.chunk_length, steps);
             let (answers, actions) = (BTreeMap::new(), BTreeMap::new());
             Group { envs, schedule, thinking: Vec::new(), outstanding: 0, answers, actions, since: now() }
         };
         groups(num_envs, self.site.stages(self.job)).into_iter().map(group).collect()
+    }
+
+    /// Episodes of a group. Those of a shared job belong to environments, so that each environment has the same ones at any
+    /// number of ranks; those of another go to whoever is free.
+    fn waiting(&self, episodes: &[u64], envs: Range<usize>) -> Waiting {
+        let in_steps = matches!(self.job.length, Length::Steps(_));
+        if let Some(share) = self.site.work.share {
+            let own = |slot: usize| -> Numbers {
+                if in_steps {
+                    return Box::new(share.numbers(slot));
+                }
+                let own: Vec<_> =
+                    episodes.iter().copied().filter(|episode| share.slot(*episode) == Some(slot)).collect();
+                Box::new(own.into_iter())
+            };
+            return Waiting::Own(envs.map(own).collect());
+        }
+        let num_envs = self.env.num_envs();
+        Waiting::Anyone(match in_steps {
+            true => Box::new(deal(0.., num_envs, envs)),
+            false => Box::new(deal(episodes.to_vec(), num_envs, envs)),
+        })
     }
 
     fn turns(&mut self, state: &mut State, desk: &mut Desk) -> Result<(), JobError> {

@@ -14,6 +14,7 @@ fn node() -> Node {
     Node {
         cpus: 4,
         gpus: vec![Gpu::default(); 2],
+        gpu_memory: None,
         open_files: None,
         connection_ports: None,
         executable,

@@ -1,0 +1,150 @@
+//! `--config FILE.yaml`: RLinf's configuration of an evaluation, as far as an evaluation needs it.
+//!
+//! ```text
+//! a.yaml ─► tree ─┐
+//! b.yaml ─► tree ─┴─ merge (later files win) ─ references ─► sections ─► Config ─► jobs
+//! ```
+//! Sections that are ours refuse names that nobody knows; what RLinf has beside them (training, models' inner settings,
+//! Hydra) is accepted and counted up once as unused.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+
+use crate::file::Refusal;
+use crate::placement::{Components, PlacementError};
+
+mod apply;
+mod keys;
+mod references;
+mod sections;
+mod tree;
+
+/// What one or more configuration files say.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Config {
+    /// The files, in order.
+    pub files: Vec<PathBuf>,
+    /// The last one that names an environment, and so its job.
+    namesake: Option<PathBuf>,
+    /// `cluster.component_placement`.
+    pub components: Option<Components>,
+    /// `cluster.num_nodes`.
+    pub num_nodes: Option<usize>,
+    /// `runner.logger.log_path`: the run folder.
+    pub log_path: Option<PathBuf>,
+    /// `jobs`: as in a jobs file.
+    jobs: Option<Value>,
+    /// Fields of a job that hold for all jobs.
+    over: Map<String, Value>,
+    /// Fields of a job that hold for those that do not say.
+    under: Map<String, Value>,
+    /// Settings that have no effect here, by their dotted names.
+    pub unused: Vec<String>,
+}
+
+/// Why a configuration is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// It cannot be read.
+    #[error("cannot read config `{}`: {reason}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// It is no YAML.
+    #[error("`{}`: {reason}", path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// Where, and why.
+        reason: String,
+    },
+    /// A name or a value is wrong.
+    #[error("`{}`: {refusal}", path.display())]
+    Field {
+        /// The last file that says it.
+        path: PathBuf,
+        /// Which, and why.
+        refusal: Refusal,
+    },
+    /// The placement.
+    #[error("`{}`: {err}", path.display())]
+    Placement {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        err: PlacementError,
+    },
+}
+
+impl Config {
+    /// Reads files, later ones over earlier ones; `variable` answers `${oc.env:NAME}`.
+    ///
+    /// # Errors
+    /// [`ConfigError`] for the first thing that is wrong.
+    pub fn read(files: &[PathBuf], variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
+        let texts = files.iter().map(|path| Ok((path.clone(), tree::read(path)?)));
+        Self::from_texts(texts.collect::<Result<Vec<_>, _>>()?, variable)
+    }
+
+    /// The same for texts that are there.
+    fn from_texts(
+        texts: Vec<(PathBuf, String)>,
+        variable: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, ConfigError> {
+        let mut components: Option<Components> = None;
+        let mut trees = Vec::new();
+        for (path, text) in texts {
+            let mut tree = tree::parse(&path, &text)?;
+            if let Some(placed) = tree::take(&mut tree, &["cluster", "component_placement"]) {
+                let placed = Components::from_value(&placed);
+                let placed = placed.map_err(|err| ConfigError::Placement { path: path.clone(), err })?;
+                components = Some(placed.over(components.unwrap_or_default()));
+            }
+            trees.push((path, tree));
+        }
+        let nothing = Value::Object(Map::new());
+        let merged = trees.iter().fold(nothing, |merged, (_, tree)| tree::merge(merged, tree.clone()));
+        let merged = references::resolve(&merged, variable);
+        let refuse = |refusal: Refusal| ConfigError::Field { path: culprit(&trees, &refusal), refusal };
+        let config = sections::read(&merged).map_err(refuse)?;
+        let namesake = trees.iter().rev().find(|(_, tree)| names_environment(tree)).map(|(path, _)| path.clone());
+        let files = trees.into_iter().map(|(path, _)| path).collect();
+        Ok(Self { files, namesake, components, ..config })
+    }
+
+    /// Whether it brings jobs of its own: a list, or the environment and the policy of one.
+    pub fn has_jobs(&self) -> bool {
+        self.jobs.is_some() || (self.environment().is_some() && self.under.contains_key("policy_type"))
+    }
+
+    /// Whether it brings a list of jobs.
+    pub(crate) fn has_list(&self) -> bool {
+        self.jobs.is_some()
+    }
+
+    fn environment(&self) -> Option<&Value> {
+        self.under.get("arena_env_args")?.get("environment")
+    }
+}
+
+fn names_environment(tree: &Value) -> bool {
+    let eval = tree.get("env").and_then(|env| env.get("eval"));
+    ["environment", "env_type"].iter().any(|name| eval.and_then(|eval| eval.get(name)).is_some())
+}
+
+/// The last file that has what was refused, else the last one.
+fn culprit(trees: &[(PathBuf, Value)], refusal: &Refusal) -> PathBuf {
+    let path = refusal.place.replace(" field ", ".");
+    let parts: Vec<&str> = path.split('.').collect();
+    let has = |tree: &Value| parts.iter().try_fold(tree, |tree, part| tree.get(part)).is_some();
+    let found = trees.iter().rev().find(|(_, tree)| has(tree)).or(trees.last());
+    found.map_or_else(|| Path::new("").to_owned(), |(path, _)| path.clone())
+}
+
+#[cfg(test)]
+mod tests;

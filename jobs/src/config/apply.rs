@@ -1,0 +1,86 @@
+//! The jobs of a configuration, and its settings on jobs that come from elsewhere.
+
+use serde_json::{Map, Value, json};
+
+use super::Config;
+use crate::known::canonical_policy;
+
+/// Policies with a checkpoint, which `rollout.model` is about.
+const WITH_CHECKPOINT: &[&str] = &["gr00t", "torchscript"];
+
+impl Config {
+    /// The jobs as a jobs file has them: those of `jobs` (a parsed jobs file), else the list of the configuration, else
+    /// the one job that it describes, called after the file that names its environment. `None` if there are none.
+    pub(crate) fn jobs(&self, jobs: Option<Value>) -> Option<Value> {
+        let list = self.jobs.clone().map(|list| json!({"jobs": list}));
+        let mut file = jobs.or(list).or_else(|| self.has_jobs().then(|| json!({"jobs": [{"name": self.name()}]})))?;
+        let entries = file.get_mut("jobs").and_then(Value::as_array_mut);
+        for entry in entries.into_iter().flatten().filter_map(Value::as_object_mut) {
+            self.apply(entry);
+        }
+        Some(file)
+    }
+
+    /// Stem of the last file that names an environment (`behavior.yaml`: `behavior`), else of the last one. So a file that
+    /// only says where to run, on top of it, does not rename the job and its videos.
+    pub(crate) fn name(&self) -> String {
+        let file = self.namesake.as_ref().or(self.files.last());
+        file.and_then(|file| file.file_stem()).unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    fn apply(&self, job: &mut Map<String, Value>) {
+        self.fill_in(job);
+        if self.over.contains_key("total_num_envs")
+            && let Some(env) = job.get_mut("arena_env_args").and_then(Value::as_object_mut)
+        {
+            env.shift_remove("num_envs");
+        }
+        let auto_reset = self.over.get("auto_reset").or(job.get("auto_reset")) == Some(&Value::Bool(true));
+        let sets_length = self.over.contains_key("rollout_epoch")
+            || (auto_reset && self.over.contains_key("max_steps_per_rollout_epoch"));
+        if sets_length {
+            job.shift_remove("num_episodes");
+            job.shift_remove("num_steps");
+        }
+        for (field, value) in &self.over {
+            match (job.get_mut(field), value) {
+                (Some(Value::Object(own)), Value::Object(value)) => own.extend(value.clone()),
+                _ => drop(job.insert(field.clone(), value.clone())),
+            }
+        }
+    }
+
+    /// What a job does not say. Arguments belong to the environment or the policy that stands beside them.
+    fn fill_in(&self, job: &mut Map<String, Value>) {
+        if let Some(policy) = self.under.get("policy_type") {
+            job.entry("policy_type").or_insert(policy.clone());
+        }
+        let is_of_config = |own: Option<&Value>, ours: Option<&Value>| ours.is_none() || own == ours;
+        if let Some(Value::Object(ours)) = self.under.get("arena_env_args") {
+            let own = job.entry("arena_env_args").or_insert_with(|| Value::Object(Map::new()));
+            let own_name = own.get("environment").filter(|name| !name.is_null());
+            if own_name.is_none() || is_of_config(own_name, ours.get("environment")) {
+                fill(own, ours);
+            }
+        }
+        let policy = job.get("policy_type");
+        let has_checkpoint =
+            policy.and_then(Value::as_str).is_some_and(|name| WITH_CHECKPOINT.contains(&canonical_policy(name)));
+        let same = is_of_config(policy, self.under.get("policy_type"));
+        let names_policy = self.under.contains_key("policy_type");
+        if let Some(Value::Object(ours)) =
+            self.under.get("policy_config_dict").filter(|_| same && (names_policy || has_checkpoint))
+        {
+            let name = if job.contains_key("policy_args") { "policy_args" } else { "policy_config_dict" };
+            fill(job.entry(name).or_insert_with(|| Value::Object(Map::new())), ours);
+        }
+    }
+}
+
+/// Adds what is not there.
+fn fill(own: &mut Value, ours: &Map<String, Value>) {
+    let Value::Object(own) = own else { return };
+    for (key, value) in ours {
+        own.entry(key).or_insert(value.clone());
+    }
+}

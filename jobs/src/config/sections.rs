@@ -1,0 +1,172 @@
+//! The sections of a configuration as fields of a job.
+
+use serde_json::{Map, Value, json};
+
+use super::{Config, keys, references};
+use crate::file::Refusal;
+use crate::file::field::Fields;
+
+/// What stands at the top of a file and is read.
+const TOP: &[&str] = &["cluster", "env", "rollout", "runner", "algorithm", "jobs"];
+
+/// What RLinf has beside it.
+const TOP_UNUSED: &[&str] = &["actor", "agent", "critic", "defaults", "hydra", "inference", "reward"];
+
+/// Reads all sections of a merged tree.
+pub(super) fn read(tree: &Value) -> Result<Config, Refusal> {
+    let mut config = Config::default();
+    let mut top = Fields::new("top level", tree)?;
+    if let Some(cluster) = section(&mut top, "cluster", "cluster")? {
+        self::cluster(cluster, &mut config)?;
+    }
+    if let Some(mut env) = section(&mut top, "env", "env")? {
+        if let Some(eval) = section(&mut env, "eval", "env.eval")? {
+            self::eval(eval, &mut config)?;
+        }
+        unused(&env, "env", &mut config);
+    }
+    if let Some(rollout) = section(&mut top, "rollout", "rollout")? {
+        self::rollout(rollout, &mut config)?;
+    }
+    if let Some(runner) = section(&mut top, "runner", "runner")? {
+        self::runner(runner, &mut config)?;
+    }
+    if let Some(mut algorithm) = section(&mut top, "algorithm", "algorithm")? {
+        let epochs = algorithm.positive("eval_rollout_epoch")?;
+        if let Some(epochs) = epochs.filter(|_| !config.over.contains_key("rollout_epoch")) {
+            config.over.insert("rollout_epoch".to_owned(), epochs.into());
+        }
+        unused(&algorithm, "algorithm", &mut config);
+    }
+    config.jobs = top.take("jobs").filter(|jobs| !jobs.is_null()).cloned();
+    for key in top.left() {
+        if !TOP_UNUSED.contains(&key) {
+            return Err(top.unknown(key, TOP));
+        }
+        config.unused.push(key.to_owned());
+    }
+    Ok(config)
+}
+
+/// A mapping within another; nothing and `null` are none.
+fn section<'a>(fields: &mut Fields<'a>, name: &str, place: &str) -> Result<Option<Fields<'a>>, Refusal> {
+    match fields.take(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => Fields::new(place, value).map(Some),
+    }
+}
+
+fn cluster(mut cluster: Fields, config: &mut Config) -> Result<(), Refusal> {
+    config.num_nodes = cluster.positive("num_nodes")?.map(|nodes| nodes as usize);
+    if cluster.has("node_groups") {
+        return Err(cluster.refuse("node_groups", "node groups are not supported; GPUs are numbered over all nodes"));
+    }
+    cluster.take("node_groups");
+    cluster.finish(keys::CLUSTER)
+}
+
+/// Settings of `env.eval` that have the same name in a job, where they are checked.
+const SAME: &[&str] = &[
+    "total_num_envs",
+    "auto_reset",
+    "ignore_terminations",
+    "max_steps_per_rollout_epoch",
+    "rollout_epoch",
+    "group_size",
+    "seed",
+];
+
+fn eval(mut eval: Fields, config: &mut Config) -> Result<(), Refusal> {
+    for name in SAME {
+        copy(&mut eval, name, &mut config.over)?;
+    }
+    if let Some(video) = eval.object("video_cfg")? {
+        let place = "env.eval.video_cfg";
+        let value = Value::Object(video.clone());
+        let mut fields = Fields::new(place, &value)?;
+        crate::file::video::KNOWN.iter().try_for_each(|name| {
+            let value = fields.take(name);
+            check_references(&fields, name, value)
+        })?;
+        keys::sort_out(&fields, place, crate::file::video::KNOWN, crate::file::video::UNUSED, &mut config.unused)?;
+        config.over.insert("video_cfg".to_owned(), value.clone());
+    }
+    let mut env = eval.object("env_args")?.unwrap_or_default();
+    let environment = match (eval.optional_string("environment")?, eval.optional_string("env_type")?) {
+        (Some(ours), Some(theirs)) if ours != theirs => {
+            let reason = format!("`{ours}` is given beside env_type `{theirs}`; they name the same thing");
+            return Err(eval.refuse("environment", &reason));
+        }
+        (ours, theirs) => ours.or(theirs),
+    };
+    if let Some(environment) = environment {
+        check_references(&eval, "environment", Some(&environment.clone().into()))?;
+        env.insert("environment".to_owned(), environment.into());
+    }
+    if let Some(cameras) = eval.bool("enable_cameras")? {
+        env.insert("enable_cameras".to_owned(), cameras.into());
+    }
+    if let Some(steps) = eval.positive("max_episode_steps")? {
+        config.over.insert("arena_env_args".to_owned(), json!({"max_episode_steps": steps}));
+    }
+    if !env.is_empty() {
+        config.under.insert("arena_env_args".to_owned(), env.into());
+    }
+    keys::sort_out(&eval, "env.eval", keys::EVAL, keys::EVAL_UNUSED, &mut config.unused)
+}
+
+fn rollout(mut rollout: Fields, config: &mut Config) -> Result<(), Refusal> {
+    copy(&mut rollout, "pipeline_stage_num", &mut config.over)?;
+    copy(&mut rollout, "policy_type", &mut config.under)?;
+    if rollout.bool("enable_offload")? == Some(true) {
+        config.unused.push("rollout.enable_offload".to_owned());
+    }
+    let mut policy = match (rollout.object("policy_config_dict")?, rollout.object("policy_args")?) {
+        (Some(_), Some(_)) => {
+            return Err(rollout.refuse("policy_args", "it is the old name of `policy_config_dict`, which is there too"));
+        }
+        (new, old) => new.or(old).unwrap_or_default(),
+    };
+    if let Some(mut model) = section(&mut rollout, "model", "rollout.model")? {
+        copy(&mut model, "model_path", &mut policy)?;
+        if let Some(chunk) = model.positive("num_action_chunks")? {
+            policy.entry("action_chunk_length").or_insert(chunk.into());
+        }
+        unused(&model, "rollout.model", config);
+    }
+    if !policy.is_empty() {
+        config.under.insert("policy_config_dict".to_owned(), policy.into());
+    }
+    keys::sort_out(&rollout, "rollout", keys::ROLLOUT, keys::ROLLOUT_UNUSED, &mut config.unused)
+}
+
+fn runner(mut runner: Fields, config: &mut Config) -> Result<(), Refusal> {
+    if let Some(mut logger) = section(&mut runner, "logger", "runner.logger")? {
+        let log_path = logger.optional_string("log_path")?;
+        check_references(&logger, "log_path", log_path.clone().map(Value::String).as_ref())?;
+        config.log_path = log_path.map(Into::into);
+        unused(&logger, "runner.logger", config);
+    }
+    unused(&runner, "runner", config);
+    Ok(())
+}
+
+/// A setting that a job has under the same name; `null` says nothing.
+fn copy(fields: &mut Fields, name: &str, to: &mut Map<String, Value>) -> Result<(), Refusal> {
+    if let Some(value) = fields.take(name).filter(|value| !value.is_null()) {
+        check_references(fields, name, Some(value))?;
+        to.insert(name.to_owned(), value.clone());
+    }
+    Ok(())
+}
+
+fn check_references(fields: &Fields, name: &str, value: Option<&Value>) -> Result<(), Refusal> {
+    match value.and_then(Value::as_str).and_then(references::unresolved) {
+        Some(reference) => Err(fields.refuse(name, &format!("`{reference}` names nothing that is there"))),
+        None => Ok(()),
+    }
+}
+
+fn unused(fields: &Fields, place: &str, config: &mut Config) {
+    config.unused.extend(fields.left().map(|key| format!("{place}.{key}")));
+}

@@ -1,0 +1,220 @@
+use serde_json::json;
+
+use super::*;
+use crate::file::parse;
+use crate::job::Length;
+use crate::placement::{Placement, Resources};
+
+fn read(texts: &[&str]) -> Result<Config, String> {
+    let name = |nth: usize| PathBuf::from(["dir/behavior.yaml", "b.yaml"][nth]);
+    let texts = texts.iter().enumerate().map(|(nth, text)| (name(nth), (*text).to_owned())).collect();
+    let variable = |name: &str| (name == "HOME").then(|| "/home/me".to_owned());
+    Config::from_texts(texts, &variable).map_err(|err| err.to_string())
+}
+
+fn refusal(text: &str) -> String {
+    read(&[text]).unwrap_err()
+}
+
+const BASE: &str = "
+env:
+  eval:
+    environment: reach
+    max_episode_steps: 60
+    env_args: {camera_height: 64}
+rollout:
+  policy_type: scripted
+  model: {num_action_chunks: 4}
+";
+
+#[test]
+fn a_snippet_over_a_base_is_one_job_called_after_the_base() {
+    let snippet = "
+cluster:
+  component_placement:
+    env: 0-1      # two workers
+    rollout: 2-3
+env:
+  eval:
+    total_num_envs: 4
+";
+    let config = read(&[BASE, snippet]).unwrap();
+    let jobs = parse(&config.jobs(None).unwrap()).unwrap();
+    let job = &jobs[0];
+    assert_eq!(
+        (job.name.as_str(), job.environment.as_str(), job.policy_type.as_str()),
+        ("behavior", "reach", "scripted")
+    );
+    assert_eq!((job.num_envs, job.length), (4, Length::Episodes(4)));
+    assert_eq!(job.env_args, *json!({"camera_height": 64, "max_episode_steps": 60}).as_object().unwrap());
+    assert_eq!(job.policy_config["action_chunk_length"], 4);
+    let placement = Placement::new(&config.components.unwrap(), Resources::new(4, 1)).unwrap();
+    assert_eq!((placement.env.len(), placement.rollout[1].gpu()), (2, 3));
+}
+
+#[test]
+fn a_snippet_over_a_jobs_file_holds_for_all_its_jobs() {
+    let config = read(&["env: {eval: {total_num_envs: 2, rollout_epoch: 3, seed: 5}}"]).unwrap();
+    let entry = |name: &str| {
+        json!({"name": name, "arena_env_args": {"environment": "reach", "num_envs": 4},
+                                    "policy_type": "scripted", "num_episodes": 20, "seed": 1})
+    };
+    let jobs = parse(&config.jobs(Some(json!({"jobs": [entry("a"), entry("b")]}))).unwrap()).unwrap();
+    let facts: Vec<_> = jobs.iter().map(|job| (job.num_envs, job.length, job.seed)).collect();
+    assert_eq!(facts, [(2, Length::Episodes(6), Some(5)); 2]);
+}
+
+#[test]
+fn a_jobs_own_length_stays_unless_the_config_sets_epochs() {
+    let entry =
+        json!({"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted", "num_episodes": 20});
+    let jobs = json!({"jobs": [entry]});
+    let length = |text: &str| parse(&read(&[text]).unwrap().jobs(Some(jobs.clone())).unwrap()).unwrap()[0].length;
+    assert_eq!(length("env: {eval: {total_num_envs: 2}}"), Length::Episodes(20));
+    assert_eq!(length("algorithm: {eval_rollout_epoch: 4}"), Length::Episodes(4));
+    let steps = "env: {eval: {auto_reset: True, max_steps_per_rollout_epoch: 50}}";
+    assert_eq!(length(steps), Length::Steps(50));
+}
+
+#[test]
+fn a_checkpoint_goes_to_policies_that_have_one() {
+    let config = read(&["rollout: {model: {model_path: /models/x}}"]).unwrap();
+    let entry = |name: &str, policy: &str| {
+        json!({"name": name, "arena_env_args": {"environment": "reach"},
+                                                  "policy_type": policy, "num_episodes": 1})
+    };
+    let jobs =
+        parse(&config.jobs(Some(json!({"jobs": [entry("a", "gr00t"), entry("b", "scripted")]}))).unwrap()).unwrap();
+    assert_eq!(jobs[0].policy_config["model_path"], "/models/x");
+    assert!(jobs[1].policy_config.is_empty());
+}
+
+#[test]
+fn later_files_win_and_keys_with_dots_are_paths() {
+    let first = "env: {eval: {environment: reach, video_cfg: {save_video: True, fps: 10}, total_num_envs: 8}}";
+    let config = read(&[first, "env.eval.video_cfg.save_video: False\nenv: {eval: {total_num_envs: 2}}"]).unwrap();
+    assert_eq!(config.over["video_cfg"], json!({"save_video": false, "fps": 10}));
+    assert_eq!(config.over["total_num_envs"], 2);
+}
+
+#[test]
+fn a_later_placement_wins_by_component_whatever_names_were_joined() {
+    let first = "cluster: {component_placement: {'env,rollout': all}}";
+    let config = read(&[first, "cluster: {component_placement: {env: 0}}"]).unwrap();
+    assert_eq!(config.components.unwrap(), Components::parse("env: 0, rollout: all").unwrap());
+}
+
+#[test]
+fn references_are_followed_where_they_are_needed() {
+    let text = "
+runner: {logger: {log_path: '${oc.env:HOME}/logs/behavior_eval'}}
+env:
+  eval:
+    max_steps_per_rollout_epoch: ${env.eval.max_episode_steps}
+    max_episode_steps: 96
+    video_cfg: {video_base_dir: '${runner.logger.log_path}/video/eval'}
+hydra: {searchpath: ['file://${oc.env:EMBODIED_PATH}/config/']}
+";
+    let config = read(&[text]).unwrap();
+    assert_eq!(config.log_path, Some("/home/me/logs/behavior_eval".into()));
+    assert_eq!(config.over["video_cfg"]["video_base_dir"], "/home/me/logs/behavior_eval/video/eval");
+    assert_eq!(config.over["max_steps_per_rollout_epoch"], 96);
+    assert_eq!(
+        refusal("runner: {logger: {log_path: '${oc.env:NOWHERE}/x'}}"),
+        "`dir/behavior.yaml`: runner.logger field log_path: `${oc.env:NOWHERE}` names nothing that is there"
+    );
+}
+
+#[test]
+fn references_in_a_circle_end() {
+    assert!(
+        refusal("env: {eval: {seed: '${env.eval.group_size}', group_size: '${env.eval.seed}'}}")
+            .contains("names nothing")
+    );
+}
+
+#[test]
+fn a_misspelt_setting_is_refused_with_the_nearest_name_and_its_file() {
+    let both = read(&["env: {eval: {total_num_env: 4}}", "env: {eval: {seed: 1}}"]).unwrap_err();
+    assert_eq!(
+        both,
+        "`dir/behavior.yaml`: env.eval field total_num_env: unknown field; did you mean `total_num_envs`?"
+    );
+    assert!(refusal("clusters: {}").ends_with("top level field clusters: unknown field; did you mean `cluster`?"));
+    assert!(refusal("cluster: {num_node: 1}").contains("did you mean `num_nodes`?"));
+    assert!(refusal("rollout: {pipeline_stages: 1}").contains("did you mean `pipeline_stage_num`?"));
+    assert!(refusal("env: {eval: {video_cfg: {save_vido: True}}}").contains("did you mean `save_video`?"));
+}
+
+#[test]
+fn wrong_values_are_refused() {
+    for (text, reason) in [
+        ("env: 3", "`dir/behavior.yaml`: env: 3 was found, an object is needed"),
+        ("- 1", "`dir/behavior.yaml`: a mapping is needed at the top level"),
+        ("env: {eval: [", "`dir/behavior.yaml`: "),
+        ("cluster: {node_groups: [{label: a}]}", "cluster field node_groups: node groups are not supported"),
+        (
+            "cluster: {component_placement: {env: {node_group: a}}}",
+            "component_placement env: `node_group` is not supported",
+        ),
+        ("cluster: {component_placement: {env: 0, 'env,rollout': 1}}", "`env` is placed twice"),
+        ("env: {eval: {environment: reach, env_type: push}}", "`reach` is given beside env_type `push`"),
+    ] {
+        let found = refusal(text);
+        assert!(found.contains(reason), "{text}: {found}");
+    }
+}
+
+#[test]
+fn an_evaluation_of_rlinf_is_accepted_and_what_is_not_used_is_counted_up() {
+    // evaluations/libero/libero_10_openpi_pi05_eval.yaml, a3816b596, shortened.
+    let text = "
+defaults: [env/libero_10@env.eval, override hydra/job_logging: stdout]
+hydra: {run: {dir: .}}
+cluster:
+  num_nodes: 1
+  component_placement:
+    env,rollout: all
+runner:
+  task_type: embodied_eval
+  logger: {log_path: ../results, project_name: rlinf, logger_backends: [tensorboard]}
+  max_steps: -1
+env:
+  group_name: EnvGroup
+  eval:
+    rollout_epoch: 1
+    total_num_envs: 500
+    auto_reset: True
+    ignore_terminations: True
+    max_episode_steps: 520
+    max_steps_per_rollout_epoch: 520
+    is_eval: True
+    video_cfg: {save_video: True, video_base_dir: '${runner.logger.log_path}/video/eval', info_on_video: True}
+rollout:
+  generation_backend: huggingface
+  enable_offload: False
+  pipeline_stage_num: 1
+  model: {model_path: /path/to/model, model_type: openpi, num_action_chunks: 5, openpi: {noise_level: 0.3}}
+";
+    let config = read(&[text]).unwrap();
+    assert_eq!((config.num_nodes, config.log_path), (Some(1), Some("../results".into())));
+    for name in [
+        "defaults",
+        "hydra",
+        "runner.task_type",
+        "runner.logger.project_name",
+        "env.group_name",
+        "env.eval.is_eval",
+        "rollout.generation_backend",
+        "rollout.model.openpi",
+        "env.eval.video_cfg.info_on_video",
+    ] {
+        assert!(config.unused.iter().any(|unused| unused == name), "{name} in {:?}", config.unused);
+    }
+    assert!(!Config { unused: Vec::new(), ..read(&[text]).unwrap() }.has_jobs(), "it names no environment of ours");
+}
+
+#[test]
+fn an_empty_file_says_nothing() {
+    assert_eq!(read(&["# nothing\n\n"]).unwrap().jobs(None), None);
+}

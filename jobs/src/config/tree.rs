@@ -1,0 +1,61 @@
+//! One YAML file as a tree of JSON values, and two trees as one.
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use super::ConfigError;
+
+/// A configuration is refused above this size; RLinf's longest has 20 KB.
+const MAX_BYTES: u64 = 4 << 20;
+
+/// The text of a file.
+pub(super) fn read(path: &Path) -> Result<String, ConfigError> {
+    let refuse = |reason: String| ConfigError::Read { path: path.to_owned(), reason };
+    let metadata = std::fs::metadata(path).map_err(|err| refuse(err.to_string()))?;
+    if !metadata.is_file() {
+        return Err(refuse("it is no regular file, and every rank has to read it again".to_owned()));
+    }
+    if metadata.len() > MAX_BYTES {
+        return Err(refuse(format!("it has {} bytes, at most {MAX_BYTES} are read", metadata.len())));
+    }
+    std::fs::read_to_string(path).map_err(|err| refuse(err.to_string()))
+}
+
+/// The tree of a text. A key with dots at the top level, as in s001's `env.eval.video_cfg.save_video: False`, is a path.
+pub(super) fn parse(path: &Path, text: &str) -> Result<Value, ConfigError> {
+    let refuse = |reason: String| ConfigError::Syntax { path: path.to_owned(), reason };
+    if text.lines().all(|line| line.trim().is_empty() || line.trim().starts_with('#')) {
+        return Ok(Value::Object(Map::new()));
+    }
+    let value = serde_saphyr::from_str::<Value>(text).map_err(|err| refuse(err.to_string()))?;
+    let Value::Object(entries) = value else {
+        return Err(refuse("a mapping is needed at the top level, as `cluster:` and `env:`".to_owned()));
+    };
+    Ok(entries.into_iter().fold(Value::Null, |tree, (key, value)| merge(tree, at_path(&key, value))))
+}
+
+fn at_path(key: &str, value: Value) -> Value {
+    key.rsplit('.').fold(value, |value, part| Value::Object(Map::from_iter([(part.to_owned(), value)])))
+}
+
+/// `later` over `earlier`: mappings are merged, everything else is replaced.
+pub(super) fn merge(earlier: Value, later: Value) -> Value {
+    match (earlier, later) {
+        (Value::Object(mut earlier), Value::Object(later)) => {
+            for (key, value) in later {
+                let below = earlier.remove(&key).unwrap_or(Value::Null);
+                earlier.insert(key, merge(below, value));
+            }
+            Value::Object(earlier)
+        }
+        (_, later) => later,
+    }
+}
+
+/// Takes a value out of a tree.
+pub(super) fn take(tree: &mut Value, path: &[&str]) -> Option<Value> {
+    let (last, above) = path.split_last()?;
+    let parent = above.iter().try_fold(tree, |tree, part| tree.get_mut(part))?;
+    parent.as_object_mut()?.shift_remove(*last)
+}

@@ -1,0 +1,110 @@
+//! How long a job runs and how its environments are stepped, out of the fields of a job.
+
+use serde_json::{Map, Value};
+
+use super::Refusal;
+use super::field::Fields;
+use crate::job::{Length, Rollout, Sharing};
+use crate::placement::check::check_steps;
+
+/// Episodes of a job: each missing one is named in the report.
+const MAX_EPISODES: u64 = 1_000_000;
+
+/// Environments of all ranks.
+const MAX_TOTAL_ENVS: u64 = 65_536;
+
+/// `total_num_envs` and `group_size`; `num_envs` is the field of that name.
+pub(super) fn sharing(fields: &mut Fields, num_envs: Option<u64>) -> Result<Option<Sharing>, Refusal> {
+    let total = fields.at_most("total_num_envs", MAX_TOTAL_ENVS)?;
+    let group_size = fields.at_most("group_size", MAX_TOTAL_ENVS)?.unwrap_or(1) as usize;
+    match (total, num_envs) {
+        (Some(total), Some(own)) => Err(fields.refuse(
+            "total_num_envs",
+            &format!("{total} is given beside num_envs {own}; the first counts over all ranks, the second in one"),
+        )),
+        (total, _) => Ok(total.map(|total| Sharing { total_num_envs: total as usize, group_size })),
+    }
+}
+
+/// The settings, and which of them make a length.
+pub(super) struct Said {
+    pub(super) settings: Rollout,
+    has_epochs: bool,
+}
+
+pub(super) fn rollout(fields: &mut Fields) -> Result<Said, Refusal> {
+    let rollout_epoch = fields.at_most("rollout_epoch", MAX_EPISODES)?;
+    let settings = Rollout {
+        auto_reset: fields.bool("auto_reset")?.unwrap_or(false),
+        ignore_terminations: fields.bool("ignore_terminations")?.unwrap_or(false),
+        max_steps_per_rollout_epoch: fields.at_most("max_steps_per_rollout_epoch", u64::from(u32::MAX))?,
+        rollout_epoch: rollout_epoch.unwrap_or(1),
+        pipeline_stage_num: fields.at_most("pipeline_stage_num", MAX_TOTAL_ENVS)?.map(|stages| stages as usize),
+    };
+    Ok(Said { settings, has_epochs: rollout_epoch.is_some() })
+}
+
+/// `num_episodes` or `num_steps`, else what the epochs of `num_envs` environments come to.
+pub(super) fn length(fields: &mut Fields, said: &Said, num_envs: usize, num_rebuilds: u64) -> Result<Length, Refusal> {
+    let given = (fields.at_most("num_episodes", MAX_EPISODES)?, fields.positive("num_steps")?);
+    if let ((Some(_), _) | (_, Some(_)), true) = (given, said.has_epochs) {
+        let reason = format!(
+            "{} is given beside {}; only one of them can end the job",
+            said.settings.rollout_epoch,
+            if given.0.is_some() { "num_episodes" } else { "num_steps" }
+        );
+        return Err(fields.refuse("rollout_epoch", &reason));
+    }
+    let length = match given {
+        (Some(episodes), Some(steps)) => {
+            let reason = format!("{steps} is given beside num_episodes {episodes}; only one of them can end the job");
+            return Err(fields.refuse("num_steps", &reason));
+        }
+        (Some(episodes), None) => Length::Episodes(episodes),
+        (None, Some(steps)) => Length::Steps(steps),
+        (None, None) => of_epochs(fields, said, num_envs)?,
+    };
+    match length {
+        Length::Episodes(episodes) if episodes < num_rebuilds => Err(fields.refuse(
+            "num_episodes",
+            &format!("{episodes} is less than num_rebuilds {num_rebuilds}; each rebuild needs an episode"),
+        )),
+        Length::Steps(_) if num_rebuilds > 1 => Err(fields.refuse(
+            "num_rebuilds",
+            &format!("{num_rebuilds} is given beside num_steps; rebuilds share out episodes, num_episodes is needed"),
+        )),
+        length => Ok(length),
+    }
+}
+
+/// rlinf/runners/embodied_eval_runner.py: without `auto_reset` each environment counts once an epoch; with it every
+/// episode counts that ends within the steps of all epochs, and only the first epoch begins with a reset.
+fn of_epochs(fields: &Fields, said: &Said, num_envs: usize) -> Result<Length, Refusal> {
+    let Rollout { auto_reset, max_steps_per_rollout_epoch, rollout_epoch, .. } = said.settings;
+    match (auto_reset, max_steps_per_rollout_epoch) {
+        (true, Some(steps)) => Ok(Length::Steps(steps.saturating_mul(rollout_epoch))),
+        (true, None) => Err(fields.refuse(
+            "auto_reset",
+            "environments go on for ever: max_steps_per_rollout_epoch, num_steps or num_episodes is needed",
+        )),
+        (false, _) if said.has_epochs || fields.has("total_num_envs") || max_steps_per_rollout_epoch.is_some() => {
+            let episodes = rollout_epoch.saturating_mul(num_envs as u64);
+            if episodes > MAX_EPISODES {
+                let reason =
+                    format!("{rollout_epoch} epochs of {num_envs} environments are more than {MAX_EPISODES} episodes");
+                return Err(fields.refuse("rollout_epoch", &reason));
+            }
+            Ok(Length::Episodes(episodes))
+        }
+        (false, _) => Ok(Length::Policy),
+    }
+}
+
+/// An epoch ends with a chunk.
+pub(super) fn check_chunks(fields: &Fields, said: &Said, policy: &Map<String, Value>) -> Result<(), Refusal> {
+    let chunk = policy.get("action_chunk_length").and_then(Value::as_u64);
+    let steps = said.settings.max_steps_per_rollout_epoch;
+    let (Some(chunk), Some(steps)) = (chunk, steps) else { return Ok(()) };
+    check_steps(steps as usize, usize::try_from(chunk).unwrap_or(0))
+        .map_err(|err| fields.refuse("max_steps_per_rollout_epoch", &err.to_string()))
+}

@@ -1,0 +1,49 @@
+//! `video_cfg` of a job.
+
+use serde_json::Value;
+
+use super::Refusal;
+use super::field::Fields;
+use crate::job::VideoSettings;
+
+/// Names within `video_cfg` that are read.
+pub(crate) const KNOWN: &[&str] =
+    &["save_video", "video_base_dir", "use_high_res_cameras", "cameras", "fps", "per_episode", "grid"];
+
+/// Names of RLinf that are accepted without effect: the text that its videos show is not drawn.
+pub(crate) const UNUSED: &[&str] = &["info_on_video", "extra_info_on_video", "record_every"];
+
+pub(super) fn settings(fields: &mut Fields) -> Result<VideoSettings, Refusal> {
+    let place = fields.place("video_cfg");
+    let value = match fields.take("video_cfg") {
+        None | Some(Value::Null) => return Ok(VideoSettings::default()),
+        Some(value) => value,
+    };
+    let mut video = Fields::new(&place, value)?;
+    let settings = VideoSettings {
+        save: video.bool("save_video")?,
+        base_dir: video.optional_string("video_base_dir")?.map(Into::into),
+        use_high_res_cameras: video.bool("use_high_res_cameras")?,
+        cameras: cameras(&mut video)?,
+        fps: video.at_most("fps", 1000)?.map(|fps| fps as u32),
+        per_episode: video.bool("per_episode")?.unwrap_or(false),
+        grid: video.bool("grid")?.unwrap_or(false),
+    };
+    for name in UNUSED {
+        video.take(name);
+    }
+    video.finish(KNOWN)?;
+    Ok(settings)
+}
+
+fn cameras(video: &mut Fields) -> Result<Option<Vec<String>>, Refusal> {
+    let wrong = |video: &Fields, found| Err(video.wrong("cameras", found, "a list of names, or null, is needed"));
+    match video.take("cameras") {
+        None | Some(Value::Null) => Ok(None),
+        Some(found @ Value::Array(items)) => {
+            let names: Option<Vec<_>> = items.iter().map(|item| item.as_str().map(str::to_owned)).collect();
+            names.map_or_else(|| wrong(video, Some(found)), |names| Ok(Some(names)))
+        }
+        found => wrong(video, found),
+    }
+}

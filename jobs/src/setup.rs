@@ -1,0 +1,171 @@
+//! What a command line of `eval` asks for, whole: its jobs file, its configurations and its placement, as one.
+
+use serde_json::Value;
+use std::path::PathBuf;
+
+use crate::config::{Config, ConfigError};
+use crate::eval_args::EvalArgs;
+use crate::file::{self, JobFile, JobFileError};
+use crate::job::{Job, Status};
+use crate::placement::check::DivisionError;
+use crate::placement::{Components, Division, Placement, PlacementError, Resources};
+
+/// Unused settings that are named; of more the number is told.
+const NAMED: usize = 12;
+
+/// Everything that the command line names, read and checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Setup {
+    /// The jobs, with the settings of the configurations.
+    pub file: JobFile,
+    /// Who is to sit where; `--placement` over the configurations.
+    pub components: Option<Components>,
+    /// `cluster.num_nodes`.
+    pub num_nodes: Option<usize>,
+    /// The run folder: `--output`, `runner.logger.log_path`, else `outputs/<jobs file or job>`.
+    pub output: PathBuf,
+    /// What the user should know before the start.
+    pub notes: Vec<String>,
+}
+
+/// Why a command line is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// The jobs file, or what a configuration made of it.
+    #[error(transparent)]
+    Jobs(#[from] JobFileError),
+    /// A configuration.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The placement.
+    #[error(transparent)]
+    Placement(#[from] PlacementError),
+    /// `--placement`.
+    #[error("--placement: {0}")]
+    Option(#[source] PlacementError),
+    /// Nothing to run.
+    #[error(
+        "there are no jobs: --jobs FILE, or a --config with env.eval.environment and rollout.policy_type, is needed"
+    )]
+    NoJobs,
+    /// Jobs twice.
+    #[error("--jobs `{}` and the `jobs` of --config are both given; one list of jobs is needed", .0.display())]
+    TwoLists(PathBuf),
+    /// A shared job cannot be dealt.
+    #[error("job {index} ({name}): {err}")]
+    Division {
+        /// Position in the file.
+        index: usize,
+        /// Name.
+        name: String,
+        /// Why, and what would do.
+        err: DivisionError,
+    },
+}
+
+impl Setup {
+    /// Reads and checks all files; `variable` is the environment, for `${oc.env:NAME}`.
+    ///
+    /// # Errors
+    /// [`SetupError`] for the first thing that is wrong.
+    pub fn read(args: &EvalArgs, variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, SetupError> {
+        let config = Config::read(&args.config, variable)?;
+        let line = args.placement.as_deref().map(Components::parse).transpose().map_err(SetupError::Option)?;
+        let components = match (line, config.components.clone()) {
+            (Some(line), Some(below)) => Some(line.over(below)),
+            (line, below) => line.or(below),
+        };
+        let file = jobs(args, &config)?;
+        let notes = unused(&config, components.as_ref()).into_iter().collect();
+        let output = output(args, &config, &file);
+        Ok(Self { file, components, num_nodes: config.num_nodes, output, notes })
+    }
+
+    /// The placement on what there is, if one was asked for.
+    ///
+    /// # Errors
+    /// [`SetupError::Placement`].
+    pub fn placement(&self, resources: Resources) -> Result<Option<Placement>, SetupError> {
+        let placed = self.components.as_ref().map(|components| Placement::new(components, resources));
+        Ok(placed.transpose()?)
+    }
+
+    /// Checks that the environments of every shared job can be dealt to workers and ranks.
+    ///
+    /// # Errors
+    /// [`SetupError::Division`].
+    pub fn check(&self, placement: &Placement) -> Result<(), SetupError> {
+        let pending = self.file.jobs.iter().filter(|job| job.status == Status::Pending);
+        for (job, division) in pending.filter_map(|job| Some((job, division(job, placement)?))) {
+            let (index, name) = (job.index.0, job.name.clone());
+            division.check().map_err(|err| SetupError::Division { index, name, err })?;
+        }
+        Ok(())
+    }
+
+    /// Environments of all ranks of the largest shared job that is to run.
+    pub fn total_num_envs(&self) -> Option<usize> {
+        let pending = self.file.jobs.iter().filter(|job| job.status == Status::Pending);
+        pending.filter_map(|job| Some(job.sharing?.total_num_envs)).max()
+    }
+}
+
+fn division(job: &Job, placement: &Placement) -> Option<Division> {
+    let sharing = job.sharing?;
+    Some(Division {
+        total: sharing.total_num_envs,
+        workers: placement.env.len(),
+        ranks: placement.world_size(),
+        stages: job.rollout.pipeline_stage_num.unwrap_or(1),
+        group_size: sharing.group_size,
+    })
+}
+
+/// The jobs of file and configuration. A jobs file without a configuration is identified by its bytes, so that nothing
+/// changes for it; otherwise what counts is what is run, not who sits where.
+fn jobs(args: &EvalArgs, config: &Config) -> Result<JobFile, SetupError> {
+    let Some(path) = args.jobs.as_deref() else {
+        let value = config.jobs(None).ok_or(SetupError::NoJobs)?;
+        let path = config.files.last().cloned().unwrap_or_default();
+        return Ok(JobFile::new(&path, identity(&value), &value)?);
+    };
+    if config.files.is_empty() {
+        return Ok(JobFile::read(path)?);
+    }
+    if config.has_list() {
+        return Err(SetupError::TwoLists(path.to_owned()));
+    }
+    let value = file::json(path, &file::read(path)?)?;
+    file::parse(&value).map_err(|refusal| JobFileError::Field { path: path.to_owned(), refusal })?;
+    let value = config.jobs(Some(value)).ok_or(SetupError::NoJobs)?;
+    Ok(JobFile::new(path, identity(&value), &value)?)
+}
+
+fn identity(jobs: &Value) -> String {
+    file::sha256(jobs.to_string().as_bytes())
+}
+
+fn output(args: &EvalArgs, config: &Config, file: &JobFile) -> PathBuf {
+    let given = args.output.clone().or_else(|| config.log_path.clone());
+    let name = || match &args.jobs {
+        Some(path) => path.file_stem().unwrap_or_default().to_owned(),
+        None if file.jobs.len() == 1 => file.jobs[0].name.clone().into(),
+        None => config.name().into(),
+    };
+    given.unwrap_or_else(|| PathBuf::from("outputs").join(name()))
+}
+
+/// One line about all settings without effect.
+fn unused(config: &Config, components: Option<&Components>) -> Option<String> {
+    let placed = components.into_iter().flat_map(Components::unused);
+    let all: Vec<_> = config.unused.iter().map(String::as_str).chain(placed).collect();
+    let named = all.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+    match all.len() {
+        0 => None,
+        count if count > NAMED => Some(format!("no use is made of {named} and {} more settings", count - NAMED)),
+        _ => Some(format!("no use is made of {named}")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,88 @@
+use std::path::Path;
+
+use super::*;
+
+fn setup(words: &[&str]) -> Result<Setup, String> {
+    let args =
+        EvalArgs::parse_words(&words.iter().map(Into::into).collect::<Vec<_>>()).map_err(|err| err.to_string())?;
+    Setup::read(&args, &|_| None).map_err(|err| err.to_string())
+}
+
+/// A folder with `jobs.json`, `behavior.yaml` (a whole job) and `snippet.yaml` (s001's first example).
+fn folder() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let job = r#"{"jobs": [{"name": "reach", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted"}]}"#;
+    let behavior = "env: {eval: {environment: push, total_num_envs: 4}}\nrollout: {policy_type: scripted}\nhydra: {}\n";
+    let snippet = "cluster: {component_placement: {env: 0-1, rollout: 2-3}}\nenv: {eval: {total_num_envs: 4}}\n";
+    for (name, text) in [("jobs.json", job), ("behavior.yaml", behavior), ("snippet.yaml", snippet)] {
+        std::fs::write(dir.path().join(name), text).unwrap();
+    }
+    dir
+}
+
+fn path(dir: &tempfile::TempDir, name: &str) -> String {
+    dir.path().join(name).display().to_string()
+}
+
+#[test]
+fn jobs_and_placement_come_from_wherever_they_are_given() {
+    let dir = folder();
+    let [jobs, behavior, snippet] = ["jobs.json", "behavior.yaml", "snippet.yaml"].map(|name| path(&dir, name));
+    let both = setup(&["--jobs", &jobs, "--config", &snippet]).unwrap();
+    assert_eq!((both.file.jobs[0].name.as_str(), both.total_num_envs()), ("reach", Some(4)));
+    assert_eq!((both.output.as_path(), both.notes.len()), (Path::new("outputs/jobs"), 0));
+    let placement = both.placement(Resources::Labels).unwrap().unwrap();
+    assert_eq!((placement.world_size(), both.check(&placement).is_ok()), (2, true));
+    let alone = setup(&["--config", &behavior, "--placement", "env,rollout: 0"]).unwrap();
+    assert_eq!((alone.file.jobs[0].name.as_str(), alone.output.as_path()), ("behavior", Path::new("outputs/behavior")));
+    assert_eq!(alone.notes, ["no use is made of hydra"]);
+}
+
+#[test]
+fn the_option_wins_by_component() {
+    let dir = folder();
+    let (jobs, snippet) = (path(&dir, "jobs.json"), path(&dir, "snippet.yaml"));
+    let setup = setup(&["--jobs", &jobs, "--config", &snippet, "--placement", "rollout: 0"]).unwrap();
+    assert_eq!(setup.components, Some(Components::parse("env: 0-1, rollout: 0").unwrap()));
+}
+
+#[test]
+fn who_sits_where_is_no_part_of_the_identity_and_what_is_run_is() {
+    let dir = folder();
+    let (jobs, snippet) = (path(&dir, "jobs.json"), path(&dir, "snippet.yaml"));
+    let sha = || setup(&["--jobs", &jobs, "--config", &snippet]).unwrap().file.sha256;
+    let before = sha();
+    let rewrite = |text: &str| std::fs::write(&snippet, text).unwrap();
+    rewrite("cluster: {component_placement: {env: 0, rollout: 0}}\nenv: {eval: {total_num_envs: 4}}\n");
+    assert_eq!(sha(), before);
+    rewrite("cluster: {component_placement: {env: 0, rollout: 0}}\nenv: {eval: {total_num_envs: 2}}\n");
+    assert_ne!(sha(), before);
+    let plain = setup(&["--jobs", &jobs]).unwrap().file.sha256;
+    assert_eq!(plain, JobFile::read(Path::new(&jobs)).unwrap().sha256);
+}
+
+#[test]
+fn an_uneven_division_names_the_job() {
+    let dir = folder();
+    let setup = setup(&["--config", &path(&dir, "behavior.yaml"), "--placement", "env: 0-2, rollout: 0"]).unwrap();
+    let placement = setup.placement(Resources::Labels).unwrap().unwrap();
+    assert_eq!(
+        setup.check(&placement).unwrap_err().to_string(),
+        "job 0 (behavior): total_num_envs is 4, which cannot be dealt evenly to 3 environment workers; 3 or 6 can"
+    );
+}
+
+#[test]
+fn what_is_missing_or_twice_is_said() {
+    let dir = folder();
+    let (jobs, snippet) = (path(&dir, "jobs.json"), path(&dir, "snippet.yaml"));
+    assert!(setup(&["--config", &snippet]).unwrap_err().starts_with("there are no jobs: --jobs FILE"));
+    std::fs::write(&snippet, "jobs: [{name: a, arena_env_args: {environment: reach}, policy_type: scripted}]").unwrap();
+    assert_eq!(setup(&["--config", &snippet]).unwrap().file.jobs[0].name, "a");
+    assert!(setup(&["--jobs", &jobs, "--config", &snippet]).unwrap_err().contains("are both given"));
+    let wrong = setup(&["--jobs", &jobs, "--placement", "envs: 0"]).unwrap_err();
+    assert!(wrong.starts_with("--placement: component_placement: no component is called `envs`"), "{wrong}");
+    assert!(
+        setup(&["--config", "/nowhere.yaml"]).unwrap_err().starts_with("cannot read config `/nowhere.yaml`: No such")
+    );
+}

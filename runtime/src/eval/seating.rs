@@ -1,0 +1,149 @@
+//! Who sits where, as this rank sees it: what it runs, on which device, and where its environments are.
+
+use jobs::assign::{self, Work};
+use jobs::eval_args::EvalArgs;
+use jobs::job::Job;
+use jobs::placement::{Placement, Resources};
+use jobs::rank_env::RankEnv;
+use jobs::setup::Setup;
+use tch::Device;
+
+use crate::device::{Placed, Visible};
+use crate::env::Place;
+use crate::eval::device;
+
+/// Who sits where.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Seating {
+    /// Who is where; every rank with its environments on one GPU if nothing is placed.
+    placement: Placement,
+    resources: Resources,
+    is_placed: bool,
+    /// What this rank runs.
+    pub work: Vec<Work>,
+}
+
+impl Seating {
+    /// Reads the placement as the launcher has, or, under another launcher, by what CUDA shows.
+    ///
+    /// # Errors
+    /// A placement for another number of ranks, and what [`Setup::placement`] and [`Setup::check`] refuse.
+    pub fn new(setup: &Setup, env: &RankEnv, visible: &Visible) -> Result<Self, String> {
+        let seen = if let Visible::Cuda { count } = visible { *count } else { 0 };
+        let nodes = env.world_size.div_ceil(env.local_world_size);
+        let resources = Resources::new(env.gpus_per_node.unwrap_or(seen), nodes);
+        let placed = setup.placement(resources).map_err(|err| err.to_string())?;
+        let is_placed = placed.is_some();
+        let placement = placed.unwrap_or_else(|| Placement::of_ranks(vec![0; env.world_size]));
+        if placement.world_size() != env.world_size {
+            let (found, world) = (placement.world_size(), env.world_size);
+            return Err(format!(
+                "the placement has {found} rollout worker(s), each of which is a rank, but WORLD_SIZE is {world}"
+            ));
+        }
+        setup.check(&placement).map_err(|err| err.to_string())?;
+        let work = assign::work(&setup.file.jobs, &placement, env.rank);
+        Ok(Self { placement, resources, is_placed, work })
+    }
+
+    /// Where this rank was put, if somebody did.
+    pub fn placed(&self, args: &EvalArgs, env: &RankEnv) -> Option<Placed> {
+        if self.is_placed {
+            let gpu = self.placement.rollout.get(env.rank)?.gpu();
+            let reason = format!("rollout worker {} is placed on GPU {gpu}", env.rank);
+            return Some(Placed { device: self.resources.device(gpu)?, reason });
+        }
+        let (per_gpu, local_rank) = (args.workers_per_gpu? as usize, env.local_rank?);
+        let reason = format!("LOCAL_RANK={local_rank}, {per_gpu} ranks share a GPU");
+        Some(Placed { device: local_rank / per_gpu, reason })
+    }
+
+    /// What this rank runs of the jobs of the settled plan, now that its device is known.
+    pub fn settle(&mut self, jobs: &[Job], env: &RankEnv, device: Device) {
+        if !self.is_placed {
+            self.placement = Placement::of_ranks(vec![device::gpu(device); env.world_size]);
+        }
+        self.work = assign::work(jobs, &self.placement, env.rank);
+    }
+
+    /// Where the environments of `work` are to run: each on the GPU of its worker, on the policy's if nothing is placed.
+    pub fn place(&self, args: &EvalArgs, work: &Work, device: Device) -> Place {
+        let own = |gpu: usize| match (self.is_placed, self.resources.device(gpu)) {
+            (true, Some(index)) => Device::Cuda(index),
+            (true, None) => Device::Cpu,
+            (false, _) => device,
+        };
+        let gpus = work.seats.iter().map(|seat| device::of_machine(own(seat.gpu))).collect();
+        Place { gpus, egl_device: device::egl(args) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seating(words: &[&str], rank: usize, world_size: usize, gpus: usize) -> Result<Seating, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("behavior.yaml");
+        std::fs::write(&path, "env: {eval: {environment: reach, total_num_envs: 4}}\nrollout: {policy_type: scripted}")
+            .unwrap();
+        let words = ["--config", path.to_str().unwrap()].into_iter().chain(words.iter().copied());
+        let args = EvalArgs::parse_words(&words.map(Into::into).collect::<Vec<_>>()).unwrap();
+        Seating::new(
+            &Setup::read(&args, &|_| None).unwrap(),
+            &rank_env(rank, world_size),
+            &Visible::Cuda { count: gpus },
+        )
+    }
+
+    fn rank_env(rank: usize, world_size: usize) -> RankEnv {
+        let vars = [
+            ("RANK", rank),
+            ("LOCAL_RANK", rank),
+            ("WORLD_SIZE", world_size),
+            ("LOCAL_WORLD_SIZE", world_size),
+            ("MASTER_PORT", 1),
+        ];
+        let get = |name: &str| vars.iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_string());
+        RankEnv::read(|name| if name == "MASTER_ADDR" { Some("::1".to_owned()) } else { get(name) }).unwrap()
+    }
+
+    fn args(words: &[&str]) -> EvalArgs {
+        EvalArgs::parse_words(&[&["--jobs", "x"], words].concat().iter().map(Into::into).collect::<Vec<_>>()).unwrap()
+    }
+
+    #[test]
+    fn a_placed_rank_is_on_the_gpu_of_its_rollout_worker_and_its_environments_on_theirs() {
+        let seating = seating(&["--placement", "env: 0-1, rollout: 2-3"], 1, 2, 4).unwrap();
+        let placed = seating.placed(&args(&[]), &rank_env(1, 2)).unwrap();
+        assert_eq!((placed.device, placed.reason.as_str()), (3, "rollout worker 1 is placed on GPU 3"));
+        let seats: Vec<_> = seating.work[0].seats.iter().map(|seat| (seat.worker, seat.gpu, seat.env)).collect();
+        assert_eq!(seats, [(1, 1, 0), (1, 1, 1)]);
+    }
+
+    #[test]
+    fn ranks_share_a_gpu_in_blocks() {
+        let seating = seating(&[], 3, 4, 2).unwrap();
+        assert_eq!(seating.placed(&args(&[]), &rank_env(3, 4)), None);
+        let placed = seating.placed(&args(&["--workers-per-gpu", "2"]), &rank_env(3, 4)).unwrap();
+        assert_eq!(placed.device, 1);
+    }
+
+    #[test]
+    fn without_a_placement_a_worker_is_a_rank_on_the_device_it_got() {
+        let mut seating = seating(&[], 1, 2, 4).unwrap();
+        let jobs: Vec<_> = seating.work.iter().map(|work| work.job.clone()).collect();
+        seating.settle(&jobs, &rank_env(1, 2), Device::Cuda(1));
+        let seats: Vec<_> = seating.work[0].seats.iter().map(|seat| (seat.worker, seat.gpu, seat.env)).collect();
+        assert_eq!(seats, [(1, 1, 0), (1, 1, 1)]);
+    }
+
+    #[test]
+    fn another_number_of_ranks_than_the_placement_has_is_refused() {
+        let err = seating(&["--placement", "env: 0-1, rollout: 2-3"], 0, 4, 4).unwrap_err();
+        assert!(
+            err.starts_with("the placement has 2 rollout worker(s)") && err.ends_with("but WORLD_SIZE is 4"),
+            "{err}"
+        );
+    }
+}
