@@ -47,13 +47,12 @@ impl Planes {
         let colours = self.u.chunks_exact_mut(half).zip(self.v.chunks_exact_mut(half));
         for ((rgb, y), (u, v)) in lines.zip(colours) {
             for (y, pixel) in y.iter_mut().zip(rgb.as_chunks::<3>().0) {
-                *y = weigh(Y, pixel.map(i32::from), 16, SHIFT);
+                *y = weigh(Y, [i32::from(pixel[0]), i32::from(pixel[1]), i32::from(pixel[2])], 16, SHIFT);
             }
             let (upper, lower) = rgb.split_at(self.width * 3);
             let squares = upper.as_chunks::<6>().0.iter().zip(lower.as_chunks::<6>().0);
             for ((upper, lower), (u, v)) in squares.zip(u.iter_mut().zip(v)) {
-                let sum = [0, 1, 2].map(|c| [upper[c], upper[c + 3], lower[c], lower[c + 3]].map(i32::from));
-                let sum = sum.map(|[a, b, c, d]| a.wrapping_add(b).wrapping_add(c).wrapping_add(d));
+                let sum = [square(upper, lower, 0), square(upper, lower, 1), square(upper, lower, 2)];
                 *u = weigh(U, sum, 128, SHIFT + 2);
                 *v = weigh(V, sum, 128, SHIFT + 2);
             }
@@ -61,12 +60,22 @@ impl Planes {
     }
 }
 
+/// Sum of one colour of four pixels.
+#[inline(always)]
+fn square(upper: &[u8; 6], lower: &[u8; 6], colour: usize) -> i32 {
+    let above = u16::from(upper[colour]).wrapping_add(u16::from(upper[colour + 3]));
+    let below = u16::from(lower[colour]).wrapping_add(u16::from(lower[colour + 3]));
+    i32::from(above.wrapping_add(below))
+}
+
 /// `base` and the weighted sum, rounded.
 #[inline(always)]
 fn weigh(factors: [i32; 3], rgb: [i32; 3], base: i32, shift: i32) -> u8 {
-    let [r, g, b] = [0, 1, 2].map(|c| factors[c].wrapping_mul(rgb[c]));
-    let half = (base << shift) + (1 << (shift - 1));
-    (r.wrapping_add(g).wrapping_add(b).wrapping_add(half) >> shift) as u8
+    let red = factors[0].wrapping_mul(rgb[0]);
+    let green = factors[1].wrapping_mul(rgb[1]);
+    let blue = factors[2].wrapping_mul(rgb[2]);
+    let rounded = (base << shift) + (1 << (shift - 1));
+    (red.wrapping_add(green).wrapping_add(blue).wrapping_add(rounded) >> shift) as u8
 }
 
 #[cfg(test)]
