@@ -49,6 +49,13 @@ impl Eval {
         Self { dir, output, words: vec!["--no-video".to_owned()], launcher, env: Vec::new() }
     }
 
+    /// An evaluation without a jobs file: its words bring a configuration.
+    pub fn without_jobs() -> Self {
+        let eval = Self::new(&[]);
+        std::fs::remove_file(eval.jobs_file()).unwrap();
+        eval
+    }
+
     pub fn nproc(mut self, ranks: usize) -> Self {
         self.launcher.extend(["--nproc-per-node".to_owned(), ranks.to_string()]);
         self
@@ -111,7 +118,10 @@ impl Eval {
 
     fn command(&self) -> Command {
         let mut command = Command::new(&self.launcher[0]);
-        command.args(&self.launcher[1..]).arg("eval").arg("--jobs").arg(self.jobs_file());
+        command.args(&self.launcher[1..]).arg("eval");
+        if self.jobs_file().exists() || !self.words.iter().any(|word| word == "--config") {
+            command.arg("--jobs").arg(self.jobs_file());
+        }
         command.arg("--output").arg(&self.output).args(&self.words);
         command
             .env_remove("LP_NUM_THREADS")

@@ -6,6 +6,7 @@ mod command;
 mod crash;
 mod files;
 mod gr00t;
+mod placement;
 mod refusals;
 mod results;
 mod under_others;
