@@ -23,6 +23,9 @@ pub struct Episode {
     pub rebuild: u64,
     /// Whether the task was solved; `null` when an error ended it.
     pub success: Option<bool>,
+    /// Whether the task was solved after the last step: differs from `success` where an episode goes on after that.
+    #[serde(default)]
+    pub success_at_end: Option<bool>,
     /// How it ended.
     pub end: End,
     /// Steps taken.
@@ -47,6 +50,9 @@ pub struct Episode {
     /// Where to see it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub video: Option<VideoRef>,
+    /// The video that has it alone, relative to the run folder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub episode_video: Option<String>,
 }
 
 /// How an episode ended.

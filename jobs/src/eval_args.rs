@@ -96,6 +96,22 @@ pub struct EvalArgs {
     #[arg(long, help_heading = "Recording")]
     pub no_dataset: bool,
 
+    /// Which episodes datasets have; `separate` puts failed ones into a second file, dataset_<job>_failed
+    #[arg(long, value_enum, default_value_t, value_name = "MODE", help_heading = "Recording")]
+    pub export_mode: ExportMode,
+
+    /// Also write a video of each episode, with success or failure in its name
+    #[arg(long, help_heading = "Recording")]
+    pub video_per_episode: bool,
+
+    /// Also write a video of all environments of a worker, side by side
+    #[arg(long, help_heading = "Recording")]
+    pub video_grid: bool,
+
+    /// Cameras of videos, from left to right [default: all]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', help_heading = "Recording")]
+    pub video_cameras: Option<Vec<String>>,
+
     /// Keep the camera pictures in the datasets
     #[arg(long, help_heading = "Recording")]
     pub record_cameras: bool,
@@ -103,6 +119,21 @@ pub struct EvalArgs {
     /// Seconds without a sign of life after which a rank is missing from the report
     #[arg(long, default_value_t = 600, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub gather_timeout: u64,
+}
+
+/// Which episodes a dataset has: Isaac Lab's `DatasetExportMode`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ExportMode {
+    /// Every one.
+    #[default]
+    All,
+    /// Those that succeeded.
+    Succeeded,
+    /// Those that failed in a file of their own.
+    Separate,
+    /// No datasets.
+    None,
 }
 
 /// Rows and columns of one camera's picture.

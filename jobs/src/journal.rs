@@ -118,6 +118,12 @@ pub struct JobEnd {
     /// Episodes that began again because the process of their environment was lost.
     #[serde(default)]
     pub env_restarts: u64,
+    /// How often the loop waited for files.
+    #[serde(default)]
+    pub record_waits: u64,
+    /// Seconds that it waited for them.
+    #[serde(default)]
+    pub record_wait_s: f64,
     /// Milliseconds of a policy call.
     pub infer_ms: Quantiles,
     /// Milliseconds of a step of all due environments.
@@ -272,6 +278,7 @@ mod tests {
             env: 0,
             rebuild: 0,
             success: Some(true),
+            success_at_end: None,
             end: End::Success,
             length: 10,
             return_: 0.1 + 0.2,
@@ -282,6 +289,7 @@ mod tests {
             error: None,
             dataset: None,
             video: None,
+            episode_video: None,
         }))
     }
 

@@ -104,6 +104,7 @@ fn rates(expected: Option<u64>, episodes: &[&Episode]) -> Rates {
         success_rate: share(found),
         wilson95: wilson95(successes, found),
         completion_only_rate: share(scored_count),
+        success_at_end: mean(scored.iter().filter_map(|episode| Some(f64::from(u8::from(episode.success_at_end?))))),
         mean_return: mean(scored.iter().map(|episode| episode.return_)),
         mean_length: mean(scored.iter().map(|episode| episode.length as f64)),
     }
@@ -133,6 +134,8 @@ fn job_report(merged: &Merged, job: &Job) -> JobReport {
         steps_per_s: (wall_s > 0.0).then(|| env_steps as f64 / wall_s),
         frames: sum(|end| end.frames),
         policy_calls: sum(|end| end.policy_calls),
+        record_waits: sum(|end| end.record_waits),
+        record_wait_s: ends.iter().map(|end| end.record_wait_s).sum(),
         infer_busy_s: by_rank(job, ends, |end| end.rank, |end| end.infer_busy_s),
         sim_busy_s: by_rank(job, ends, |end| end.rank, |end| end.sim_busy_s),
         infer_ms: slowest(standing.iter().map(|end| end.infer_ms)),

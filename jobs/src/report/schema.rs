@@ -92,6 +92,10 @@ pub struct Rates {
     pub wilson95: Option<[f64; 2]>,
     /// `successes / scored`.
     pub completion_only_rate: Option<f64>,
+    /// Share of the scored that were solved after their last step (RLinf's `success_at_end`); below
+    /// `completion_only_rate` only where episodes go on after success.
+    #[serde(default)]
+    pub success_at_end: Option<f64>,
     /// Mean sum of rewards of the scored.
     pub mean_return: Option<f64>,
     /// Mean steps of the scored.
@@ -136,6 +140,10 @@ pub struct JobReport {
     pub infer_busy_s: f64,
     /// Seconds in which at least one environment was at work; what both add up to beyond `wall_s` was overlapped.
     pub sim_busy_s: f64,
+    /// How often the loop waited for files.
+    pub record_waits: u64,
+    /// Seconds that it waited for them.
+    pub record_wait_s: f64,
     /// Milliseconds of a policy call, last attempt, slowest rank.
     pub infer_ms: Quantiles,
     /// Milliseconds of a step of all due environments of a group, last attempt, slowest rank.

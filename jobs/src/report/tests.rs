@@ -39,6 +39,7 @@ fn episode(job: usize, number: u64, success: bool) -> Episode {
         env: 0,
         rebuild: 0,
         success: Some(success),
+        success_at_end: None,
         end: if success { End::Success } else { End::TimeLimit },
         length: 10,
         return_: 2.0,
@@ -49,6 +50,7 @@ fn episode(job: usize, number: u64, success: bool) -> Episode {
         error: None,
         dataset: None,
         video: None,
+        episode_video: None,
     }
 }
 
@@ -69,6 +71,8 @@ fn end(job: usize, error: Option<&str>) -> Line {
         infer_busy_s: 1.5,
         sim_busy_s: 1.0,
         env_restarts: 0,
+        record_waits: 0,
+        record_wait_s: 0.0,
         infer_ms: Quantiles::default(),
         sim_ms: Quantiles::default(),
         peak_rss_bytes: 1,

@@ -19,9 +19,9 @@ pub fn plan(args: &EvalArgs, job: &Job, seats: &[Seat], folder: &RunFolder, spec
     (is_wanted && !spec.cameras.is_empty()).then(|| VideoPlan {
         dir: folder.videos(job),
         stems: seats.iter().map(|seat| RunFolder::video_stem(&job.name, *seat)).collect(),
-        per_episode: job.video.per_episode,
-        grids: if job.video.grid { grids(job, seats) } else { Vec::new() },
-        cameras: job.video.cameras.clone().unwrap_or_default(),
+        per_episode: job.video.per_episode || args.video_per_episode,
+        grids: if job.video.grid || args.video_grid { grids(job, seats) } else { Vec::new() },
+        cameras: args.video_cameras.clone().or_else(|| job.video.cameras.clone()).unwrap_or_default(),
         size: size(args, job),
         fps: job.video.fps.unwrap_or(spec.control_hz),
         bitrate: args.video_bitrate,

@@ -1,11 +1,10 @@
 //! One job in one rank: from its environments to its last journal line.
 
-use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, SystemTime};
 
 use jobs::assign::Work;
-use jobs::episode::{DemoRef, Episode, VideoRef};
+use jobs::episode::Episode;
 use jobs::eval_args::EvalArgs;
 use jobs::job::{Job, Length};
 use jobs::journal::{JobStart, Journal, Line};
@@ -14,14 +13,14 @@ use jobs::rank_env::RankEnv;
 use jobs::time::rfc3339;
 use tch::Device;
 
-use crate::env::{self, Answers, EnvError, EnvIndex, Place};
+use crate::env::{self, Answers, EnvError, Place};
 use crate::eval::beat::Beat;
-use crate::eval::film;
 use crate::eval::policy_thread::PolicyThread;
+use crate::eval::recording::Recording;
 use crate::eval::rollout::{Event, Rollout, Totals};
 use crate::eval::stop::Stop;
 use crate::policy::PolicyError;
-use crate::record::{DatasetPlan, Export, RecordError, RecordPlan, Recorded, Recorder};
+use crate::record::{Amount, RecordError};
 
 /// What a job finds in its rank.
 pub struct Site<'a> {
@@ -146,7 +145,7 @@ pub struct Earlier<'a> {
 
 impl Earlier<'_> {
     /// One after the highest demonstration of a dataset that a journal speaks of, whether the file is there or not.
-    fn first_demo(&self, file: &str) -> u64 {
+    pub fn first_demo(&self, file: &str) -> u64 {
         let demos = self.lines.iter().filter_map(|line| match line {
             Line::Episode(episode) => episode.dataset.as_ref().filter(|demo| demo.file == file),
             _ => None,
@@ -171,9 +170,11 @@ pub fn run(
 }
 
 /// What is counted while a job runs.
-struct Counts<'a> {
-    totals: &'a mut Totals,
-    beat: &'a mut Beat,
+pub struct Counts<'a> {
+    /// For the journal.
+    pub totals: &'a mut Totals,
+    /// For those who look on.
+    pub beat: &'a mut Beat,
 }
 
 fn run_into(site: &Site, job: &Job, earlier: &Earlier, desk: &mut Desk, counts: &mut Counts) -> Result<(), JobError> {
@@ -199,7 +200,14 @@ fn run_into(site: &Site, job: &Job, earlier: &Earlier, desk: &mut Desk, counts: 
         share: site.work.share,
         started: rfc3339(SystemTime::now()),
     }))?;
-    let mut recording = Recording::start(site, job, world.made.env.spec(), earlier, desk)?;
+    let done = |episode: &u64| earlier.done.binary_search(episode).is_ok();
+    let amount = amount(
+        site,
+        job,
+        world.made.env.spec(),
+        episodes.map(|count| site.work.episodes(0..count).filter(|e| !done(e)).count()),
+    );
+    let mut recording = Recording::start(site, job, world.made.env.spec(), (earlier, amount), desk)?;
     let ranges = match episodes {
         Some(count) => job.rebuilds(count),
         None => std::iter::once(0..u64::MAX).collect(),
@@ -209,7 +217,7 @@ fn run_into(site: &Site, job: &Job, earlier: &Earlier, desk: &mut Desk, counts: 
     for (rebuild, range) in ranges.into_iter().enumerate() {
         let left: Vec<u64> = match job.length {
             Length::Steps(_) => Vec::new(),
-            _ => site.work.episodes(range).filter(|episode| earlier.done.binary_search(episode).is_err()).collect(),
+            _ => site.work.episodes(range).filter(|episode| !done(episode)).collect(),
         };
         if left.is_empty() && episodes.is_some() {
             continue;
@@ -234,8 +242,20 @@ fn run_into(site: &Site, job: &Job, earlier: &Earlier, desk: &mut Desk, counts: 
             break;
         }
     }
-    let settled = recording.finish(desk, counts.beat);
+    let settled = recording.finish(desk, counts);
     result.and(settled)
+}
+
+/// What will be recorded at most.
+fn amount(site: &Site, job: &Job, spec: &env::EnvSpec, episodes: Option<usize>) -> Amount {
+    let copies = site.place.gpus.len() as u64;
+    match (job.length, episodes) {
+        (Length::Steps(steps), _) => Amount { steps: steps.saturating_mul(copies), episodes: copies },
+        (_, episodes) => {
+            let episodes = episodes.unwrap_or(0) as u64;
+            Amount { steps: episodes.saturating_mul(u64::from(spec.max_episode_steps)), episodes }
+        }
+    }
 }
 
 /// One build of the environments, and the channel that they answer through.
@@ -253,119 +273,4 @@ impl World {
         let answers = Answers::new(move |env, answer| drop(outbox.send(Event::Env(env, answer))));
         Ok(Self { made: env::make(job, &site.place, answers)?, events, inbox })
     }
-}
-
-/// The recorder of a job, and the episodes that wait for it.
-pub struct Recording<'a> {
-    recorder: Option<Recorder>,
-    waiting: BTreeMap<(EnvIndex, u64), Episode>,
-    folder: &'a RunFolder,
-    dataset: Option<String>,
-    /// Whether every step has to be rendered.
-    pub every_frame: bool,
-}
-
-impl<'a> Recording<'a> {
-    fn start(
-        site: &'a Site,
-        job: &Job,
-        spec: &env::EnvSpec,
-        earlier: &Earlier,
-        desk: &mut Desk,
-    ) -> Result<Self, JobError> {
-        let (folder, args) = (site.folder, site.args);
-        let cameras = job.enable_cameras != Some(false);
-        let path = folder.dataset(&job.name, site.env.rank, site.env.world_size);
-        let file = folder.relative(&path);
-        let dataset = (!args.no_dataset).then(|| DatasetPlan {
-            path,
-            export: Export::All,
-            first_demo: earlier.first_demo(&file),
-            first_failed_demo: 0,
-            env_args: serde_json::json!({
-                "env_name": job.environment,
-                "type": 2,
-                "sim_args": {"dt": spec.sim_dt, "decimation": spec.decimation, "render_interval": spec.decimation,
-                             "num_envs": job.num_envs},
-            }),
-            cameras: args.record_cameras && cameras,
-        });
-        let video = film::plan(args, job, &site.work.seats, folder, spec);
-        let every_frame = video.is_some() || (args.record_cameras && cameras);
-        let dataset_name = dataset.is_some().then_some(file);
-        let recorder = if dataset.is_some() || video.is_some() {
-            let io = |err| JobError::Journal { path: folder.job(&job.name), err };
-            std::fs::create_dir_all(folder.job(&job.name)).map_err(io)?;
-            std::fs::create_dir_all(video.as_ref().map_or(folder.job(&job.name), |video| video.dir.clone()))
-                .map_err(io)?;
-            let recorder = Recorder::start(RecordPlan { dataset, video, num_envs: job.num_envs, env: spec.clone() })?;
-            recorder.warnings().iter().for_each(|warning| desk.audience.say(warning));
-            Some(recorder)
-        } else {
-            None
-        };
-        Ok(Self { recorder, waiting: BTreeMap::new(), folder, dataset: dataset_name, every_frame })
-    }
-
-    /// The recorder, if anything is recorded.
-    pub fn recorder(&mut self) -> Option<&mut Recorder> {
-        self.recorder.as_mut()
-    }
-
-    /// An episode has ended: its line is written when dataset and video have it.
-    pub fn ended(&mut self, env: EnvIndex, episode: Episode, desk: &mut Desk, beat: &mut Beat) -> Result<(), JobError> {
-        if self.recorder.is_some() {
-            self.waiting.insert((env, episode.episode), episode);
-            return Ok(());
-        }
-        journal(episode, desk, beat)
-    }
-
-    /// Writes the lines of the episodes that the recorder has finished.
-    pub fn settle(&mut self, desk: &mut Desk, beat: &mut Beat) -> Result<(), JobError> {
-        let recorded = self.recorder.as_mut().map(Recorder::poll).unwrap_or_default();
-        recorded.into_iter().try_for_each(|recorded| self.on_recorded(recorded, desk, beat))
-    }
-
-    fn finish(mut self, desk: &mut Desk, beat: &mut Beat) -> Result<(), JobError> {
-        let Some(mut recorder) = self.recorder.take() else { return Ok(()) };
-        // What was written before something failed is told first.
-        let recorded = recorder.drain();
-        let told = recorded.into_iter().try_for_each(|recorded| self.on_recorded(recorded, desk, beat));
-        recorder.finish()?;
-        told
-    }
-
-    fn on_recorded(&mut self, recorded: Recorded, desk: &mut Desk, beat: &mut Beat) -> Result<(), JobError> {
-        let Some(mut episode) = self.waiting.remove(&(recorded.env, recorded.episode)) else { return Ok(()) };
-        if let Some(reason) = recorded.error {
-            return Err(JobError::Unrecorded { episode: recorded.episode, reason });
-        }
-        episode.dataset = self.dataset.clone().zip(recorded.demo).map(|(file, demo)| DemoRef { file, demo });
-        episode.video = recorded.video.map(|span| VideoRef {
-            file: self.folder.relative(&span.path),
-            first_frame: span.first_frame,
-            frames: span.frames,
-        });
-        journal(episode, desk, beat)
-    }
-}
-
-fn journal(episode: Episode, desk: &mut Desk, beat: &mut Beat) -> Result<(), JobError> {
-    let line = Line::Episode(Box::new(episode));
-    desk.write(&line)?;
-    if let Line::Episode(episode) = &line {
-        beat.done += 1;
-        beat.solved += u64::from(episode.success == Some(true));
-        desk.audience.on(beat, Some(episode));
-    }
-    Ok(())
-}
-
-/// An episode that an error ended goes to the journal at once.
-pub fn journal_error(episode: Episode, desk: &mut Desk, beat: &mut Beat) -> Result<(), JobError> {
-    if let Some(reason) = &episode.error {
-        desk.audience.say(&format!("{} episode {}: {reason}", episode.job, episode.episode));
-    }
-    journal(episode, desk, beat)
 }

@@ -264,6 +264,8 @@ impl Rank<'_> {
             infer_busy_s: totals.infer_busy.as_secs_f64(),
             sim_busy_s: totals.sim_busy.total().as_secs_f64(),
             env_restarts: totals.env_restarts,
+            record_waits: totals.record_waits,
+            record_wait_s: totals.record_wait.as_secs_f64(),
             infer_ms: totals.infer.quantiles(),
             sim_ms: totals.sim.quantiles(),
             peak_rss_bytes: failure::peak_rss_bytes(),

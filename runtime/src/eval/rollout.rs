@@ -23,10 +23,12 @@ use jobs::time::rfc3339;
 use crate::env::{Answer, Command, EnvError, EnvIndex, Observation, Render, Step, VectorEnv};
 use crate::eval::beat::Beat;
 use crate::eval::busy::Busy;
-use crate::eval::job::{Desk, JobError, Recording, Site, journal_error};
+use crate::eval::ending::{Ending, Signs};
+use crate::eval::job::{Desk, JobError, Site};
 use crate::eval::latency::Latency;
 use crate::eval::now;
 use crate::eval::policy_thread::{Acted, Held, PolicyThread};
+use crate::eval::recording::{Recording, journal_error};
 use crate::eval::schedule::{Due, Numbers, Schedule, Waiting, deal, groups};
 use crate::policy::{Chunk, EpisodeStart, PolicyError};
 use crate::record::{EpisodeEnd, EpisodeMeta};
@@ -51,6 +53,10 @@ pub struct Totals {
     pub sim_busy: Busy,
     /// Episodes that were begun again because the process of their environment was lost.
     pub env_restarts: u64,
+    /// How often and for how long the loop waited for files.
+    pub record_waits: u64,
+    /// See [`Totals::record_waits`].
+    pub record_wait: Duration,
 }
 
 /// What the loop waits for.
@@ -83,6 +89,9 @@ struct Live {
     observation: Arc<Observation>,
     length: u64,
     return_: f64,
+    /// The success predicate held after some step, and after the last one.
+    solved_once: bool,
+    solved_now: bool,
     started: Instant,
     infer_calls: u64,
 }
@@ -387,16 +396,14 @@ impl Rollout<'_, '_> {
         live.length += 1;
         live.return_ += f64::from(step.reward);
         self.totals.frames += step.observation.video.len() as u64;
-        let end = match (step.success, step.terminated, step.truncated) {
-            (true, _, _) => Some(End::Success),
-            (false, true, _) => Some(End::Terminated),
-            (false, false, true) => Some(End::TimeLimit),
-            (false, false, false) => None,
-        };
+        let signs = Signs::of(&step, live.length, live.solved_once);
+        (live.solved_once, live.solved_now) = (signs.success, step.success);
+        let end = Ending::new(&self.job.rollout, self.env.spec().max_episode_steps).after(signs);
         if let Some(recorder) = self.recording.recorder() {
             recorder.step(env, action, None, &step)?;
-            if end.is_some() {
-                let Step { success, terminated, truncated, .. } = step;
+            if let Some(end) = end {
+                let truncated = step.truncated || end == End::TimeLimit;
+                let (success, terminated) = (end == End::Success, step.terminated);
                 recorder.end(env, EpisodeEnd { success, terminated, truncated })?;
             }
         }
@@ -443,6 +450,7 @@ impl Rollout<'_, '_> {
             env: env.0,
             rebuild: self.rebuild,
             success: (end != End::Error).then_some(end == End::Success),
+            success_at_end: (end != End::Error).then_some(live.solved_now),
             end,
             length: live.length,
             return_: live.return_,
@@ -453,6 +461,7 @@ impl Rollout<'_, '_> {
             error: None,
             dataset: None,
             video: None,
+            episode_video: None,
         }
     }
 
@@ -464,6 +473,16 @@ impl Rollout<'_, '_> {
 impl Live {
     fn new(episode: u64, seed: u64) -> Self {
         let observation = Arc::new(Observation::empty());
-        Self { episode, seed, observation, length: 0, return_: 0.0, started: now(), infer_calls: 0 }
+        Self {
+            episode,
+            seed,
+            observation,
+            length: 0,
+            return_: 0.0,
+            solved_once: false,
+            solved_now: false,
+            started: now(),
+            infer_calls: 0,
+        }
     }
 }

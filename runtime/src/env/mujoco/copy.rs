@@ -110,7 +110,7 @@ impl Copy {
         }
         self.refresh();
         let outcome = self.judge(&mut episode, model, settings);
-        if !outcome.terminated && !outcome.truncated {
+        if !outcome.truncated && (settings.ignore_terminations || !outcome.terminated) {
             self.episode = Some(episode);
         }
         Ok(outcome)
@@ -150,7 +150,7 @@ impl Copy {
         episode.held = if holds { episode.held + 1 } else { 0 };
         let success = episode.held >= settings.success_hold_steps;
         let terminated = success || scene.object[2] < FALLEN;
-        let truncated = !terminated && episode.step >= settings.max_episode_steps;
+        let truncated = (!terminated || settings.ignore_terminations) && episode.step >= settings.max_episode_steps;
         Outcome { reward: f32::from(u8::from(holds)), success, terminated, truncated }
     }
 

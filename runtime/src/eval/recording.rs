@@ -1,0 +1,154 @@
+//! The recorder of a job, and the episodes that wait for it.
+
+use std::collections::BTreeMap;
+
+use jobs::episode::{DemoRef, Episode, VideoRef};
+use jobs::eval_args::ExportMode;
+use jobs::job::Job;
+use jobs::journal::Line;
+use jobs::layout::RunFolder;
+
+use crate::env::{EnvIndex, EnvSpec};
+use crate::eval::beat::Beat;
+use crate::eval::film;
+use crate::eval::job::{Counts, Desk, Earlier, JobError, Site};
+use crate::record::{Amount, DatasetPlan, Estimate, Export, RecordPlan, Recorded, Recorder};
+
+/// The recorder of a job, and the episodes that wait for it.
+pub struct Recording<'a> {
+    recorder: Option<Recorder>,
+    waiting: BTreeMap<(EnvIndex, u64), Episode>,
+    folder: &'a RunFolder,
+    /// Whether every step has to be rendered.
+    pub every_frame: bool,
+}
+
+impl<'a> Recording<'a> {
+    /// Opens files for what is left of a job.
+    ///
+    /// # Errors
+    /// A plan that does not fit the environment, a file that cannot be written, a file system without room.
+    pub fn start(
+        site: &'a Site<'a>,
+        job: &Job,
+        spec: &EnvSpec,
+        (earlier, amount): (&Earlier, Amount),
+        desk: &mut Desk,
+    ) -> Result<Self, JobError> {
+        let (folder, args) = (site.folder, site.args);
+        let pictures = args.record_cameras && job.enable_cameras != Some(false);
+        let dataset = dataset(site, job, spec, earlier);
+        let video = film::plan(args, job, &site.work.seats, folder, spec);
+        let every_frame = video.is_some() || pictures;
+        let mut recorder = None;
+        if dataset.is_some() || video.is_some() {
+            let dirs = [Some(folder.job(&job.name)), video.as_ref().map(|video| video.dir.clone())];
+            for dir in dirs.into_iter().flatten() {
+                std::fs::create_dir_all(&dir).map_err(|err| JobError::Journal { path: dir.clone(), err })?;
+            }
+            let plan = RecordPlan { dataset, video, num_envs: job.num_envs, env: spec.clone() };
+            if let Some(warning) = Estimate::of(&plan, amount).check(&folder.job(&job.name))? {
+                desk.audience.say(&format!("warning: {warning}"));
+            }
+            let started = Recorder::start(plan)?;
+            started.warnings().iter().for_each(|warning| desk.audience.say(warning));
+            recorder = Some(started);
+        }
+        Ok(Self { recorder, waiting: BTreeMap::new(), folder, every_frame })
+    }
+
+    /// The recorder, if anything is recorded.
+    pub fn recorder(&mut self) -> Option<&mut Recorder> {
+        self.recorder.as_mut()
+    }
+
+    /// An episode has ended: its line is written when dataset and video have it.
+    pub fn ended(&mut self, env: EnvIndex, episode: Episode, desk: &mut Desk, beat: &mut Beat) -> Result<(), JobError> {
+        if self.recorder.is_some() {
+            self.waiting.insert((env, episode.episode), episode);
+            return Ok(());
+        }
+        journal(episode, desk, beat)
+    }
+
+    /// Writes the lines of the episodes that the recorder has finished.
+    pub fn settle(&mut self, desk: &mut Desk, beat: &mut Beat) -> Result<(), JobError> {
+        let recorded = self.recorder.as_mut().map(Recorder::poll).unwrap_or_default();
+        recorded.into_iter().try_for_each(|recorded| self.on_recorded(recorded, desk, beat))
+    }
+
+    /// Waits for the files, and writes the last lines.
+    pub fn finish(mut self, desk: &mut Desk, counts: &mut Counts) -> Result<(), JobError> {
+        let Some(mut recorder) = self.recorder.take() else { return Ok(()) };
+        // What was written before something failed is told first.
+        let said = recorder.warnings().len();
+        let recorded = recorder.drain();
+        let told = recorded.into_iter().try_for_each(|recorded| self.on_recorded(recorded, desk, counts.beat));
+        recorder.warnings().iter().skip(said).for_each(|warning| desk.audience.say(warning));
+        let pressure = recorder.pressure();
+        counts.totals.record_waits = pressure.video.count + pressure.dataset.count;
+        counts.totals.record_wait = pressure.video.time + pressure.dataset.time;
+        recorder.finish()?;
+        told
+    }
+
+    fn on_recorded(&mut self, recorded: Recorded, desk: &mut Desk, beat: &mut Beat) -> Result<(), JobError> {
+        let Some(mut episode) = self.waiting.remove(&(recorded.env, recorded.episode)) else { return Ok(()) };
+        if let Some(reason) = recorded.error {
+            return Err(JobError::Unrecorded { episode: recorded.episode, reason });
+        }
+        let file = recorded.dataset.map(|path| self.folder.relative(&path));
+        episode.dataset = file.zip(recorded.demo).map(|(file, demo)| DemoRef { file, demo });
+        episode.video = recorded.video.map(|span| VideoRef {
+            file: self.folder.relative(&span.path),
+            first_frame: span.first_frame,
+            frames: span.frames,
+        });
+        episode.episode_video = recorded.episode_video.map(|path| self.folder.relative(&path));
+        journal(episode, desk, beat)
+    }
+}
+
+fn dataset(site: &Site, job: &Job, spec: &EnvSpec, earlier: &Earlier) -> Option<DatasetPlan> {
+    let (folder, args) = (site.folder, site.args);
+    let export = match args.export_mode {
+        _ if args.no_dataset => return None,
+        ExportMode::None => return None,
+        ExportMode::All => Export::All,
+        ExportMode::Succeeded => Export::Succeeded,
+        ExportMode::Separate => Export::Separate,
+    };
+    let path = folder.dataset(&job.name, site.env.rank, site.env.world_size);
+    Some(DatasetPlan {
+        export,
+        first_demo: earlier.first_demo(&folder.relative(&path)),
+        first_failed_demo: earlier.first_demo(&folder.relative(&DatasetPlan::failed_path(&path))),
+        env_args: serde_json::json!({
+            "env_name": job.environment,
+            "type": 2,
+            "sim_args": {"dt": spec.sim_dt, "decimation": spec.decimation, "render_interval": spec.decimation,
+                         "num_envs": job.num_envs},
+        }),
+        cameras: args.record_cameras && job.enable_cameras != Some(false),
+        path,
+    })
+}
+
+fn journal(episode: Episode, desk: &mut Desk, beat: &mut Beat) -> Result<(), JobError> {
+    let line = Line::Episode(Box::new(episode));
+    desk.write(&line)?;
+    if let Line::Episode(episode) = &line {
+        beat.done += 1;
+        beat.solved += u64::from(episode.success == Some(true));
+        desk.audience.on(beat, Some(episode));
+    }
+    Ok(())
+}
+
+/// An episode that an error ended goes to the journal at once.
+pub fn journal_error(episode: Episode, desk: &mut Desk, beat: &mut Beat) -> Result<(), JobError> {
+    if let Some(reason) = &episode.error {
+        desk.audience.say(&format!("{} episode {}: {reason}", episode.job, episode.episode));
+    }
+    journal(episode, desk, beat)
+}
