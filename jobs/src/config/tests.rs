@@ -1,3 +1,4 @@
+use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
@@ -217,4 +218,40 @@ rollout:
 #[test]
 fn an_empty_file_says_nothing() {
     assert_eq!(read(&["# nothing\n\n"]).unwrap().jobs(None), None);
+}
+
+fn any_tree() -> impl Strategy<Value = serde_json::Value> {
+    let leaf = prop_oneof![
+        Just(serde_json::Value::Null),
+        any::<bool>().prop_map(serde_json::Value::from),
+        any::<i64>().prop_map(serde_json::Value::from),
+        "\\PC{0,8}".prop_map(serde_json::Value::from),
+        Just(json!("${env.eval}")),
+        Just(json!("${env.eval.seed} ${oc.env:HOME}")),
+    ];
+    leaf.prop_recursive(3, 24, 6, |inner| {
+        let sections =
+            ["cluster", "env", "eval", "rollout", "model", "runner", "logger", "component_placement", "jobs"];
+        let known =
+            keys::EVAL.iter().chain(keys::ROLLOUT).chain(keys::CLUSTER).chain(&sections).copied().collect::<Vec<_>>();
+        let key = prop_oneof![9 => proptest::sample::select(known).prop_map(str::to_owned), 1 => "[a-z_]{1,9}"];
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..3).prop_map(serde_json::Value::from),
+            proptest::collection::vec((key, inner), 0..6)
+                .prop_map(|pairs| serde_json::Value::Object(pairs.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn no_file_makes_the_reader_panic(text in "\\PC{0,80}", trees in proptest::collection::vec(any_tree(), 1..3)) {
+        let _ = read(&[&text]);
+        // JSON is YAML.
+        let texts: Vec<String> = trees.iter().map(ToString::to_string).collect();
+        if let Ok(config) = read(&texts.iter().map(String::as_str).collect::<Vec<_>>()) {
+            let _ = config.jobs(None).map(|jobs| parse(&jobs));
+            let _ = config.jobs(Some(json!({"jobs": trees}))).map(|jobs| parse(&jobs));
+        }
+    }
 }
