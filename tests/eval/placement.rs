@@ -188,6 +188,23 @@ fn epochs_of_steps_end_when_every_environment_has_taken_them() {
 }
 
 #[test]
+fn an_episode_whose_end_is_ignored_lasts_as_long_as_it_may_and_is_solved_all_the_same() {
+    let mut entry = job("reach", 4, 2);
+    entry["arena_env_args"]["max_episode_steps"] = json!(70);
+    let lengths = |entry: &serde_json::Value| {
+        let eval = Eval::new(std::slice::from_ref(entry)).nproc(1);
+        eval.run().succeeds();
+        assert_eq!(eval.report().overall.successes, 4);
+        eval.episodes().iter().map(|episode| episode.length).collect::<Vec<_>>()
+    };
+    assert!(lengths(&entry).iter().all(|length| *length < 70));
+    entry["ignore_terminations"] = json!(true);
+    assert_eq!(lengths(&entry), [70; 4]);
+    entry["max_steps_per_rollout_epoch"] = json!(60);
+    assert_eq!(lengths(&entry), [60; 4], "without auto_reset an epoch is one episode");
+}
+
+#[test]
 fn contradictions_are_refused_before_anything_is_started() {
     let refused = |launcher: &[&str], words: &[&str]| {
         let eval = Eval::new(&[job("reach", 1, 1)]).launcher_words(launcher).words(words);

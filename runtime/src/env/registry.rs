@@ -57,7 +57,6 @@ pub fn make(job: &Job, place: &Place, answers: Answers) -> Result<Made, EnvError
         egl_devices: place.egl_devices(),
         language: job.language_instruction.clone(),
         max_episode_steps: None,
-        ignore_terminations: job.rollout.ignore_terminations,
         threads: None,
     };
     let env = mujoco::make(config, &job.env_args, answers)?;

@@ -34,7 +34,6 @@ pub(super) struct Settings {
     pub(super) camera_width: u32,
     pub(super) max_episode_steps: u32,
     pub(super) success_hold_steps: u32,
-    pub(super) ignore_terminations: bool,
     /// Metres.
     pub(super) success_threshold: f64,
     /// 1 leaves the scene's lights as they are.
@@ -67,7 +66,6 @@ impl Settings {
             camera_width: edge("camera_width", camera_width)?,
             max_episode_steps: at_least_one("max_episode_steps", max_episode_steps)?,
             success_hold_steps: hold as u32,
-            ignore_terminations: config.ignore_terminations,
             success_threshold: threshold,
             light_scale: (light / LIGHT_INTENSITY) as f32,
             quality: args.quality()?,

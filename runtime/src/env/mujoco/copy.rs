@@ -93,7 +93,8 @@ impl Copy {
         settings: &Settings,
         action: &[f32],
     ) -> Result<Outcome, String> {
-        let mut episode = self.episode.take().ok_or("it was stepped before a reset, or after its episode's end")?;
+        let mut episode =
+            self.episode.take().ok_or("it was stepped before a reset, or after its episode's last step")?;
         episode.step += 1;
         let action = checked(action)?;
         let measured = Pose::of_hand(model, &self.data);
@@ -110,7 +111,8 @@ impl Copy {
         }
         self.refresh();
         let outcome = self.judge(&mut episode, model, settings);
-        if !outcome.truncated && (settings.ignore_terminations || !outcome.terminated) {
+        // Who ignores that the task has ended goes on with it until its time is over.
+        if episode.step < settings.max_episode_steps {
             self.episode = Some(episode);
         }
         Ok(outcome)
@@ -150,7 +152,7 @@ impl Copy {
         episode.held = if holds { episode.held + 1 } else { 0 };
         let success = episode.held >= settings.success_hold_steps;
         let terminated = success || scene.object[2] < FALLEN;
-        let truncated = (!terminated || settings.ignore_terminations) && episode.step >= settings.max_episode_steps;
+        let truncated = !terminated && episode.step >= settings.max_episode_steps;
         Outcome { reward: f32::from(u8::from(holds)), success, terminated, truncated }
     }
 

@@ -57,8 +57,6 @@ pub struct MujocoConfig {
     pub language: Option<String>,
     /// Steps until truncation; wins over `arena_env_args`.
     pub max_episode_steps: Option<u32>,
-    /// An episode goes on after success, until its time limit.
-    pub ignore_terminations: bool,
     /// Simulation threads; see [`default_threads`] if absent.
     pub threads: Option<usize>,
 }
@@ -74,7 +72,6 @@ impl MujocoConfig {
             egl_devices: Vec::new(),
             language: None,
             max_episode_steps: None,
-            ignore_terminations: false,
             threads: None,
         }
     }

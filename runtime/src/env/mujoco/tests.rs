@@ -126,7 +126,7 @@ fn the_last_step_is_truncated_and_no_other_follows() {
     reset(&mut env, 0, 0);
     assert!(!step(&mut env, 0, [0.0; 7]).unwrap().truncated);
     assert!(step(&mut env, 0, [0.0; 7]).unwrap().truncated);
-    assert!(step(&mut env, 0, [0.0; 7]).unwrap_err().to_string().contains("after its episode's end"));
+    assert!(step(&mut env, 0, [0.0; 7]).unwrap_err().to_string().contains("after its episode's last step"));
 }
 
 #[test]
