@@ -58,6 +58,15 @@ pub struct EvalArgs {
           value_parser = clap::value_parser!(u64).range(1..))]
     pub stall_timeout: u64,
 
+    /// Episodes after which the process of a Python environment is replaced, for simulators that leak
+    #[arg(long, value_name = "N", help_heading = "Rollout", value_parser = clap::value_parser!(u64).range(1..))]
+    pub recycle_after: Option<u64>,
+
+    /// An X display in memory for Python environments that name none
+    #[arg(long, value_name = "WxHxD", num_args = 0..=1, default_missing_value = "1024x768x24",
+          help_heading = "Rollout")]
+    pub xvfb: Option<Screen>,
+
     /// Who sits on which GPU, as 'env: 0-1, rollout: 2-3'; each process of rollout is a rank
     #[arg(long, value_name = "PLACEMENT", help_heading = "Devices")]
     pub placement: Option<String>,
@@ -157,6 +166,37 @@ impl std::str::FromStr for VideoSize {
     }
 }
 
+/// Columns, rows and bits a pixel of an X display.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Screen {
+    /// Columns.
+    pub width: u32,
+    /// Rows.
+    pub height: u32,
+    /// Bits a pixel.
+    pub depth: u32,
+}
+
+impl std::str::FromStr for Screen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let numbers: Vec<Option<u32>> = text.split('x').map(|number| number.parse().ok()).collect();
+        match numbers[..] {
+            [Some(width @ 16..=16384), Some(height @ 16..=16384), Some(depth @ (8 | 16 | 24))] => {
+                Ok(Self { width, height, depth })
+            }
+            _ => Err(format!("`{text}` is no screen, WIDTHxHEIGHTxDEPTH is needed, as 1024x768x24")),
+        }
+    }
+}
+
+impl std::fmt::Display for Screen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}x{}x{}", self.width, self.height, self.depth)
+    }
+}
+
 impl EvalArgs {
     /// Parses what follows `eval` on the command line.
     ///
@@ -209,8 +249,13 @@ mod tests {
     }
 
     #[test]
-    fn a_video_size_that_is_none_is_refused_with_an_example() {
+    fn a_size_that_is_none_is_refused_with_an_example() {
         assert!(parse(&["--jobs", "a", "--video-size", "224"]).unwrap_err().to_string().contains("as 224x224"));
+        let screen =
+            |words: &[&str]| parse(&[&["--jobs", "a"], words].concat()).map(|args| args.xvfb.map(|s| s.to_string()));
+        assert_eq!(screen(&["--xvfb"]).unwrap().as_deref(), Some("1024x768x24"));
+        assert_eq!(screen(&["--xvfb", "640x480x16", "--no-video"]).unwrap().as_deref(), Some("640x480x16"));
+        assert!(screen(&["--xvfb=640x480"]).unwrap_err().to_string().contains("as 1024x768x24"));
         let size = parse(&["--jobs", "a", "--video-size", "64x96"]).unwrap().video_size;
         assert_eq!(size, Some(VideoSize { height: 64, width: 96 }));
     }

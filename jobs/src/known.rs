@@ -6,6 +6,13 @@ use crate::job::{Job, Status};
 /// Environments of `rrun-rank`.
 pub const ENVIRONMENTS: &[&str] = &["reach", "push", "pick_and_place"];
 
+/// Whether a name means an environment in Python: `gym:<id>`, `file.py:factory`, `package.module:factory` or
+/// `package.module.factory`. Whether there is one, only Python can say.
+pub fn is_python_environment(name: &str) -> bool {
+    let is_spec_file = name.ends_with(".yaml") || name.ends_with(".yml");
+    !is_spec_file && !name.contains(char::is_whitespace) && name.contains([':', '.'])
+}
+
 /// Policies of `rrun-rank`.
 pub const POLICIES: &[&str] = &["zero_action", "random_action", "replay_action", "scripted", "gr00t", "torchscript"];
 
@@ -44,7 +51,9 @@ pub struct Unknown {
 /// [`Unknown`] for the first one.
 pub fn check(jobs: &[Job]) -> Result<(), Unknown> {
     for job in jobs.iter().filter(|job| job.status == Status::Pending) {
-        look_up(job, "arena_env_args.environment", &job.environment, ENVIRONMENTS)?;
+        if !is_python_environment(&job.environment) {
+            look_up(job, "arena_env_args.environment", &job.environment, ENVIRONMENTS)?;
+        }
         look_up(job, "policy_type", canonical_policy(&job.policy_type), POLICIES)?;
     }
     Ok(())
@@ -84,6 +93,16 @@ mod tests {
              known are reach, push, pick_and_place"
         );
         assert!(check(&jobs("reach", "pi0_remote", "pending")).unwrap_err().to_string().contains("policy_type"));
+    }
+
+    #[test]
+    fn an_environment_in_python_is_known_by_its_form() {
+        for name in ["gym:Pusher-v5", "envs/libero.py:make", "package.module:Env", "package.module.make"] {
+            assert_eq!(check(&jobs(name, "scripted", "pending")), Ok(()));
+        }
+        for name in ["gym", "graph.yaml", "a b.c"] {
+            assert!(check(&jobs(name, "scripted", "pending")).is_err());
+        }
     }
 
     #[test]
