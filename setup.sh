@@ -42,7 +42,7 @@ fi
 minimal=(torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85 nvidia-cuda-crt==13.0.88
     nvidia-cuda-cccl==13.0.85 mujoco==3.17.0)
 full=(torch==2.11.0 nvidia-cuda-crt==13.0.88 nvidia-cuda-cccl==13.0.85 numpy==2.4.6)
-tests=(h5py==3.16.0 pytest==9.2.0)
+tests=(h5py==3.16.0 pytest==9.2.0 gymnasium==1.4.0)
 
 kind=minimal
 if [[ -e /proc/driver/nvidia/version || -e /dev/nvidiactl ]]; then kind=full; fi

@@ -15,9 +15,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 mod answers;
+mod display;
 mod lockstep;
 pub mod mujoco;
+pub mod python;
 mod registry;
+mod shm;
 
 pub use answers::{Answer, Answers, Command};
 pub use lockstep::Lockstep;

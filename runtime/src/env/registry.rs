@@ -1,8 +1,13 @@
 //! Environments by name.
 
+use std::time::Duration;
+
+use jobs::eval_args::Screen;
 use jobs::job::Job;
+use jobs::known::is_python_environment;
 
 use crate::env::mujoco::{self, MujocoConfig};
+use crate::env::python::{self, PythonConfig};
 use crate::env::{Answers, EnvError, VectorEnv};
 
 /// Rows and columns of a camera unless the job says otherwise.
@@ -14,6 +19,8 @@ pub struct Made {
     pub env: Box<dyn VectorEnv>,
     /// Fields of `arena_env_args` and `variations` without effect.
     pub ignored: Vec<String>,
+    /// What the environment took for granted, or leaves out.
+    pub notes: Vec<String>,
 }
 
 /// Checks the arguments of a job's environment without building anything.
@@ -21,6 +28,9 @@ pub struct Made {
 /// # Errors
 /// [`EnvError`] for an unknown name or a wrong argument.
 pub fn check(job: &Job) -> Result<(), EnvError> {
+    if is_python_environment(&job.environment) {
+        return python::check(job);
+    }
     mujoco::check_args(&job.environment, &job.env_args)
 }
 
@@ -31,6 +41,16 @@ pub struct Place {
     pub gpus: Vec<Option<u32>>,
     /// EGL device of all copies, where it is not the GPU's own.
     pub egl_device: Option<u32>,
+    /// The rank.
+    pub rank: usize,
+    /// Ranks on this machine.
+    pub local_world_size: usize,
+    /// Time without an answer after which the process of a simulator is given up.
+    pub stall_timeout: Duration,
+    /// Episodes after which it is replaced, unless the job says.
+    pub recycle_after: Option<u64>,
+    /// An X display for simulators that name none.
+    pub xvfb: Option<Screen>,
 }
 
 impl Place {
@@ -45,6 +65,31 @@ impl Place {
 /// # Errors
 /// [`EnvError`] for an unknown name, a wrong argument, or a simulator that does not start.
 pub fn make(job: &Job, place: &Place, answers: Answers) -> Result<Made, EnvError> {
+    let mut made = if is_python_environment(&job.environment) {
+        make_python(job, place, answers)?
+    } else {
+        make_mujoco(job, place, answers)?
+    };
+    made.ignored.extend(job.variations.keys().map(|name| format!("variations.{name}")));
+    Ok(made)
+}
+
+fn make_python(job: &Job, place: &Place, answers: Answers) -> Result<Made, EnvError> {
+    let config = PythonConfig {
+        gpus: place.gpus.clone(),
+        rank: place.rank,
+        local_world_size: place.local_world_size,
+        stall_timeout: place.stall_timeout,
+        recycle_after: place.recycle_after,
+        xvfb: place.xvfb,
+        echo: false,
+    };
+    let env = python::make(job, config, answers)?;
+    let (ignored, notes) = (env.ignored_args().to_vec(), env.notes().to_vec());
+    Ok(Made { env: Box::new(env), ignored, notes })
+}
+
+fn make_mujoco(job: &Job, place: &Place, answers: Answers) -> Result<Made, EnvError> {
     if !mujoco::TASKS.contains(&job.environment.as_str()) {
         let known = jobs::known::ENVIRONMENTS.join(", ");
         return Err(EnvError::Unknown { name: job.environment.clone(), known });
@@ -60,9 +105,8 @@ pub fn make(job: &Job, place: &Place, answers: Answers) -> Result<Made, EnvError
         threads: None,
     };
     let env = mujoco::make(config, &job.env_args, answers)?;
-    let mut ignored = env.ignored_args().to_vec();
-    ignored.extend(job.variations.keys().map(|name| format!("variations.{name}")));
-    Ok(Made { env: Box::new(env), ignored })
+    let ignored = env.ignored_args().to_vec();
+    Ok(Made { env: Box::new(env), ignored, notes: Vec::new() })
 }
 
 #[cfg(test)]

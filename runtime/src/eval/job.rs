@@ -187,6 +187,7 @@ fn run_into(site: &Site, job: &Job, earlier: &Earlier, desk: &mut Desk, counts: 
             world.made.ignored.join(", ")
         ));
     }
+    world.made.notes.iter().for_each(|note| desk.audience.say(&format!("{}: {note}", job.name)));
     let held = site.policy.make(job, world.made.env.spec())?;
     let episodes = match (job.length, held.spec.num_episodes) {
         (Length::Episodes(count), _) | (Length::Policy, Some(count)) => Some(count),

@@ -231,7 +231,7 @@ impl Rank<'_> {
             env: self.env,
             device: self.device.device,
             work,
-            place: self.seating.place(self.args, work, self.device.device),
+            place: self.seating.place(self.args, self.env, work, self.device.device),
             policy: &self.policy,
             seed: self.plan.seed,
             folder: self.folder,

@@ -1,5 +1,7 @@
 //! Who sits where, as this rank sees it: what it runs, on which device, and where its environments are.
 
+use std::time::Duration;
+
 use jobs::assign::{self, Work};
 use jobs::eval_args::EvalArgs;
 use jobs::job::Job;
@@ -67,14 +69,22 @@ impl Seating {
     }
 
     /// Where the environments of `work` are to run: each on the GPU of its worker, on the policy's if nothing is placed.
-    pub fn place(&self, args: &EvalArgs, work: &Work, device: Device) -> Place {
+    pub fn place(&self, args: &EvalArgs, env: &RankEnv, work: &Work, device: Device) -> Place {
         let own = |gpu: usize| match (self.is_placed, self.resources.device(gpu)) {
             (true, Some(index)) => Device::Cuda(index),
             (true, None) => Device::Cpu,
             (false, _) => device,
         };
         let gpus = work.seats.iter().map(|seat| device::of_machine(own(seat.gpu))).collect();
-        Place { gpus, egl_device: device::egl(args) }
+        Place {
+            gpus,
+            egl_device: device::egl(args),
+            rank: env.rank,
+            local_world_size: env.local_world_size,
+            stall_timeout: Duration::from_secs(args.stall_timeout),
+            recycle_after: args.recycle_after,
+            xvfb: args.xvfb,
+        }
     }
 }
 

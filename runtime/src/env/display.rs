@@ -1,0 +1,162 @@
+//! An X display in memory, for simulators that will not draw without one.
+//!
+//! Xvfb chooses the number itself and tells it (`-displayfd`), so that users and nodes never clash. It draws on the CPU.
+
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use jobs::eval_args::Screen;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::python::pre_exec;
+
+/// Xvfb needs less than a second; a busy machine some.
+pub const START_LIMIT: Duration = Duration::from_secs(30);
+
+/// An Xvfb, killed when this is dropped, and with the thread that started it.
+#[derive(Debug)]
+pub struct Display {
+    server: Child,
+    /// What it writes; a pipe would fill up.
+    log: File,
+    name: String,
+}
+
+impl Display {
+    /// Starts `program` (`Xvfb`) with such a screen and waits until it can be used.
+    ///
+    /// # Errors
+    /// Why there is none, and what to do about it.
+    pub fn start(program: &Path, screen: Screen, limit: Duration) -> Result<Self, String> {
+        let mut command = Command::new(program);
+        command.args(["-displayfd", "1", "-screen", "0", &screen.to_string(), "-nolisten", "tcp", "-noreset"]);
+        let log = memfd_create("xvfb", MemfdFlags::CLOEXEC).map(File::from).map_err(io::Error::from);
+        let (log, stderr) = log.and_then(|log| Ok((log.try_clone()?, log))).map_err(|err| err.to_string())?;
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
+        pre_exec::guard(&mut command, &[]);
+        let server = command.spawn().map_err(|err| match err.kind() {
+            io::ErrorKind::NotFound => "there is no Xvfb for a display of its own: apt install xvfb".to_owned(),
+            _ => format!("cannot start {}: {err}", program.display()),
+        })?;
+        let mut display = Self { server, log, name: String::new() };
+        display.name = format!(":{}", display.number(limit)?);
+        Ok(display)
+    }
+
+    /// `:N`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What Xvfb says when it listens.
+    fn number(&mut self, limit: Duration) -> Result<u32, String> {
+        let Some(mut said) = self.server.stdout.take() else { return Err("Xvfb has no output".to_owned()) };
+        let deadline = now() + limit;
+        let mut text = Vec::new();
+        while !text.contains(&b'\n') {
+            let left = deadline.saturating_duration_since(now());
+            let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            if poll(&mut [PollFd::new(&said, PollFlags::IN)], Some(&left)) == Ok(0) {
+                return Err(format!("Xvfb named no display in {} s", limit.as_secs()));
+            }
+            let mut piece = [0; 32];
+            match said.read(&mut piece) {
+                Ok(count) if count > 0 && text.len() < 32 => text.extend(&piece[..count]),
+                Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
+                _ => return Err(self.last_words()),
+            }
+        }
+        String::from_utf8_lossy(&text).trim().parse().map_err(|_| "Xvfb named no display".to_owned())
+    }
+
+    fn last_words(&mut self) -> String {
+        self.kill();
+        let mut text = Vec::new();
+        // What cannot be read is nothing.
+        self.log.rewind().and_then(|()| self.log.read_to_end(&mut text)).ok();
+        let text = String::from_utf8_lossy(&text);
+        let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it says nothing");
+        format!("Xvfb ended: {}", line.trim())
+    }
+
+    fn kill(&mut self) {
+        if let Some(group) = i32::try_from(self.server.id()).ok().and_then(Pid::from_raw) {
+            // It may be gone already; it is not reaped, so the number is still its own.
+            kill_process_group(group, Signal::KILL).ok();
+        }
+        self.server.wait().ok();
+    }
+}
+
+impl Drop for Display {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "waiting for a process has a deadline")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    const SCREEN: Screen = Screen { width: 640, height: 480, depth: 24 };
+
+    /// A program that does as Xvfb would.
+    fn server(script: &str) -> (tempfile::TempDir, std::path::PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("Xvfb");
+        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        (folder, path)
+    }
+
+    fn start(script: &str, limit: Duration) -> Result<Display, String> {
+        let (_folder, path) = server(script);
+        Display::start(&path, SCREEN, limit)
+    }
+
+    #[test]
+    fn the_number_that_the_server_chose_is_the_display() {
+        let display = start("echo \"$*\" >&2; printf 4; echo 2; exec sleep 100", START_LIMIT).unwrap();
+        assert_eq!(display.name(), ":42");
+    }
+
+    #[test]
+    fn nothing_is_left_of_it() {
+        let display = start("sleep 1000 & echo 7; wait", START_LIMIT).unwrap();
+        let group = format!("/proc/{}", display.server.id());
+        assert!(Path::new(&group).exists());
+        drop(display);
+        assert!(!Path::new(&group).exists());
+    }
+
+    #[test]
+    fn a_server_that_ends_says_why() {
+        let reason = start("echo 'Fatal server error:' >&2; echo '(EE) no screens found' >&2; exit 1", START_LIMIT);
+        assert_eq!(reason.unwrap_err(), "Xvfb ended: (EE) no screens found");
+    }
+
+    #[test]
+    fn a_server_that_says_nothing_is_given_up() {
+        let reason = start("exec sleep 100", Duration::from_millis(50)).unwrap_err();
+        assert_eq!(reason, "Xvfb named no display in 0 s");
+    }
+
+    #[test]
+    fn without_the_program_the_package_is_named() {
+        let reason = Display::start(Path::new("/nowhere/Xvfb"), SCREEN, START_LIMIT).unwrap_err();
+        assert_eq!(reason, "there is no Xvfb for a display of its own: apt install xvfb");
+    }
+}

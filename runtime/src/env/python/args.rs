@@ -1,0 +1,283 @@
+//! A job's `arena_env_args`, as far as they are for a Python environment.
+
+use std::path::{Path, PathBuf};
+
+use jobs::job::Job;
+use serde_json::{Map, Value};
+
+use super::mapping;
+use super::variables::Variable;
+use crate::env::EnvError;
+
+/// Fields that are read here.
+const FIELDS: &[&str] = &[
+    "env_kwargs",
+    "import",
+    "entry_point",
+    "python",
+    "envs_per_process",
+    "control_hz",
+    "max_episode_steps",
+    "success",
+    "mapping",
+    "env",
+    "display",
+    "recycle_after",
+    "pass_episode",
+];
+
+/// Fields that Arena gives to every environment, without meaning here.
+const ARENAS: &[&str] = &["env_spacing", "placement_seed"];
+
+/// Bytes of `env_kwargs` and the mapping, at most: they travel in one packet, which holds some 200 kB.
+const LONGEST_CONFIG: usize = 64 << 10;
+
+/// What a job says of its Python environment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// `gym:<id>`, `pkg.mod:factory`, `pkg.mod.factory` or `file.py:factory`.
+    pub environment: String,
+    /// Keyword arguments.
+    pub env_kwargs: Map<String, Value>,
+    /// Modules to import first.
+    pub imports: Vec<String>,
+    /// The interpreter.
+    pub python: PathBuf,
+    /// Copies in one process.
+    pub envs_per_process: usize,
+    /// Steps a second, unless the environment says so.
+    pub control_hz: Option<u32>,
+    /// Steps of an episode, unless the environment says so.
+    pub max_episode_steps: Option<u32>,
+    /// When an episode is solved.
+    pub success: Option<String>,
+    /// Checked, but not against the environment.
+    pub mapping: Map<String, Value>,
+    /// Variables for the process; null takes one away.
+    pub variables: Vec<Variable>,
+    /// Where windows go.
+    pub display: Display,
+    /// Episodes after which a process is replaced.
+    pub recycle_after: Option<u64>,
+    /// `reset` is told the number of the episode.
+    pub pass_episode: bool,
+    /// Fields without effect.
+    pub ignored: Vec<String>,
+}
+
+/// The X display of a simulator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Display {
+    /// What the rank has, if anything; the command line may ask for more.
+    Inherited,
+    /// One of its own, started for it.
+    Own,
+    /// This one.
+    Named(String),
+}
+
+impl Settings {
+    /// Reads the fields of a job.
+    ///
+    /// # Errors
+    /// [`EnvError::Argument`] for the first that is wrong or unknown.
+    pub fn new(job: &Job) -> Result<Self, EnvError> {
+        let fields = Fields(&job.env_args);
+        fields.refuse_unknown()?;
+        check_name(&job.environment)?;
+        let mapping = match fields.get("mapping") {
+            Some(value) => mapping::read(value)?,
+            None => Map::new(),
+        };
+        let settings = Self {
+            environment: job.environment.clone(),
+            env_kwargs: fields.object("env_kwargs")?,
+            imports: [fields.strings("import")?, fields.strings("entry_point")?].concat(),
+            python: interpreter(fields.string("python")?.as_deref())?,
+            envs_per_process: fields.positive("envs_per_process")?.unwrap_or(1) as usize,
+            control_hz: fields.positive("control_hz")?,
+            max_episode_steps: fields.positive("max_episode_steps")?,
+            success: fields.string("success")?.map(|rule| check_success(&rule).map(|()| rule)).transpose()?,
+            mapping,
+            variables: fields.variables("env")?,
+            display: fields.display("display")?,
+            recycle_after: fields.positive("recycle_after")?.map(u64::from),
+            pass_episode: fields.boolean("pass_episode")?.unwrap_or(false),
+            ignored: job.env_args.keys().filter(|key| ARENAS.contains(&key.as_str())).cloned().collect(),
+        };
+        settings.refuse_too_long()?;
+        Ok(settings)
+    }
+
+    fn refuse_too_long(&self) -> Result<(), EnvError> {
+        let bytes = |map: &Map<String, Value>| serde_json::to_string(map).map_or(0, |text| text.len());
+        for (field, bytes) in [("env_kwargs", bytes(&self.env_kwargs)), ("mapping", bytes(&self.mapping))] {
+            if bytes > LONGEST_CONFIG {
+                let wanted = format!("at most {LONGEST_CONFIG} bytes are taken");
+                return Err(EnvError::Argument { field: field.to_owned(), found: format!("{bytes} bytes"), wanted });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the mapping wants `render()`.
+    pub fn renders(&self) -> bool {
+        let cameras = self.mapping.get("video").and_then(Value::as_object);
+        cameras.is_some_and(|cameras| cameras.values().any(|camera| camera.get("render") == Some(&Value::Bool(true))))
+    }
+}
+
+/// The form of the name, and the file if it names one.
+fn check_name(name: &str) -> Result<(), EnvError> {
+    let wanted = if let Some(id) = name.strip_prefix("gym:") {
+        (id.is_empty() || id.contains(char::is_whitespace)).then_some("an id is needed, as `gym:Pusher-v5`")
+    } else if let Some((file, factory)) = name.rsplit_once(".py:") {
+        let file = format!("{file}.py");
+        if factory.is_empty() {
+            Some("a factory is needed, as `file.py:make`")
+        } else if !Path::new(&file).is_file() {
+            Some("and there is no such file; it is looked for from the working directory")
+        } else {
+            None
+        }
+    } else {
+        let identifier = |part: &str| {
+            let mut letters = part.chars();
+            letters.next().is_some_and(|first| first.is_alphabetic() || first == '_')
+                && letters.all(|letter| letter.is_alphanumeric() || letter == '_')
+        };
+        let (module, factory) = name.split_once(':').or_else(|| name.rsplit_once('.')).unwrap_or(("", name));
+        let whole = module.split('.').chain(factory.split('.')).all(identifier);
+        (!whole).then_some("`gym:<id>`, `package.module:factory` or `file.py:factory` is needed")
+    };
+    match wanted {
+        Some(wanted) => Err(refuse("environment", &name.into(), wanted)),
+        None => Ok(()),
+    }
+}
+
+fn check_success(rule: &str) -> Result<(), EnvError> {
+    let known = match rule.strip_prefix("reward>=") {
+        Some(number) => number.trim().parse::<f64>().is_ok_and(f64::is_finite),
+        None => {
+            matches!(rule, "is_success" | "terminated")
+                || rule.strip_prefix("info.").is_some_and(|key| !key.trim().is_empty())
+        }
+    };
+    let wanted = "`info.<key>`, `is_success`, `terminated` or `reward>=X` is needed";
+    if known { Ok(()) } else { Err(refuse("success", &rule.into(), wanted)) }
+}
+
+/// An interpreter, by name or path, or in the folder of a virtual environment.
+fn interpreter(given: Option<&str>) -> Result<PathBuf, EnvError> {
+    let name = given.unwrap_or("python3");
+    let refuse = |wanted: &str| refuse("python", &name.into(), wanted);
+    let path = Path::new(name);
+    if !name.contains('/') {
+        let paths = std::env::var_os("PATH").unwrap_or_default();
+        let there = std::env::split_paths(&paths).any(|folder| is_program(&folder.join(name)));
+        return if there { Ok(path.to_owned()) } else { Err(refuse("and PATH has no such program")) };
+    }
+    let path = if path.is_dir() { path.join("bin/python") } else { path.to_owned() };
+    if is_program(&path) { Ok(path) } else { Err(refuse("an interpreter or the folder of a venv is needed")) }
+}
+
+fn is_program(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+}
+
+/// `arena_env_args`, field by field; null is absent.
+struct Fields<'a>(&'a Map<String, Value>);
+
+impl<'a> Fields<'a> {
+    fn refuse_unknown(&self) -> Result<(), EnvError> {
+        let known = |key: &str| FIELDS.contains(&key) || ARENAS.contains(&key);
+        match self.0.iter().find(|(key, _)| !known(key)) {
+            Some((key, value)) => Err(refuse(key, value, &unknown(key, FIELDS))),
+            None => Ok(()),
+        }
+    }
+
+    fn get(&self, field: &str) -> Option<&'a Value> {
+        self.0.get(field).filter(|value| !value.is_null())
+    }
+
+    fn read<T>(
+        &self,
+        field: &str,
+        wanted: &str,
+        convert: impl FnOnce(&'a Value) -> Option<T>,
+    ) -> Result<Option<T>, EnvError> {
+        self.get(field).map(|value| convert(value).ok_or_else(|| refuse(field, value, wanted))).transpose()
+    }
+
+    fn string(&self, field: &str) -> Result<Option<String>, EnvError> {
+        self.read(field, "a text is needed", |value| value.as_str().map(str::to_owned))
+    }
+
+    fn strings(&self, field: &str) -> Result<Vec<String>, EnvError> {
+        let read = self.read(field, "a text or a list of texts is needed", |value| match value {
+            Value::String(text) => Some(vec![text.clone()]),
+            Value::Array(items) => items.iter().map(|item| item.as_str().map(str::to_owned)).collect(),
+            _ => None,
+        });
+        Ok(read?.unwrap_or_default())
+    }
+
+    fn positive(&self, field: &str) -> Result<Option<u32>, EnvError> {
+        let convert = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok()).filter(|&n| n > 0);
+        self.read(field, "a whole number above 0 is needed", convert)
+    }
+
+    fn boolean(&self, field: &str) -> Result<Option<bool>, EnvError> {
+        self.read(field, "true or false is needed", Value::as_bool)
+    }
+
+    fn object(&self, field: &str) -> Result<Map<String, Value>, EnvError> {
+        let read = self.read(field, "an object is needed", |value| value.as_object().cloned());
+        Ok(read?.unwrap_or_default())
+    }
+
+    fn variables(&self, field: &str) -> Result<Vec<Variable>, EnvError> {
+        let read = self.object(field)?.into_iter().map(|(name, value)| {
+            let text = match &value {
+                Value::Null => None,
+                Value::String(text) => Some(text.clone()),
+                Value::Number(number) => Some(number.to_string()),
+                _ => return Err(refuse(&format!("{field}.{name}"), &value, "a text, a number or null is needed")),
+            };
+            if name.is_empty() || name.contains(['=', '\0']) || text.as_ref().is_some_and(|text| text.contains('\0')) {
+                return Err(refuse(&format!("{field}.{name}"), &value, "which cannot be an environment variable"));
+            }
+            Ok((name, text))
+        });
+        read.collect()
+    }
+
+    fn display(&self, field: &str) -> Result<Display, EnvError> {
+        let read = self.read(field, "`auto`, `none` or a display as `:1` is needed", |value| match value.as_str()? {
+            "auto" => Some(Display::Own),
+            "none" => Some(Display::Inherited),
+            name if name.contains(':') => Some(Display::Named(name.to_owned())),
+            _ => None,
+        });
+        Ok(read?.unwrap_or(Display::Inherited))
+    }
+}
+
+/// That a key means nothing, and the nearest that does.
+pub(super) fn unknown(key: &str, known: &[&str]) -> String {
+    let nearest = known.iter().map(|name| (strsim::jaro_winkler(name, key), name)).max_by(|a, b| a.0.total_cmp(&b.0));
+    match nearest {
+        Some((close, name)) if close > 0.8 => format!("which is not known; did you mean `{name}`?"),
+        _ => format!("which is not known; known are {}", known.join(", ")),
+    }
+}
+
+pub(super) fn refuse(field: &str, found: &Value, wanted: &str) -> EnvError {
+    EnvError::Argument { field: field.to_owned(), found: found.to_string(), wanted: wanted.to_owned() }
+}
+
+#[cfg(test)]
+mod tests;

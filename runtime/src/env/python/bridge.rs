@@ -1,0 +1,258 @@
+//! The thread between the loop and the simulators' processes.
+//!
+//! It owns the processes (they die with it), and does nothing but wait: for commands, answers, output, ends, deadlines.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use jobs::eval_args::Screen;
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+
+use super::args::Display as Wanted;
+use super::child::{CLOSE_LIMIT, Child};
+use super::hello::Hello;
+use super::host::{Host, Ready, Terms};
+use crate::env::display::{Display, START_LIMIT};
+use crate::env::{Answers, Command, EnvError, EnvIndex, Render};
+
+/// The display of a job that asks for one and gives no size.
+const SCREEN: Screen = Screen { width: 1024, height: 768, depth: 24 };
+/// Not the number of any process.
+const WAKE: u64 = u64::MAX;
+/// Events that are taken at once.
+const EVENTS: usize = 64;
+
+/// What the loop asks for.
+pub enum Request {
+    /// Commands, at most one a copy.
+    Work(Vec<(EnvIndex, Command)>, Render),
+    /// The end.
+    Close,
+}
+
+/// Copies that share a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Which.
+    pub envs: Vec<EnvIndex>,
+    /// Their GPU.
+    pub gpu: Option<u32>,
+}
+
+/// The loop's end of the thread.
+pub struct Handle {
+    requests: Sender<Request>,
+    wake: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Handle {
+    /// Starts the thread, and a process for each share; returns when all can be given work.
+    ///
+    /// # Errors
+    /// Why the first that cannot is not.
+    pub fn start(
+        terms: Terms,
+        shares: Vec<Share>,
+        screen: Option<Screen>,
+        answers: Answers,
+    ) -> Result<(Self, Arc<Hello>), EnvError> {
+        let setup = |what: &str, err: std::io::Error| EnvError::Setup(format!("cannot make {what}: {err}"));
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|err| setup("an eventfd", err.into()))?;
+        let wake = Arc::new(wake);
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|err| setup("an epoll", err.into()))?;
+        let data = epoll::EventData::new_u64(WAKE);
+        epoll::add(&epoll, &*wake, data, epoll::EventFlags::IN).map_err(|err| setup("an epoll", err.into()))?;
+        let epoll = Arc::new(epoll);
+        let (requests, inbox) = channel();
+        let (opened, opening) = channel();
+        let (woken, waiting) = (Arc::clone(&wake), Arc::clone(&epoll));
+        let run = move || {
+            let host = Host::new(terms, answers, epoll);
+            Bridge {
+                host,
+                inbox,
+                wake: woken,
+                epoll: waiting,
+                owner: Vec::new(),
+                children: Vec::new(),
+                closing: None,
+                display: None,
+            }
+            .run(&shares, screen, &opened);
+        };
+        let thread = std::thread::Builder::new().name("bridge".to_owned()).spawn(run);
+        let thread = thread.map_err(|err| setup("a thread", err))?;
+        let handle = Self { requests, wake, thread: Some(thread) };
+        let gone = || EnvError::Setup("the thread of the simulators ended".to_owned());
+        let hello = opening.recv().map_err(|_| gone())??;
+        Ok((handle, hello))
+    }
+
+    /// Hands a request over.
+    pub fn ask(&self, request: Request) {
+        // A thread that is gone has told so by its panic.
+        self.requests.send(request).ok();
+        rustix::io::write(&*self.wake, &1u64.to_ne_bytes()).ok();
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.ask(Request::Close);
+        self.thread.take().map(JoinHandle::join);
+    }
+}
+
+struct Bridge {
+    host: Host,
+    inbox: Receiver<Request>,
+    wake: Arc<OwnedFd>,
+    epoll: Arc<OwnedFd>,
+    /// Child and place in it of each copy.
+    owner: Vec<(usize, usize)>,
+    children: Vec<Child>,
+    /// Since when everything is being closed.
+    closing: Option<Instant>,
+    display: Option<Display>,
+}
+
+type Opened = Sender<Result<Arc<Hello>, EnvError>>;
+
+impl Bridge {
+    fn run(&mut self, shares: &[Share], screen: Option<Screen>, opened: &Opened) {
+        let made = self.open(shares, screen);
+        let made = made.and_then(|()| self.turn_until(|bridge| bridge.children.iter().all(Child::is_up)));
+        let hello =
+            made.and_then(|()| self.host.hello.clone().ok_or_else(|| EnvError::Setup("no copy is there".to_owned())));
+        let failed = hello.is_err();
+        // If nobody waits for it any more, the requests are at their end too.
+        opened.send(hello).ok();
+        while !failed && self.closing.is_none() {
+            self.turn();
+        }
+        self.close();
+    }
+
+    fn open(&mut self, shares: &[Share], screen: Option<Screen>) -> Result<(), EnvError> {
+        self.host.display = self.display(screen)?;
+        for (index, share) in shares.iter().enumerate() {
+            self.owner.extend((0..share.envs.len()).map(|local| (index, local)));
+            self.children.push(Child::new(index, &share.envs, share.gpu, now()));
+        }
+        self.children.iter_mut().for_each(|child| child.start(&mut self.host, now()));
+        Ok(())
+    }
+
+    /// The display that the processes are told, started here if it has to be.
+    fn display(&mut self, screen: Option<Screen>) -> Result<Option<String>, EnvError> {
+        let wanted = match (&self.host.terms.settings.display, screen) {
+            (Wanted::Named(name), _) => return Ok(Some(name.clone())),
+            (Wanted::Inherited, None) => return Ok(None),
+            (Wanted::Own | Wanted::Inherited, screen) => screen.unwrap_or(SCREEN),
+        };
+        let started = Display::start(Path::new("Xvfb"), wanted, START_LIMIT).map_err(EnvError::Setup)?;
+        Ok(Some(self.display.insert(started).name().to_owned()))
+    }
+
+    /// Goes on until all is well, or something failed, or nobody waits.
+    fn turn_until(&mut self, well: impl Fn(&Self) -> bool) -> Result<(), EnvError> {
+        loop {
+            if let Some(failure) = self.host.failure.take() {
+                return Err(failure);
+            }
+            if well(self) || self.closing.is_some() {
+                return Ok(());
+            }
+            self.turn();
+        }
+    }
+
+    /// Waits for what comes next, and does it.
+    fn turn(&mut self) {
+        let deadlines = self.children.iter().filter_map(|child| child.deadline(&self.host));
+        let deadline = deadlines.chain(self.closing.map(|since| since + 2 * CLOSE_LIMIT)).min();
+        let timeout = deadline.map(|deadline| timespec(deadline.saturating_duration_since(now())));
+        let mut events = Vec::with_capacity(EVENTS);
+        // An interruption is a turn with nothing in it.
+        epoll::wait(&*self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()).ok();
+        for event in events {
+            self.on_event(event.data.u64());
+        }
+        if deadline.is_some_and(|deadline| deadline <= now()) {
+            self.children.iter_mut().for_each(|child| child.expire(&mut self.host, now()));
+        }
+        self.take_requests();
+    }
+
+    fn on_event(&mut self, token: u64) {
+        if token == WAKE {
+            rustix::io::read(&*self.wake, &mut [0; 8]).ok();
+            return;
+        }
+        let Some((process, owner, ready)) = self.host.event(token) else { return };
+        let child = owner.and_then(|index| self.children.get_mut(index));
+        match (child.filter(|child| child.process_id() == Some(process)), ready) {
+            (Some(child), Ready::Socket) => child.on_socket(&mut self.host, now()),
+            (Some(child), Ready::Output) => child.on_output(&self.host),
+            (Some(child), Ready::Ended) => child.on_end(&mut self.host, now()),
+            (None, _) => self.host.reap(process),
+        }
+        if let Some(child) = owner.and_then(|index| self.children.get_mut(index)) {
+            child.flush(&mut self.host, now());
+        }
+    }
+
+    fn take_requests(&mut self) {
+        while let Ok(request) = self.inbox.try_recv() {
+            match request {
+                Request::Close => self.closing = Some(now()),
+                Request::Work(work, render) => self.work(work, render),
+            }
+        }
+    }
+
+    fn work(&mut self, work: Vec<(EnvIndex, Command)>, render: Render) {
+        let mut touched = Vec::new();
+        for (env, command) in work {
+            let Some(&(index, local)) = self.owner.get(env.0) else {
+                let err = EnvError::Episode { env, reason: "there is no such copy".to_owned() };
+                self.host.answers.give(env, crate::env::Answer::refuse(&command, err));
+                continue;
+            };
+            self.children[index].take(local, command, render, &self.host, now());
+            if touched.last() != Some(&index) {
+                touched.push(index);
+            }
+        }
+        touched.into_iter().for_each(|index| self.children[index].flush(&mut self.host, now()));
+    }
+
+    /// Lets every process close its environments, and kills what does not.
+    fn close(&mut self) {
+        self.closing = Some(now());
+        self.children.iter_mut().for_each(|child| child.shut(&mut self.host, now()));
+        let is_left =
+            |bridge: &Self| bridge.host.mourns() || bridge.children.iter().any(|child| child.process_id().is_some());
+        // Twice the limit: once to close, once to die. What hangs in a driver even then is left to the kernel.
+        while is_left(self) && self.closing.is_some_and(|since| now() < since + 2 * CLOSE_LIMIT) {
+            self.turn();
+        }
+        self.display = None;
+    }
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    // A nanosecond more, so that the deadline has passed when the wait is over.
+    Timespec { tv_sec: duration.as_secs() as i64, tv_nsec: i64::from(duration.subsec_nanos()) }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the thread waits with deadlines")]
+fn now() -> Instant {
+    Instant::now()
+}

@@ -1,0 +1,80 @@
+//! What a process says of itself, and what it answers.
+
+use std::sync::Arc;
+
+use super::Child;
+use crate::env::python::hello::Hello;
+use crate::env::python::host::Host;
+use crate::env::python::layout::Layout;
+use crate::env::python::message::{Entry, Op, Reply};
+use crate::env::python::seen::Memory;
+use crate::env::shm::SharedMemory;
+use crate::env::{Answer, Step};
+
+impl Child {
+    /// Gives shared memory the size that the environment needs.
+    pub(super) fn attach(&mut self, value: serde_json::Value, host: &mut Host) -> Result<(), String> {
+        let hello = Hello::new(value)?;
+        let hello = match &host.hello {
+            Some(first) if !first.same(&hello) => {
+                return Err(format!("shows something else than the first: {hello:?}"));
+            }
+            Some(first) => Arc::clone(first),
+            None => Arc::clone(host.hello.insert(Arc::new(hello))),
+        };
+        let Some(process) = &self.process else { return Ok(()) };
+        let layout = Layout::new(&hello, self.copies.len())?;
+        let shared = SharedMemory::map(&process.memfd, layout.bytes)
+            .map_err(|err| format!("cannot be given {} bytes of shared memory: {err}", layout.bytes))?;
+        let sent = process.send(layout.to_json().to_string().as_bytes());
+        sent.map_err(|err| format!("does not read where its memory is: {err}"))?;
+        let language = host.terms.language.as_ref().unwrap_or(&hello.language);
+        self.copies.iter_mut().for_each(|copy| copy.language = Arc::from(language.as_str()));
+        self.memory = Some(Memory { shared, layout });
+        Ok(())
+    }
+
+    /// Gives the answers of the batch that is at its turn.
+    pub(super) fn answer(&mut self, sequence: u32, replies: &[Reply], host: &mut Host) -> Result<(), String> {
+        let front = self.batches.front().filter(|batch| batch.sequence == sequence);
+        let (Some(batch), Some(memory), Some(hello)) = (front, &self.memory, &host.hello) else {
+            return Err(format!("answered work {sequence}, which it was not given"));
+        };
+        let fits = |(entry, reply): (&Entry, &Reply)| {
+            (entry.local, entry.op, entry.render) == (reply.local, reply.op, reply.rendered)
+        };
+        if batch.entries.len() != replies.len() || !batch.entries.iter().zip(replies).all(fits) {
+            return Err("answered something else than it was asked".to_owned());
+        }
+        let mut answers = Vec::with_capacity(replies.len());
+        for (entry, reply) in batch.entries.iter().zip(replies) {
+            let local = usize::from(entry.local);
+            let copy = &mut self.copies[local];
+            let seen = memory.observe((hello, local, entry.slot), reply, copy);
+            let mut observation = seen.map_err(|reason| format!("{reason}, environment {}", copy.env.0))?;
+            if let Some(language) = &host.terms.language {
+                copy.language = Arc::from(language.as_str());
+                observation.language = Arc::clone(&copy.language);
+            }
+            answers.push((local, reply, observation));
+        }
+        self.batches.pop_front();
+        for (local, reply, observation) in answers {
+            let copy = &mut self.copies[local];
+            copy.doing = None;
+            let Reply { reward, success, terminated, truncated, .. } = *reply;
+            if let Some(episode) = &mut copy.episode {
+                episode.is_over = success || terminated || truncated;
+            }
+            let answer = match reply.op {
+                Op::Reset => {
+                    self.served += 1;
+                    Answer::Reset(Ok(observation))
+                }
+                Op::Step => Answer::Step(Ok(Step { observation, reward, success, terminated, truncated })),
+            };
+            host.answers.give(copy.env, answer);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,126 @@
+//! What becomes of the copies of a process that is silent, or gone.
+
+use std::time::{Duration, Instant};
+
+use super::{CLOSE_LIMIT, Child, Held, State};
+use crate::env::python::copy::{Loss, Under};
+use crate::env::python::host::Host;
+use crate::env::python::layout::{CALL_NOW, COPY_NOW};
+use crate::env::python::message::Op;
+use crate::env::python::process::Process;
+use crate::env::{Answer, Command, EnvError};
+
+/// From the end of its socket to the end of a process, whose exit code says more.
+const END_LIMIT: Duration = Duration::from_secs(1);
+
+impl Child {
+    /// When [`Child::expire`] has something to do.
+    pub fn deadline(&self, host: &Host) -> Option<Instant> {
+        let stall = host.terms.stall_timeout;
+        let waits = match self.state {
+            State::Starting { .. } => Some(self.since + stall),
+            State::Up if !self.batches.is_empty() => Some(self.since + stall),
+            State::Up => self.held.iter().map(|held| held.since + stall).min(),
+            State::Closing => Some(self.since + CLOSE_LIMIT),
+            State::Down => None,
+        };
+        let ended = self.ended.filter(|_| self.process.is_some()).map(|ended| ended + END_LIMIT);
+        waits.into_iter().chain(ended).min()
+    }
+
+    /// Gives up what has taken too long.
+    pub fn expire(&mut self, host: &mut Host, now: Instant) {
+        if self.deadline(host).is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        let seconds = host.terms.stall_timeout.as_secs_f64();
+        match &self.state {
+            State::Closing => {
+                // Its end is an event.
+                self.process.iter().for_each(Process::kill);
+                self.since = now + host.terms.stall_timeout;
+            }
+            _ if self.ended.is_some() => self.lose("closed its connection", host),
+            State::Up if self.batches.is_empty() => {
+                // Copies of a VectorEnv that do not move: a job in steps ends in the midst of an episode.
+                for local in self.missing() {
+                    self.copies[local].episode.iter_mut().for_each(|episode| episode.is_over = true);
+                }
+                self.flush(host, now);
+            }
+            _ => self.lose(&format!("gave no answer for {seconds} s"), host),
+        }
+    }
+
+    /// The mapping does not fit, or there is no such environment: another process would say the same.
+    pub(super) fn refuse(&mut self, reason: String, host: &mut Host) {
+        host.failure.get_or_insert(EnvError::Setup(reason.clone()));
+        self.lose(&reason, host);
+    }
+
+    /// The process is gone, or will be: everyone who waits for it is told why, the others when they ask.
+    pub fn lose(&mut self, reason: &str, host: &mut Host) {
+        self.on_output(host);
+        let doing = self.doing();
+        let (rank, job) = (host.terms.rank, &host.terms.job);
+        let mut loss =
+            Loss { reason: format!("the simulator {reason}; {doing}; rank {rank}, job `{job}`"), stderr: Vec::new() };
+        if let Some(process) = self.process.take() {
+            loss.reason += &format!(", process {}", process.pid());
+            loss.stderr = process.lines.all();
+            host.bury(process);
+        }
+        let starting = matches!(self.state, State::Starting { .. });
+        if starting {
+            host.failure.get_or_insert_with(|| EnvError::Setup(with_lines(&loss)));
+        }
+        (self.state, self.memory, self.ended) = (State::Down, None, None);
+        self.batches.clear();
+        for copy in &mut self.copies {
+            match copy.doing.take() {
+                Some((Op::Reset, _)) => host.answers.give(copy.env, Answer::Reset(Err(copy.loss(&loss)))),
+                Some((Op::Step, _)) => host.answers.give(copy.env, Answer::Step(Err(copy.loss(&loss)))),
+                None if copy.episode.is_some() => copy.lost = Some(loss.clone()),
+                None => {}
+            }
+            copy.episode = None;
+        }
+        // A reset that was not sent yet is for the next process, unless this one could not even start.
+        let (told, held) = std::mem::take(&mut self.held)
+            .into_iter()
+            .partition(|held| starting || matches!(held.command, Command::Step { .. }));
+        self.held = held;
+        for Held { local, command, .. } in told {
+            let copy = &mut self.copies[local];
+            copy.lost = None;
+            host.answers.give(copy.env, Answer::refuse(&command, copy.loss(&loss)));
+        }
+    }
+
+    /// What the process was last known to be at.
+    fn doing(&self) -> String {
+        if let State::Starting { stage } = &self.state {
+            return format!("it was at `{stage}`");
+        }
+        let Some(memory) = &self.memory else { return "it was not at work".to_owned() };
+        let copy = self.copies.get(memory.shared.word(COPY_NOW) as usize);
+        let under = copy.and_then(|copy| Some((copy.env.0, copy.episode?)));
+        let (call, Some((env, Under { episode, seed, steps, .. }))) = (memory.shared.word(CALL_NOW), under) else {
+            return "it was not at work".to_owned();
+        };
+        let call = match call {
+            1 => "reset".to_owned(),
+            2 => format!("step {steps}"),
+            3 => format!("render after step {steps}"),
+            4 => format!("observation after step {steps}"),
+            _ => return format!("no call was under way after step {steps} of environment {env}"),
+        };
+        format!("its last call was `{call}` of environment {env}, episode {episode}, seed {seed}")
+    }
+}
+
+/// A reason with the lines that lead to it.
+fn with_lines(loss: &Loss) -> String {
+    let last = loss.stderr.iter().rev().take(20).rev();
+    last.fold(loss.reason.clone(), |text, line| text + "\n    " + line)
+}

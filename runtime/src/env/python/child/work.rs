@@ -1,0 +1,156 @@
+//! Commands: taken, held until they can be sent, and sent.
+
+use std::time::Instant;
+
+use rustix::io::Errno;
+
+use super::{Batch, Child, Held, State};
+use crate::env::python::copy::{CopyState, Loss, Under};
+use crate::env::python::host::Host;
+use crate::env::python::message::{self, Entry, Op};
+use crate::env::{Answer, Command, EnvError, Render};
+
+impl Child {
+    /// Takes a command for one of its copies, to be sent by [`Child::flush`].
+    pub fn take(&mut self, local: usize, command: Command, render: Render, host: &Host, now: Instant) {
+        if let Err(err) = self.accept(local, &command, host) {
+            host.answers.give(self.copies[local].env, Answer::refuse(&command, err));
+            return;
+        }
+        self.held.push(Held { local, command, render: render == Render::Yes, since: now });
+    }
+
+    fn accept(&mut self, local: usize, command: &Command, host: &Host) -> Result<(), EnvError> {
+        let is_held = self.held.iter().any(|held| held.local == local);
+        let copy = &mut self.copies[local];
+        let episode_error = |reason: String| EnvError::Episode { env: copy.env, reason };
+        if copy.doing.is_some() || is_held {
+            return Err(episode_error("it has not answered its last command".to_owned()));
+        }
+        let Command::Step { action } = command else {
+            copy.lost = None;
+            return Ok(());
+        };
+        if let Some(loss) = &copy.lost {
+            return Err(copy.loss(loss));
+        }
+        match copy.episode {
+            None => return Err(episode_error("it has no episode".to_owned())),
+            Some(Under { is_spoilt: true, .. }) => {
+                let reason = "its VectorEnv stepped on without an action for it".to_owned();
+                return Err(copy.loss(&Loss { reason, stderr: Vec::new() }));
+            }
+            Some(_) => {}
+        }
+        let names = host.hello.as_ref().map_or(&[][..], |hello| &hello.action.names);
+        if action.len() != names.len() {
+            return Err(episode_error(format!("the action has {} numbers, {} are needed", action.len(), names.len())));
+        }
+        match action.iter().zip(names).find(|(number, _)| number.is_nan()) {
+            Some((_, name)) => Err(episode_error(format!("the action `{name}` is NaN"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Sends what can be sent.
+    pub fn flush(&mut self, host: &mut Host, now: Instant) {
+        if self.held.is_empty() {
+            return;
+        }
+        match self.state {
+            State::Down => self.start(host, now),
+            State::Up if self.is_worn(host) => self.close(now),
+            State::Up => self.send(host, now),
+            State::Starting { .. } | State::Closing => {}
+        }
+    }
+
+    /// Whether it has had its episodes, and nobody is in the midst of another.
+    fn is_worn(&self, host: &Host) -> bool {
+        let busy = |(local, copy): (usize, &CopyState)| {
+            let begins =
+                self.held.iter().any(|held| held.local == local && matches!(held.command, Command::Reset { .. }));
+            copy.doing.is_some() || (!begins && copy.episode.is_some_and(|episode| !episode.is_over))
+        };
+        host.terms.recycle_after.is_some_and(|limit| self.served >= limit) && !self.copies.iter().enumerate().any(busy)
+    }
+
+    fn send(&mut self, host: &mut Host, now: Instant) {
+        let wait = host.hello.as_ref().is_some_and(|hello| hello.together) && !self.missing().is_empty();
+        let (later, work): (Vec<_>, Vec<_>) =
+            self.held.drain(..).partition(|held| wait && matches!(held.command, Command::Step { .. }));
+        self.held = later;
+        if work.is_empty() {
+            return;
+        }
+        let entries: Option<Vec<_>> = work.iter().map(|held| self.prepare(held, host)).collect();
+        let Some(entries) = entries else { return self.lose("has no free slot", host) };
+        if entries.iter().any(|entry| entry.op == Op::Step) {
+            self.spoil(&entries, host);
+        }
+        self.sequence = self.sequence.wrapping_add(1);
+        let Some(process) = &self.process else { return };
+        let sent = process.send(&message::work(self.sequence, &entries));
+        if self.batches.is_empty() {
+            self.since = now;
+        }
+        self.batches.push_back(Batch { sequence: self.sequence, entries });
+        if sent == Err(Errno::AGAIN) {
+            self.lose("does not read its commands", host);
+        }
+        // Any other error is its end, which is an event of its own.
+    }
+
+    /// Copies that step together with the held ones, and have no action yet.
+    pub(super) fn missing(&self) -> Vec<usize> {
+        let steps =
+            |local| self.held.iter().any(|held| held.local == local && matches!(held.command, Command::Step { .. }));
+        let midway = self.copies.iter().enumerate().filter(|(_, copy)| copy.is_midway());
+        midway.map(|(local, _)| local).filter(|local| !steps(*local)).collect()
+    }
+
+    /// Notes which copies of a VectorEnv take a step that nobody meant.
+    fn spoil(&mut self, entries: &[Entry], host: &Host) {
+        if !host.hello.as_ref().is_some_and(|hello| hello.together) {
+            return;
+        }
+        for (local, copy) in self.copies.iter_mut().enumerate() {
+            if entries.iter().all(|entry| usize::from(entry.local) != local)
+                && let Some(episode) = &mut copy.episode
+            {
+                episode.is_spoilt |= episode.steps > 0;
+            }
+        }
+    }
+
+    /// Writes a command's action and says where to answer.
+    fn prepare(&mut self, held: &Held, host: &Host) -> Option<Entry> {
+        let copy = &mut self.copies[held.local];
+        let slot = copy.free_slot()?;
+        let mut entry = Entry {
+            local: u16::try_from(held.local).ok()?,
+            op: Op::Reset,
+            slot,
+            render: held.render,
+            seed: 0,
+            episode: 0,
+        };
+        match &held.command {
+            Command::Reset { seed, episode } => {
+                (entry.seed, entry.episode) = (*seed, *episode);
+                let fresh = Under { episode: *episode, seed: *seed, steps: 0, is_over: false, is_spoilt: false };
+                copy.episode = Some(fresh);
+            }
+            Command::Step { action } => {
+                entry.op = Op::Step;
+                let (memory, hello) = (self.memory.as_ref()?, host.hello.as_ref()?);
+                memory.shared.write(memory.layout.action(held.local), &hello.clamp(action));
+                if let Some(episode) = &mut copy.episode {
+                    episode.steps += 1;
+                }
+            }
+        }
+        copy.doing = Some((entry.op, slot));
+        Some(entry)
+    }
+}

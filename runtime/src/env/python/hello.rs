@@ -1,0 +1,190 @@
+//! What a child says of its environment, checked: it sizes memory and reaches policies and files.
+
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::env::{ActionSpec, CameraSpec, EnvSpec};
+
+/// Rows and columns of a picture, at most.
+const LARGEST_SIDE: u32 = 8192;
+/// Numbers in a state or action vector, at most.
+const LONGEST_VECTOR: usize = 1 << 20;
+/// Cameras, or state vectors, at most.
+const MOST_NAMES: usize = 512;
+
+/// What a child says of its environment.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Hello {
+    /// Names and lengths of state vectors.
+    pub state: Vec<(String, usize)>,
+    /// Names, rows and columns of cameras.
+    pub cameras: Vec<(String, u32, u32)>,
+    /// The action vector.
+    pub action: Action,
+    /// Steps a second.
+    pub control_hz: u32,
+    /// Steps after which an episode is truncated.
+    pub max_episode_steps: u32,
+    /// The task in words.
+    pub language: String,
+    /// All copies step at once: a VectorEnv.
+    pub together: bool,
+    /// What the user should know.
+    pub notes: Vec<String>,
+    /// Versions by name, for the log.
+    pub versions: Value,
+}
+
+/// The action vector; an end that is null is infinite.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Action {
+    /// Dimension names.
+    pub names: Vec<String>,
+    /// Lowest values.
+    pub low: Vec<Option<f64>>,
+    /// Highest values.
+    pub high: Vec<Option<f64>>,
+}
+
+impl Hello {
+    /// Reads and checks what a child says.
+    ///
+    /// # Errors
+    /// What is wrong with it, as a clause.
+    pub fn new(value: Value) -> Result<Self, String> {
+        let hello: Self = serde_json::from_value(value).map_err(|err| format!("its description is broken: {err}"))?;
+        hello.check()?;
+        Ok(hello)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let dim = self.action.names.len();
+        if dim == 0 || dim > LONGEST_VECTOR || self.action.low.len() != dim || self.action.high.len() != dim {
+            return Err(format!("its action has {dim} dimensions, 1 to {LONGEST_VECTOR} with both ends are needed"));
+        }
+        if self.control_hz == 0 || self.max_episode_steps == 0 {
+            return Err("it has 0 steps a second or an episode".to_owned());
+        }
+        unique("state vectors", self.state.iter().map(|(name, _)| name))?;
+        unique("cameras", self.cameras.iter().map(|(name, _, _)| name))?;
+        if let Some((name, length)) = self.state.iter().find(|(_, length)| !(1..=LONGEST_VECTOR).contains(length)) {
+            return Err(format!("state `{name}` has {length} numbers, 1 to {LONGEST_VECTOR} are needed"));
+        }
+        let side = 1..=LARGEST_SIDE;
+        match self.cameras.iter().find(|(_, height, width)| !side.contains(height) || !side.contains(width)) {
+            Some((name, height, width)) => {
+                Err(format!("camera `{name}` is {height}x{width}, sides of 1 to {LARGEST_SIDE} are needed"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Whether two children show the same.
+    pub fn same(&self, other: &Self) -> bool {
+        let shown = |hello: &Self| (hello.state.clone(), hello.cameras.clone(), hello.action.clone(), hello.together);
+        shown(self) == shown(other)
+    }
+
+    /// An action within its range.
+    pub fn clamp(&self, action: &[f32]) -> Vec<f32> {
+        let ends = self.action.low.iter().zip(&self.action.high);
+        let clamped = action.iter().zip(ends).map(|(&number, (low, high))| {
+            let number = low.map_or(number, |low| number.max(low as f32));
+            high.map_or(number, |high| number.min(high as f32))
+        });
+        clamped.collect()
+    }
+
+    /// As the rest of the program knows an environment. One step of the job is one step of physics, as far as anyone
+    /// outside can tell.
+    pub fn spec(&self, name: &str, language: Option<&str>) -> EnvSpec {
+        let camera = |(name, height, width): &(String, u32, u32)| CameraSpec {
+            name: name.clone(),
+            height: *height,
+            width: *width,
+        };
+        let ends = |ends: &[Option<f64>], infinite: f32| -> Vec<f32> {
+            ends.iter().map(|end| end.map_or(infinite, |end| end as f32)).collect()
+        };
+        EnvSpec {
+            name: name.to_owned(),
+            state: self.state.clone(),
+            cameras: self.cameras.iter().map(camera).collect(),
+            action: ActionSpec {
+                names: self.action.names.clone(),
+                low: ends(&self.action.low, f32::NEG_INFINITY),
+                high: ends(&self.action.high, f32::INFINITY),
+            },
+            control_hz: self.control_hz,
+            max_episode_steps: self.max_episode_steps,
+            language: language.unwrap_or(&self.language).to_owned(),
+            decimation: 1,
+            sim_dt: 1.0 / f64::from(self.control_hz),
+        }
+    }
+}
+
+fn unique<'a>(what: &str, names: impl Iterator<Item = &'a String>) -> Result<(), String> {
+    let mut seen = BTreeSet::new();
+    for name in names {
+        if !seen.insert(name) {
+            return Err(format!("two of its {what} are called `{name}`"));
+        }
+    }
+    if seen.len() > MOST_NAMES {
+        return Err(format!("it has {} {what}, at most {MOST_NAMES} are taken", seen.len()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    pub fn hello() -> Value {
+        json!({
+            "state": [["position", 3], ["width", 1]], "cameras": [["front", 4, 5]],
+            "action": {"names": ["x", "y"], "low": [-1.0, null], "high": [1.0, null]},
+            "control_hz": 20, "max_episode_steps": 50, "language": "go", "together": false, "notes": [], "versions": {},
+        })
+    }
+
+    fn refusal(pointer: &str, value: Value) -> String {
+        let mut broken = hello();
+        *broken.pointer_mut(pointer).unwrap() = value;
+        Hello::new(broken).unwrap_err()
+    }
+
+    #[test]
+    fn an_end_that_is_null_is_infinite() {
+        let spec = Hello::new(hello()).unwrap().spec("gym:x", Some("stop"));
+        assert_eq!((spec.action.low, spec.action.high), (vec![-1.0, f32::NEG_INFINITY], vec![1.0, f32::INFINITY]));
+        assert_eq!((spec.language.as_str(), spec.sim_dt), ("stop", 0.05));
+        assert_eq!(spec.cameras[0], CameraSpec { name: "front".to_owned(), height: 4, width: 5 });
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        assert!(refusal("/cameras/0/1", json!(0)).contains("camera `front` is 0x5"));
+        assert!(refusal("/cameras/0/1", json!(1_000_000)).contains("1000000x5"));
+        assert!(refusal("/cameras/0/1", json!(-1)).contains("broken"));
+        assert!(refusal("/state/0/1", json!(0)).contains("state `position` has 0 numbers"));
+        assert!(refusal("/state/1/0", json!("position")).contains("two of its state vectors are called `position`"));
+        assert!(refusal("/action/names", json!([])).contains("0 dimensions"));
+        assert!(refusal("/action/low", json!([0.0])).contains("2 dimensions"));
+        assert!(refusal("/control_hz", json!(0)).contains("0 steps a second"));
+        assert!(Hello::new(json!([])).is_err());
+    }
+
+    #[test]
+    fn children_may_speak_differently_of_the_same() {
+        let one = Hello::new(hello()).unwrap();
+        let other = Hello { language: "other".to_owned(), notes: vec!["x".to_owned()], ..one.clone() };
+        assert!(one.same(&other));
+        assert!(!one.same(&Hello { cameras: Vec::new(), ..one.clone() }));
+    }
+}

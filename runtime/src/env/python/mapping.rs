@@ -1,0 +1,282 @@
+//! The mapping of a job, as far as it can be checked without the environment: names, types, words.
+//!
+//! Whether keys and shapes are there is for the child to say, which has a real observation (`rrun_mapping.py`).
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use super::args::{refuse, unknown};
+use crate::env::EnvError;
+
+/// Reads a mapping: an object, or the path of a YAML or JSON file with one.
+///
+/// # Errors
+/// [`EnvError::Argument`] for the first thing that is wrong.
+pub fn read(value: &Value) -> Result<Map<String, Value>, EnvError> {
+    let map = match value {
+        Value::Object(map) => map.clone(),
+        Value::String(path) => from_file(Path::new(path)).map_err(|reason| refuse("mapping", value, &reason))?,
+        other => return Err(refuse("mapping", other, "an object or the path of a YAML or JSON file is needed")),
+    };
+    check(&map)?;
+    Ok(map)
+}
+
+fn from_file(path: &Path) -> Result<Map<String, Value>, String> {
+    let text = std::fs::read_to_string(path).map_err(|err| format!("which cannot be read: {err}"))?;
+    match serde_saphyr::from_str::<Value>(&text) {
+        Ok(Value::Object(map)) => Ok(map),
+        Ok(_) => Err("a file with a map of video, state, language and action is needed".to_owned()),
+        Err(err) => Err(format!("which is no YAML: {err}")),
+    }
+}
+
+fn check(map: &Map<String, Value>) -> Result<(), EnvError> {
+    fields("mapping", map, &["video", "state", "language", "action"])?;
+    for (name, entry) in section(map, "video")? {
+        camera(&format!("mapping.video.{name}"), entry)?;
+    }
+    for (name, entry) in section(map, "state")? {
+        state(&format!("mapping.state.{name}"), entry)?;
+    }
+    if let Some(entry) = map.get("language") {
+        language("mapping.language", entry)?;
+    }
+    let action: Map<_, _> = section(map, "action")?.map(|(name, value)| (name.clone(), value.clone())).collect();
+    self::action("mapping.action", &action)
+}
+
+/// Entries of a section that may be absent.
+fn section<'a>(
+    map: &'a Map<String, Value>,
+    name: &str,
+) -> Result<impl Iterator<Item = (&'a String, &'a Value)>, EnvError> {
+    let entries = match map.get(name) {
+        None | Some(Value::Null) => None,
+        Some(Value::Object(entries)) => Some(entries),
+        Some(other) => return Err(refuse(&format!("mapping.{name}"), other, "an object is needed")),
+    };
+    Ok(entries.into_iter().flatten())
+}
+
+fn camera(place: &str, entry: &Value) -> Result<(), EnvError> {
+    let Some(map) = entry.as_object() else { return text(place, entry, "a key, or an object with `from` or `render`") };
+    fields(place, map, &["from", "render", "flip", "layout"])?;
+    let field = |name: &str| (format!("{place}.{name}"), map.get(name));
+    match (map.get("from"), map.get("render")) {
+        (Some(from), None) => text(&format!("{place}.from"), from, "a key")?,
+        (None, Some(Value::Bool(true))) => {}
+        _ => return Err(refuse(place, entry, "either `from: key` or `render: true` is needed")),
+    }
+    if let (place, Some(flip)) = field("flip") {
+        let words = flip.as_array().map_or(std::slice::from_ref(flip), Vec::as_slice);
+        if words.iter().any(|word| !matches!(word.as_str(), Some("vertical" | "horizontal"))) {
+            return Err(refuse(&place, flip, "`vertical`, `horizontal` or a list of them is needed"));
+        }
+    }
+    one_of(field("layout"), &["hwc", "chw"])
+}
+
+fn state(place: &str, entry: &Value) -> Result<(), EnvError> {
+    let Some(map) = entry.as_object() else { return text(place, entry, "a key, or an object with `from`") };
+    fields(place, map, &["from", "convert", "order", "index", "scale", "offset"])?;
+    let field = |name: &str| (format!("{place}.{name}"), map.get(name));
+    match map.get("from") {
+        Some(Value::Array(keys)) if !keys.is_empty() && keys.iter().all(Value::is_string) => {}
+        Some(from) => text(&format!("{place}.from"), from, "a key or a list of keys")?,
+        None => return Err(refuse(place, entry, "`from` is needed")),
+    }
+    one_of(field("convert"), &["quat_to_axis_angle", "quat_to_rpy"])?;
+    one_of(field("order"), &["xyzw", "wxyz"])?;
+    if let (place, Some(index)) = field("index")
+        && !is_index(index)
+    {
+        return Err(refuse(&place, index, "a number, a list of numbers or a slice as `0:3` is needed"));
+    }
+    number(field("scale"))?;
+    number(field("offset"))
+}
+
+fn is_index(index: &Value) -> bool {
+    match index {
+        Value::Array(items) => !items.is_empty() && items.iter().all(Value::is_i64),
+        Value::String(slice) => {
+            let parts: Vec<_> = slice.split(':').map(str::trim).collect();
+            (2..=3).contains(&parts.len()) && parts.iter().all(|part| part.is_empty() || part.parse::<i64>().is_ok())
+        }
+        other => other.is_i64(),
+    }
+}
+
+fn language(place: &str, entry: &Value) -> Result<(), EnvError> {
+    let Some(map) = entry.as_object() else {
+        return text(place, entry, "a text, or an object with `from`, `info` or `attr`");
+    };
+    fields(place, map, &["from", "info", "attr"])?;
+    match map.iter().next() {
+        Some((name, value)) if map.len() == 1 => text(&format!("{place}.{name}"), value, "a text"),
+        _ => Err(refuse(place, entry, "one of `from`, `info` and `attr` is needed")),
+    }
+}
+
+fn action(place: &str, map: &Map<String, Value>) -> Result<(), EnvError> {
+    fields(place, map, &["names", "transforms", "low", "high"])?;
+    if let Some(names) = map.get("names") {
+        let texts = names.as_array().filter(|names| !names.is_empty() && names.iter().all(Value::is_string));
+        let unique = texts.is_some_and(|names| names.iter().enumerate().all(|(at, name)| !names[..at].contains(name)));
+        if !unique {
+            return Err(refuse(&format!("{place}.names"), names, "a list of different names is needed"));
+        }
+    }
+    for end in ["low", "high"] {
+        if let Some(values) = map.get(end)
+            && !values.as_array().is_some_and(|values| values.iter().all(Value::is_number))
+        {
+            return Err(refuse(&format!("{place}.{end}"), values, "a list of numbers is needed"));
+        }
+    }
+    match map.get("transforms") {
+        None | Some(Value::Null) => Ok(()),
+        Some(Value::Object(all)) => {
+            all.iter().try_for_each(|(name, entry)| transform(&format!("{place}.transforms.{name}"), entry))
+        }
+        Some(other) => Err(refuse(&format!("{place}.transforms"), other, "an object is needed")),
+    }
+}
+
+fn transform(place: &str, entry: &Value) -> Result<(), EnvError> {
+    let Some(map) = entry.as_object() else { return Err(refuse(place, entry, "an object is needed")) };
+    fields(place, map, &["scale", "offset", "invert", "binarize", "clip"])?;
+    let field = |name: &str| (format!("{place}.{name}"), map.get(name));
+    number(field("scale"))?;
+    number(field("offset"))?;
+    if let (place, Some(scale)) = field("scale")
+        && scale.as_f64() == Some(0.0)
+    {
+        return Err(refuse(&place, scale, "another number than 0 is needed"));
+    }
+    if let (place, Some(value)) = field("invert")
+        && !value.is_boolean()
+    {
+        return Err(refuse(&place, value, "true or false is needed"));
+    }
+    if let (place, Some(value)) = field("binarize")
+        && !(value.is_boolean() || value.is_number())
+    {
+        return Err(refuse(&place, value, "true or a threshold is needed"));
+    }
+    if let (place, Some(value)) = field("clip") {
+        let ends: Vec<_> = value.as_array().into_iter().flatten().filter_map(Value::as_f64).collect();
+        if ends.len() != 2 || ends[0] > ends[1] {
+            return Err(refuse(&place, value, "two numbers, the lower one first, are needed"));
+        }
+    }
+    Ok(())
+}
+
+fn fields(place: &str, map: &Map<String, Value>, known: &[&str]) -> Result<(), EnvError> {
+    match map.iter().find(|(key, _)| !known.contains(&key.as_str())) {
+        Some((key, value)) => Err(refuse(&format!("{place}.{key}"), value, &unknown(key, known))),
+        None => Ok(()),
+    }
+}
+
+fn text(place: &str, value: &Value, wanted: &str) -> Result<(), EnvError> {
+    if value.is_string() { Ok(()) } else { Err(refuse(place, value, &format!("{wanted} is needed"))) }
+}
+
+fn number((place, value): (String, Option<&Value>)) -> Result<(), EnvError> {
+    match value {
+        Some(value) if !value.is_number() => Err(refuse(&place, value, "a number is needed")),
+        _ => Ok(()),
+    }
+}
+
+fn one_of((place, value): (String, Option<&Value>), words: &[&str]) -> Result<(), EnvError> {
+    match value {
+        Some(value) if !value.as_str().is_some_and(|word| words.contains(&word)) => {
+            Err(refuse(&place, value, &format!("one of {} is needed", words.join(", "))))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn refusal(mapping: Value) -> String {
+        read(&mapping).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_whole_language_is_read() {
+        let mapping = json!({
+            "video": {"a": "key", "b": {"from": "x.y", "flip": ["vertical"], "layout": "chw"}, "c": {"render": true, "flip": "horizontal"}},
+            "state": {"a": "key", "b": {"from": ["x", "y"], "convert": "quat_to_rpy", "order": "wxyz", "index": "0:3"},
+                      "c": {"from": "x", "index": [0, -1], "scale": 0.5, "offset": 1}},
+            "language": {"info": "task"},
+            "action": {"names": ["x", "g"], "low": [0, 0], "high": [1, 1],
+                       "transforms": {"g": {"scale": 2, "offset": -1, "invert": true, "binarize": 0.5, "clip": [-1, 1]}}},
+        });
+        assert_eq!(Value::Object(read(&mapping).unwrap()), mapping);
+    }
+
+    #[test]
+    fn yaml_and_json_files_are_read_alike() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m");
+        std::fs::write(&path, "video:\n  front: {from: image, flip: [vertical]}\nlanguage: lift\n").unwrap();
+        let yaml = read(&json!(path)).unwrap();
+        std::fs::write(&path, r#"{"video": {"front": {"from": "image", "flip": ["vertical"]}}, "language": "lift"}"#)
+            .unwrap();
+        assert_eq!(yaml, read(&json!(path)).unwrap());
+        assert!(refusal(json!("no/such/file")).contains("cannot be read"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_refused_by_its_place() {
+        let table = [
+            (json!(3), "`arena_env_args.mapping` is 3, an object or the path"),
+            (json!({"vidoe": {}}), "`arena_env_args.mapping.vidoe` is {}, which is not known; did you mean `video`?"),
+            (
+                json!({"video": {"a": {"form": "x"}}}),
+                "`arena_env_args.mapping.video.a.form` is \"x\", which is not known",
+            ),
+            (
+                json!({"video": {"a": {}}}),
+                "`arena_env_args.mapping.video.a` is {}, either `from: key` or `render: true`",
+            ),
+            (json!({"video": {"a": {"from": "x", "flip": "up"}}}), "`arena_env_args.mapping.video.a.flip` is \"up\""),
+            (json!({"state": []}), "`arena_env_args.mapping.state` is [], an object is needed"),
+            (json!({"state": {"a": {"from": []}}}), "`arena_env_args.mapping.state.a.from` is [], a key or a list"),
+            (
+                json!({"state": {"a": {"from": "x", "index": "a:b"}}}),
+                "`arena_env_args.mapping.state.a.index` is \"a:b\"",
+            ),
+            (
+                json!({"state": {"a": {"from": "x", "convert": "x"}}}),
+                "`arena_env_args.mapping.state.a.convert` is \"x\", one of",
+            ),
+            (json!({"language": {}}), "`arena_env_args.mapping.language` is {}, one of `from`"),
+            (
+                json!({"action": {"names": ["x", "x"]}}),
+                "`arena_env_args.mapping.action.names` is [\"x\",\"x\"], a list of different",
+            ),
+            (
+                json!({"action": {"transforms": {"g": {"clip": [1, 0]}}}}),
+                "`arena_env_args.mapping.action.transforms.g.clip` is [1,0], two numbers, the lower one first",
+            ),
+            (
+                json!({"action": {"transforms": {"g": {"scale": 0}}}}),
+                "`arena_env_args.mapping.action.transforms.g.scale` is 0",
+            ),
+        ];
+        for (mapping, reason) in table {
+            assert!(refusal(mapping.clone()).starts_with(reason), "{}", refusal(mapping));
+        }
+    }
+}

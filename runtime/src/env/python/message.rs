@@ -1,0 +1,256 @@
+//! Packets between this process and a simulator's, in the machine's byte order; `rrun_worker.py` has the table.
+//!
+//! What arrives was written by a process that may be broken: every length and code is checked, and what does not fit is
+//! [`Malformed`].
+
+use serde_json::Value;
+
+/// What begins an episode or steps in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Starts an episode.
+    Reset,
+    /// One step.
+    Step,
+}
+
+/// A command to one copy. The action, if any, is in shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Copy within the process.
+    pub local: u16,
+    /// What to do.
+    pub op: Op,
+    /// Where to write what is seen.
+    pub slot: u8,
+    /// Whether pictures are looked at.
+    pub render: bool,
+    /// Of the episode; 0 for a step.
+    pub seed: u64,
+    /// Number of the episode; 0 for a step.
+    pub episode: u64,
+}
+
+/// What came of a command.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reply {
+    /// Copy within the process.
+    pub local: u16,
+    /// What was done.
+    pub op: Op,
+    /// The success rule holds.
+    pub success: bool,
+    /// As gymnasium says.
+    pub terminated: bool,
+    /// As gymnasium says, or the step limit.
+    pub truncated: bool,
+    /// Pictures were written.
+    pub rendered: bool,
+    /// Reward of the step.
+    pub reward: f32,
+    /// The task in words, when it is another one than before.
+    pub language: Option<String>,
+}
+
+/// A packet from the child.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Packet {
+    /// What is being done, before `Hello`.
+    Stage(String),
+    /// What the environment is.
+    Hello(Value),
+    /// It cannot be used.
+    Refused(String),
+    /// Shared memory is mapped.
+    Ready,
+    /// Replies to the work of this number.
+    Answers {
+        /// Number of the work.
+        sequence: u32,
+        /// One an entry, in order.
+        replies: Vec<Reply>,
+    },
+    /// An exception or a wrong observation; the child ends.
+    Error {
+        /// Copy within the process that it happened to.
+        local: u16,
+        /// The exception's text.
+        reason: String,
+    },
+}
+
+/// A packet that is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a packet of {bytes} bytes means nothing: {reason}")]
+pub struct Malformed {
+    bytes: usize,
+    reason: &'static str,
+}
+
+const HEAD: usize = 8;
+const REPLY: usize = 12;
+const SUCCESS: u8 = 1;
+const TERMINATED: u8 = 2;
+const TRUNCATED: u8 = 4;
+const RENDERED: u8 = 8;
+
+/// The packet that tells the child to close its environments and end.
+pub const CLOSE: &[u8] = b"C";
+
+/// The packet of this work.
+pub fn work(sequence: u32, entries: &[Entry]) -> Vec<u8> {
+    let count = u16::try_from(entries.len()).expect("a process has at most 4096 copies, each with one command");
+    let mut packet = vec![b'W', 0];
+    packet.extend(count.to_ne_bytes());
+    packet.extend(sequence.to_ne_bytes());
+    for entry in entries {
+        packet.extend(entry.local.to_ne_bytes());
+        packet.extend([u8::from(entry.op == Op::Step), entry.slot, u8::from(entry.render), 0, 0, 0]);
+        packet.extend(entry.seed.to_ne_bytes());
+        packet.extend(entry.episode.to_ne_bytes());
+    }
+    packet
+}
+
+impl Packet {
+    /// What a packet says.
+    ///
+    /// # Errors
+    /// [`Malformed`] if it says nothing.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
+        let refuse = |reason| Malformed { bytes: bytes.len(), reason };
+        let (kind, rest) = bytes.split_first().ok_or_else(|| refuse("it is empty"))?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        match kind {
+            b'S' => Ok(Self::Stage(text(rest))),
+            b'F' => Ok(Self::Refused(text(rest))),
+            b'R' if rest.is_empty() => Ok(Self::Ready),
+            b'H' => serde_json::from_slice(rest).map(Self::Hello).map_err(|_| refuse("its JSON is broken")),
+            b'E' => {
+                let (head, reason) = rest.split_at_checked(3).ok_or_else(|| refuse("an error ends early"))?;
+                Ok(Self::Error { local: u16::from_ne_bytes([head[1], head[2]]), reason: text(reason) })
+            }
+            b'A' => answers(bytes).map_err(refuse),
+            _ => Err(refuse("its kind is not known")),
+        }
+    }
+}
+
+fn answers(bytes: &[u8]) -> Result<Packet, &'static str> {
+    let (head, rest) = bytes.split_first_chunk::<HEAD>().ok_or("its head ends early")?;
+    let count = usize::from(u16::from_ne_bytes([head[2], head[3]]));
+    let sequence = u32::from_ne_bytes([head[4], head[5], head[6], head[7]]);
+    let (entries, mut texts) = rest.split_at_checked(count * REPLY).ok_or("there are fewer replies than it says")?;
+    let replies = entries.chunks_exact(REPLY).map(|entry| reply(entry, &mut texts)).collect::<Result<_, _>>()?;
+    if !texts.is_empty() {
+        return Err("there is more text than the replies have");
+    }
+    Ok(Packet::Answers { sequence, replies })
+}
+
+fn reply(entry: &[u8], texts: &mut &[u8]) -> Result<Reply, &'static str> {
+    let &[l0, l1, op, flags, r0, r1, r2, r3, t0, t1, t2, t3] = entry else { return Err("a reply ends early") };
+    let op = match op {
+        0 => Op::Reset,
+        1 => Op::Step,
+        _ => return Err("a reply is to neither reset nor step"),
+    };
+    if flags & !(SUCCESS | TERMINATED | TRUNCATED | RENDERED) != 0 {
+        return Err("a reply has an unknown flag");
+    }
+    let length = usize::try_from(u32::from_ne_bytes([t0, t1, t2, t3])).map_err(|_| "a text is too long")?;
+    let (text, rest) = texts.split_at_checked(length).ok_or("a text ends early")?;
+    *texts = rest;
+    Ok(Reply {
+        local: u16::from_ne_bytes([l0, l1]),
+        op,
+        success: flags & SUCCESS != 0,
+        terminated: flags & TERMINATED != 0,
+        truncated: flags & TRUNCATED != 0,
+        rendered: flags & RENDERED != 0,
+        reward: f32::from_ne_bytes([r0, r1, r2, r3]),
+        language: (!text.is_empty()).then(|| String::from_utf8_lossy(text).into_owned()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// As `rrun_worker.py` packs it.
+    fn pack(sequence: u32, replies: &[Reply]) -> Vec<u8> {
+        let mut packet = vec![b'A', 0];
+        packet.extend((replies.len() as u16).to_ne_bytes());
+        packet.extend(sequence.to_ne_bytes());
+        for reply in replies {
+            let flags = [reply.success, reply.terminated, reply.truncated, reply.rendered];
+            let flags = flags.iter().rev().fold(0, |all, &flag| all << 1 | u8::from(flag));
+            packet.extend(reply.local.to_ne_bytes());
+            packet.extend([u8::from(reply.op == Op::Step), flags]);
+            packet.extend(reply.reward.to_ne_bytes());
+            packet.extend((reply.language.as_ref().map_or(0, String::len) as u32).to_ne_bytes());
+        }
+        packet.extend(replies.iter().flat_map(|reply| reply.language.iter().flat_map(|text| text.bytes())));
+        packet
+    }
+
+    prop_compose! {
+        fn any_reply()(local: u16, step: bool, flags: [bool; 4], reward in -1e9f32..1e9, text in "[a-zé ]{0,20}") -> Reply {
+            let [success, terminated, truncated, rendered] = flags;
+            let op = if step { Op::Step } else { Op::Reset };
+            let language = (!text.is_empty()).then_some(text);
+            Reply { local, op, success, terminated, truncated, rendered, reward, language }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_break_the_parser(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Packet::parse(&bytes);
+        }
+
+        #[test]
+        fn no_change_to_an_answer_breaks_the_parser(
+            replies in prop::collection::vec(any_reply(), 0..5),
+            cut in any::<prop::sample::Index>(), at in any::<prop::sample::Index>(), byte: u8,
+        ) {
+            let mut packet = pack(1, &replies);
+            let place = at.index(packet.len());
+            packet[place] = byte;
+            packet.truncate(cut.index(packet.len()) + 1);
+            let _ = Packet::parse(&packet);
+        }
+
+        #[test]
+        fn answers_come_back_as_they_were_packed(sequence: u32, replies in prop::collection::vec(any_reply(), 0..5)) {
+            prop_assert_eq!(Packet::parse(&pack(sequence, &replies)), Ok(Packet::Answers { sequence, replies }));
+        }
+
+        #[test]
+        fn a_shorter_answer_is_refused(replies in prop::collection::vec(any_reply(), 1..5), cut in 1usize..12) {
+            let packet = pack(1, &replies);
+            prop_assert!(Packet::parse(&packet[..packet.len() - cut]).is_err());
+        }
+    }
+
+    #[test]
+    fn work_has_eight_bytes_and_then_24_an_entry() {
+        let entry = Entry { local: 1, op: Op::Reset, slot: 2, render: true, seed: 3, episode: 4 };
+        let packet = work(5, &[entry]);
+        let native = cfg!(target_endian = "little");
+        assert_eq!(packet.len(), 32);
+        assert!(!native || packet[..16] == [b'W', 0, 1, 0, 5, 0, 0, 0, 1, 0, 0, 2, 1, 0, 0, 0]);
+        assert!(!native || (packet[16], packet[24]) == (3, 4));
+    }
+
+    #[test]
+    fn what_is_no_packet_says_why() {
+        let reason = |bytes: &[u8]| Packet::parse(bytes).unwrap_err().to_string();
+        assert_eq!(reason(b""), "a packet of 0 bytes means nothing: it is empty");
+        assert_eq!(reason(b"Z"), "a packet of 1 bytes means nothing: its kind is not known");
+        assert_eq!(reason(b"H{"), "a packet of 2 bytes means nothing: its JSON is broken");
+        assert_eq!(reason(b"E\0"), "a packet of 2 bytes means nothing: an error ends early");
+    }
+}

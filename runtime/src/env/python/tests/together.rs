@@ -1,0 +1,112 @@
+//! Copies that share a process show what they show alone.
+
+use super::*;
+
+/// Numbers and pixels of each step, by the seed of the episode.
+type Episodes = BTreeMap<u64, Vec<(Vec<f32>, Vec<u8>)>>;
+
+/// What copies see in episodes of different lengths, begun whenever one ends: the numbers of each episode by its seed.
+fn episodes(args: Value, num_envs: usize) -> Episodes {
+    let mut env = start(args, num_envs);
+    let mut seen: Episodes = BTreeMap::new();
+    let mut next = 0..11;
+    let mut running: BTreeMap<usize, u64> = BTreeMap::new();
+    loop {
+        let idle = (0..num_envs).filter(|index| !running.contains_key(index)).collect::<Vec<_>>();
+        let starts: Vec<_> = idle.into_iter().zip(&mut next).collect();
+        let resets: Vec<_> = starts.iter().map(|(index, seed)| (EnvIndex(*index), *seed)).collect();
+        for ((index, seed), observation) in starts.into_iter().zip(env.reset(&resets, Render::Yes)) {
+            running.insert(index, seed);
+            seen.entry(seed).or_default().push(numbers(&observation.unwrap()));
+        }
+        if running.is_empty() {
+            return seen;
+        }
+        let action = |seed: u64, step: usize| vec![(seed as f32 * 0.1).sin(), step as f32 * 0.1];
+        let actions: Vec<_> =
+            running.iter().map(|(index, seed)| (EnvIndex(*index), action(*seed, seen[seed].len()))).collect();
+        for ((EnvIndex(index), _), step) in actions.iter().zip(env.step(&actions, Render::Yes)) {
+            let step = step.unwrap();
+            let seed = running[index];
+            seen.entry(seed).or_default().push(numbers(&step.observation));
+            if step.terminated || step.success {
+                running.remove(index);
+            }
+        }
+    }
+}
+
+/// Episodes end by themselves after four steps, or solved before.
+fn alone() -> Episodes {
+    episodes(json!({"env_kwargs": {"length": 4}, "success": "reward>=0.8"}), 1)
+}
+
+fn numbers(observation: &Observation) -> (Vec<f32>, Vec<u8>) {
+    let pictures = observation.video.values().flat_map(|frame| frame.rgb.iter().copied());
+    (observation.state.values().flatten().copied().collect(), pictures.collect())
+}
+
+#[test]
+fn a_process_of_one_two_or_four_copies_shows_the_same() {
+    let alone = alone();
+    let lengths: std::collections::BTreeSet<_> = alone.values().map(Vec::len).collect();
+    assert!(alone.len() == 11 && lengths.len() > 2, "{lengths:?}");
+    let share =
+        |copies: usize| json!({"env_kwargs": {"length": 4}, "success": "reward>=0.8", "envs_per_process": copies});
+    assert_eq!(episodes(share(1), 4), alone);
+    assert_eq!(episodes(share(2), 4), alone);
+    assert_eq!(episodes(share(4), 4), alone);
+}
+
+#[test]
+fn a_vector_environment_shows_what_its_copies_show_alone() {
+    let (alone, kwargs) = (alone(), json!({"length": 4}));
+    let vector = |copies| {
+        json!({"environment": fixture("vector"), "env_kwargs": kwargs, "envs_per_process": copies, "success": "reward>=0.8",
+               "mapping": {"video": {"pixels.low": "pixels.low", "pixels.top": "pixels.top"}}})
+    };
+    assert_eq!(episodes(vector(4), 4), alone);
+    assert_eq!(episodes(vector(2), 4), alone);
+    let told = json!({"environment": fixture("vector"), "env_kwargs": kwargs, "envs_per_process": 3, "success": "reward>=0.8", "pass_episode": true});
+    assert_eq!(episodes(told, 3), alone);
+}
+
+#[test]
+fn a_copy_of_a_vector_environment_waits_for_the_others() {
+    let (sender, answers) = std::sync::mpsc::channel();
+    let give = Answers::new(move |env, answer| drop(sender.send((env, answer))));
+    let args = json!({"environment": fixture("vector"), "envs_per_process": 2, "env_kwargs": {"length": 9}});
+    let mut env = make(&job(args), PythonConfig::new(2), give).unwrap();
+    let both = |command: Command| vec![(EnvIndex(0), command.clone()), (EnvIndex(1), command)];
+    let go = Command::Step { action: vec![0.0, 0.0] };
+    env.send(both(Command::Reset { seed: 1, episode: 1 }), Render::No);
+    env.send(Vec::new(), Render::No);
+    let limit = Duration::from_secs(60);
+    let next = || answers.recv_timeout(limit).unwrap().0.0;
+    assert_eq!([next(), next()], [0, 1]);
+    env.send(both(go.clone()), Render::No);
+    assert_eq!([next(), next()], [0, 1]);
+    // One that is midway has to be waited for; then both are answered.
+    env.send(vec![(EnvIndex(1), go.clone())], Render::No);
+    env.send(vec![(EnvIndex(0), Command::Reset { seed: 2, episode: 2 })], Render::No);
+    assert_eq!([next(), next()], [0, 1]);
+    env.send(vec![(EnvIndex(1), go.clone())], Render::No);
+    assert_eq!(next(), 1);
+    // The first has not moved since its reset, whatever the other did.
+    env.send(both(go), Render::No);
+    let zero = answers.recv_timeout(limit).unwrap();
+    let Answer::Step(Ok(step)) = zero.1 else { panic!("{:?}", zero.1) };
+    let mut alone = start(json!({}), 1);
+    let wanted = (reset(&mut alone, 0, 2).unwrap(), super::step(&mut alone, 0, [0.0, 0.0]).unwrap()).1;
+    assert_eq!(step.observation.state, wanted.observation.state);
+}
+
+#[test]
+fn a_vector_environment_that_does_not_fit_is_refused() {
+    let refusal = |factory: &str, per_process: usize, num_envs: usize| {
+        let args = json!({"environment": fixture(factory), "envs_per_process": per_process});
+        start_with(args, PythonConfig::new(num_envs)).err().unwrap().to_string()
+    };
+    assert!(refusal("autoresetting", 2, 2).contains("AutoresetMode.DISABLED is needed"));
+    assert_eq!(refusal("pair", 3, 3), "the VectorEnv has 2 copies, envs_per_process is 3");
+}

@@ -1,0 +1,183 @@
+//! Which GPU, display and share of the cores a simulator's process sees: decided from numbers alone.
+//!
+//! | variable | who reads it |
+//! |---|---|
+//! | `CUDA_VISIBLE_DEVICES`, `CUDA_DEVICE_ORDER` | CUDA; and by way of it Isaac Sim, SAPIEN, Habitat |
+//! | `MUJOCO_EGL_DEVICE_ID` | mujoco: an index into all EGL devices. robosuite: has to occur in `CUDA_VISIBLE_DEVICES` |
+//! | `EGL_DEVICE_ID` | pyrender, older dm_control |
+//! | `EGL_VISIBLE_DEVICES` | PyBullet's EGL plugin |
+//! | `OMNIGIBSON_GPU_ID` | OmniGibson |
+//! | `DRI_PRIME` | Mesa's Vulkan layer that puts a device first, by its PCI address |
+//!
+//! Both conventions of `MUJOCO_EGL_DEVICE_ID` hold when all are the machine's own number, which is why nothing is
+//! renumbered. What takes its GPU as an argument (AI2-THOR, Unity, Kit) is given it by `"{gpu}"` in `env_kwargs`.
+
+use serde_json::Value;
+
+/// What a simulator's process is told about its place.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProcessPlace {
+    /// Its GPU, as `nvidia-smi` counts; none: the CPU.
+    pub gpu: Option<u32>,
+    /// PCI address of the GPU, `0000:3b:00.0`.
+    pub pci: Option<String>,
+    /// X display, if it gets another than the rank has.
+    pub display: Option<String>,
+    /// Cores of the machine, shared by the processes.
+    pub cores: usize,
+    /// Simulator processes on the machine.
+    pub processes: usize,
+}
+
+/// A variable to set, or, without a value, to take away.
+pub type Variable = (String, Option<String>);
+
+/// Variables of a process. `inherited` says whether the rank has one; `given` are the job's and win.
+pub fn variables(place: &ProcessPlace, given: &[Variable], inherited: impl Fn(&str) -> bool) -> Vec<Variable> {
+    let mut all: Vec<Variable> = Vec::new();
+    let mut set = |name: &str, value: String| all.push((name.to_owned(), Some(value)));
+    if let Some(gpu) = place.gpu {
+        let indices = [
+            "CUDA_VISIBLE_DEVICES",
+            "MUJOCO_EGL_DEVICE_ID",
+            "EGL_DEVICE_ID",
+            "EGL_VISIBLE_DEVICES",
+            "OMNIGIBSON_GPU_ID",
+        ];
+        indices.iter().for_each(|name| set(name, gpu.to_string()));
+        // Else CUDA counts the fastest GPU first.
+        set("CUDA_DEVICE_ORDER", "PCI_BUS_ID".to_owned());
+        if let Some(pci) = &place.pci {
+            set("DRI_PRIME", format!("pci-{}", pci.replace([':', '.'], "_")));
+        }
+    }
+    if !inherited("MUJOCO_GL") {
+        // Its own choice would be a window.
+        set("MUJOCO_GL", "egl".to_owned());
+    }
+    if let Some(display) = &place.display {
+        set("DISPLAY", display.clone());
+    }
+    set("OMP_NUM_THREADS", (place.cores / place.processes.max(1)).max(1).to_string());
+    all.retain(|(name, _)| given.iter().all(|(other, _)| other != name));
+    all.extend(given.iter().cloned());
+    all
+}
+
+/// PCI address of a GPU: `nvidia-smi` counts them in the order of their addresses.
+pub fn pci(gpu: u32) -> Option<String> {
+    let folder = std::fs::read_dir("/proc/driver/nvidia/gpus").ok()?;
+    let mut addresses: Vec<_> = folder.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+    addresses.sort_unstable();
+    addresses.into_iter().nth(gpu as usize)
+}
+
+/// What the placeholders in `env_kwargs` and `env` stand for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Numbers {
+    /// `{gpu}`.
+    pub gpu: Option<u32>,
+    /// `{env}`: the copy.
+    pub env: usize,
+    /// `{rank}`.
+    pub rank: usize,
+}
+
+impl Numbers {
+    /// A variable with its placeholders filled in. One that would be the GPU's number is taken away where there is none.
+    pub fn fill_variable(&self, (name, value): &Variable) -> Variable {
+        let value = value.as_ref().filter(|text| self.gpu.is_some() || text.as_str() != "{gpu}");
+        (name.clone(), value.map(|text| self.fill(text)))
+    }
+
+    /// A text with its placeholders filled in.
+    fn fill(&self, text: &str) -> String {
+        let gpu = self.gpu.map_or(String::new(), |gpu| gpu.to_string());
+        text.replace("{gpu}", &gpu).replace("{env}", &self.env.to_string()).replace("{rank}", &self.rank.to_string())
+    }
+
+    /// A value with the placeholders in its texts filled in; a text that is nothing else becomes a number.
+    pub fn fill_value(&self, value: &Value) -> Value {
+        match value {
+            Value::String(text) => match text.as_str() {
+                "{gpu}" => self.gpu.into(),
+                "{env}" => self.env.into(),
+                "{rank}" => self.rank.into(),
+                text => self.fill(text).into(),
+            },
+            Value::Array(items) => items.iter().map(|item| self.fill_value(item)).collect(),
+            Value::Object(map) => map.iter().map(|(key, value)| (key.clone(), self.fill_value(value))).collect(),
+            other => other.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn set(place: ProcessPlace, given: &[(&str, &str)], inherited: &[&str]) -> Vec<String> {
+        let given: Vec<_> = given
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value != "-").then(|| (*value).to_owned())))
+            .collect();
+        let mut all = variables(&place, &given, |name| inherited.contains(&name));
+        all.sort_unstable();
+        all.into_iter().map(|(name, value)| format!("{name}={}", value.as_deref().unwrap_or("-"))).collect()
+    }
+
+    fn on_gpu(gpu: u32) -> ProcessPlace {
+        ProcessPlace {
+            gpu: Some(gpu),
+            pci: Some("0000:3b:00.0".to_owned()),
+            cores: 16,
+            processes: 4,
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn a_gpu_is_named_by_the_machines_own_number_everywhere() {
+        let wanted = [
+            "CUDA_DEVICE_ORDER=PCI_BUS_ID",
+            "CUDA_VISIBLE_DEVICES=3",
+            "DRI_PRIME=pci-0000_3b_00_0",
+            "EGL_DEVICE_ID=3",
+            "EGL_VISIBLE_DEVICES=3",
+            "MUJOCO_EGL_DEVICE_ID=3",
+            "MUJOCO_GL=egl",
+            "OMNIGIBSON_GPU_ID=3",
+            "OMP_NUM_THREADS=4",
+        ];
+        assert_eq!(set(on_gpu(3), &[], &[]), wanted);
+    }
+
+    #[test]
+    fn without_a_gpu_nothing_is_hidden() {
+        let place = ProcessPlace { cores: 2, processes: 8, ..Default::default() };
+        assert_eq!(set(place.clone(), &[], &[]), ["MUJOCO_GL=egl", "OMP_NUM_THREADS=1"]);
+        assert_eq!(set(place, &[], &["MUJOCO_GL"]), ["OMP_NUM_THREADS=1"]);
+    }
+
+    #[test]
+    fn the_job_wins() {
+        let place = ProcessPlace { display: Some(":7".to_owned()), cores: 4, processes: 1, ..Default::default() };
+        let given = [("MUJOCO_GL", "osmesa"), ("OMP_NUM_THREADS", "-"), ("A", "b")];
+        assert_eq!(set(place, &given, &[]), ["A=b", "DISPLAY=:7", "MUJOCO_GL=osmesa", "OMP_NUM_THREADS=-"]);
+    }
+
+    #[test]
+    fn placeholders_become_numbers_where_they_stand_alone() {
+        let numbers = Numbers { gpu: Some(2), env: 5, rank: 1 };
+        let value = json!({"device": "{gpu}", "port": ["90{env}"], "url": "r{rank}-e{env}", "n": 3});
+        let wanted = json!({"device": 2, "port": ["905"], "url": "r1-e5", "n": 3});
+        assert_eq!(numbers.fill_value(&value), wanted);
+        let nowhere = Numbers { gpu: None, ..numbers };
+        assert_eq!(nowhere.fill_value(&json!("{gpu}")), Value::Null);
+        let variable = |text: &str| ("A".to_owned(), Some(text.to_owned()));
+        assert_eq!(numbers.fill_variable(&variable("{gpu}")), variable("2"));
+        assert_eq!(nowhere.fill_variable(&variable("{gpu}")), ("A".to_owned(), None));
+    }
+}

@@ -1,0 +1,317 @@
+"""Observations in the policy's names, and the policy's actions in the environment's spaces.
+
+A mapping is resolved once, against the first real observation and the action space; what does not fit is refused with
+both sides listed. Afterwards every observation must look as the first one did. Keys `a.b.c` go into nested dicts; an
+observation that is one array is called `observation`.
+"""
+
+import difflib
+from collections.abc import Mapping
+
+import numpy as np
+
+BARE = "observation"
+LARGEST_STATE = 4096  # numbers in an entry that a default mapping still takes for a state vector
+
+
+class Refused(Exception):
+    """The mapping and the environment do not fit."""
+
+
+class Wrong(Exception):
+    """An observation does not look as the first one did."""
+
+
+# --- looking into an observation --------------------------------------------------------------------------------------
+
+
+def children(node):
+    """What is inside a dict or tuple, by name; None for a leaf."""
+    if isinstance(node, Mapping):
+        return {str(key): (key, value) for key, value in node.items()}
+    if isinstance(node, tuple):
+        return {str(index): (index, value) for index, value in enumerate(node)}
+    return None
+
+
+def find(node, text):
+    """The way to the entry called `text`, as keys; None if there is none. Keys may have dots themselves."""
+    inside = children(node)
+    if inside is None:
+        return None
+    if text in inside and children(inside[text][1]) is None:
+        return (inside[text][0],)
+    for cut in (index for index, letter in enumerate(text) if letter == "."):
+        if text[:cut] in inside:
+            key, value = inside[text[:cut]]
+            rest = find(value, text[cut + 1 :])
+            if rest is not None:
+                return (key, *rest)
+    return None
+
+
+def leaves(node, name="", path=()):
+    """All entries as (name, path, value)."""
+    inside = children(node)
+    if inside is None:
+        return [(name or BARE, path, node)]
+    join = lambda key: f"{name}.{key}" if name else key
+    return [leaf for text, (key, value) in inside.items() for leaf in leaves(value, join(text), (*path, key))]
+
+
+def array(value):
+    """A value as a numpy array, from wherever it is."""
+    if isinstance(value, np.ndarray):
+        return value
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+    return np.asarray(value)
+
+
+def fetch(node, path, row):
+    """The entry at `path`; `row` is the copy in a batch, None without one."""
+    for key in path:
+        node = node[key]
+    if row is not None:
+        node = node[row]
+    return node if type(node) is np.ndarray else array(node)
+
+
+def looks(value):
+    """`uint8 [96, 96, 3]`."""
+    value = array(value)
+    kind = "text" if value.dtype.kind in "SUO" else str(value.dtype)
+    return f"{kind} {list(value.shape)}"
+
+
+class Scene:
+    """The first observation, and how to refuse with both sides."""
+
+    def __init__(self, observation, row, mapping, space):
+        self.observation, self.row, self.mapping, self.space = observation, row, mapping, space
+
+    def path(self, what, text):
+        if children(self.observation) is None:
+            path = () if text == BARE else None
+        else:
+            path = find(self.observation, text)
+        if path is None:
+            near = difflib.get_close_matches(text, [name for name, _, _ in self.leaves()], 1, 0.5)
+            hint = f" (did you mean `{near[0]}`?)" if near else ""
+            raise self.refused(f"{what} asks for `{text}`, which is not there{hint}")
+        return path
+
+    def get(self, path):
+        return fetch(self.observation, path, self.row)
+
+    def leaves(self):
+        return [(name, path, self.get(path)) for name, path, _ in leaves(self.observation)]
+
+    def refused(self, reason):
+        shows = ", ".join(f"`{name}` {looks(value)}" for name, _, value in self.leaves())
+        return Refused(f"mapping: {reason}; the mapping asks for {self.asks()}; the environment shows {shows}")
+
+    def asks(self):
+        asked = []
+        for section in ("video", "state"):
+            for name, entry in (self.mapping.get(section) or {}).items():
+                source = entry.get("from", "render()") if isinstance(entry, dict) else entry
+                sources = source if isinstance(source, list) else [source]
+                asked.append(f"{section}.{name} <- " + " + ".join(f"`{text}`" for text in sources))
+        return ", ".join(asked) or "what is there"
+
+    def declared(self, path):
+        """The shape that the observation space gives for an entry; None if it gives none."""
+        space = self.space
+        for key in path:
+            inside = getattr(space, "spaces", None)
+            try:
+                space = inside[key]
+            except (TypeError, KeyError, IndexError):
+                return None
+        return getattr(space, "shape", None)
+
+    def agree(self, what, path, value):
+        declared = self.declared(path)
+        if declared is not None and tuple(declared) != value.shape:
+            raise self.refused(f"{what}: the observation space says {list(declared)}, the first observation is {looks(value)}")
+
+
+# --- cameras ------------------------------------------------------------------------------------------------------------
+
+
+class Camera:
+    """One picture, `[height, width, 3]` uint8 RGB."""
+
+    def __init__(self, name, path, entry, picture, refused):
+        self.name, self.path, self.shape = name, path, picture.shape
+        self.first_channel = entry.get("layout", "hwc") == "chw"
+        flips = entry.get("flip") or []
+        flips = [flips] if isinstance(flips, str) else flips
+        self.rows = slice(None, None, -1) if "vertical" in flips else slice(None)
+        self.columns = slice(None, None, -1) if "horizontal" in flips else slice(None)
+        self.turned = bool(flips) or self.first_channel
+        shape = picture.shape[1:] + picture.shape[:1] if self.first_channel and picture.ndim == 3 else picture.shape
+        if picture.dtype != np.uint8 or len(shape) != 3 or shape[2] != 3:
+            order = "[3, height, width]" if self.first_channel else "[height, width, 3]"
+            raise refused(f"video.{name} wants uint8 {order}, found {looks(picture)}")
+        self.height, self.width = shape[:2]
+
+    def write(self, picture, view):
+        if picture.shape != self.shape or picture.dtype != np.uint8:
+            raise Wrong(f"camera {self.name} is {looks(picture)}, at first it was uint8 {list(self.shape)}")
+        if self.turned:
+            picture = picture.transpose(1, 2, 0) if self.first_channel else picture
+            picture = picture[self.rows, self.columns]
+        view[...] = picture
+
+
+def cameras(scene, render):
+    asked = scene.mapping.get("video")
+    if asked is None:
+        asked = {
+            name: {"path": path}
+            for name, path, value in scene.leaves()
+            if value.dtype == np.uint8 and value.ndim == 3 and value.shape[2] == 3
+        }
+        if not asked and render.offered:
+            asked = {"render": {"render": True}}
+    found = []
+    for name, entry in asked.items():
+        entry = entry if isinstance(entry, dict) else {"from": entry}
+        if entry.get("render"):
+            path, picture = None, render.picture(scene, name)
+        else:
+            path = entry.get("path") or scene.path(f"video.{name}", entry["from"]) if "from" in entry else entry["path"]
+            picture = scene.get(path)
+            scene.agree(f"video.{name}", path, picture)
+        found.append(Camera(name, path, entry, picture, scene.refused))
+    return found
+
+
+# --- state vectors ------------------------------------------------------------------------------------------------------
+
+
+def quat_to_axis_angle(xyzw):
+    """Rotation vector `[3]`, rad: axis times angle, as robosuite's `quat2axisangle` (the angle is 0 to 2 pi)."""
+    w = float(np.clip(xyzw[3], -1.0, 1.0))
+    length = np.sqrt(1.0 - w * w)
+    return np.zeros(3) if np.isclose(length, 0.0) else xyzw[:3] * (2.0 * np.arccos(w) / length)
+
+
+def quat_to_rpy(xyzw):
+    """Roll, pitch, yaw `[3]`, rad: rotations about the fixed x, y and z axes, in this order."""
+    x, y, z, w = xyzw / np.linalg.norm(xyzw)
+    roll = np.arctan2(2.0 * (w * x + y * z), 1.0 - 2.0 * (x * x + y * y))
+    pitch = np.arcsin(np.clip(2.0 * (w * y - z * x), -1.0, 1.0))
+    yaw = np.arctan2(2.0 * (w * z + x * y), 1.0 - 2.0 * (y * y + z * z))
+    return np.array([roll, pitch, yaw])
+
+
+CONVERSIONS = {"quat_to_axis_angle": quat_to_axis_angle, "quat_to_rpy": quat_to_rpy}
+
+
+class State:
+    """One vector of numbers, flattened."""
+
+    def __init__(self, name, entry, scene):
+        self.name = name
+        sources = entry.get("from", name)
+        sources = sources if isinstance(sources, list) else [sources]
+        what = f"state.{name}"
+        self.paths = [entry["path"]] if "path" in entry else [scene.path(what, text) for text in sources]
+        values = [scene.get(path) for path in self.paths]
+        for path, value in zip(self.paths, values):
+            if value.dtype.kind not in "fiub":
+                raise scene.refused(f"{what} wants numbers, found {looks(value)}")
+            scene.agree(what, path, value)
+        self.looks = [(value.shape, value.dtype) for value in values]
+        self.convert = CONVERSIONS.get(entry.get("convert"))
+        self.scalar_first = entry.get("order", "xyzw") == "wxyz"
+        self.index = chosen(entry.get("index"))
+        self.scale, self.offset = entry.get("scale"), entry.get("offset")
+        self.plain = not (self.convert or entry.get("index") is not None or len(values) > 1 or "scale" in entry or "offset" in entry)
+        joined = np.concatenate([value.reshape(-1) for value in values])
+        if self.convert and joined.size != 4:
+            raise scene.refused(f"{what}: {entry['convert']} wants a quaternion of 4 numbers, found {joined.size}")
+        try:
+            self.size = self.vector(values).size
+        except IndexError as error:
+            raise scene.refused(f"{what}: index {entry.get('index')!r}: {error}") from None
+        if self.size == 0:
+            raise scene.refused(f"{what}: nothing is left of {' + '.join(map(looks, values))}")
+
+    def vector(self, values):
+        vector = np.concatenate([value.reshape(-1) for value in values]).astype(np.float64)
+        if self.convert:
+            vector = self.convert(np.roll(vector, -1) if self.scalar_first else vector)
+        vector = np.atleast_1d(vector[self.index])
+        vector = vector if self.scale is None else vector * self.scale
+        return vector if self.offset is None else vector + self.offset
+
+    def write(self, observation, row, view):
+        values = [fetch(observation, path, row) for path in self.paths]
+        for value, (shape, dtype) in zip(values, self.looks):
+            if value.shape != shape or value.dtype != dtype:
+                raise Wrong(f"state {self.name} is {looks(value)}, at first it was {dtype} {list(shape)}")
+        view[...] = values[0].reshape(-1) if self.plain else self.vector(values)
+
+
+def chosen(index):
+    """`3`, `[0, 2]` or `"0:3"` as numpy takes it."""
+    if isinstance(index, str):
+        return slice(*(int(part) if part.strip() else None for part in index.split(":")))
+    return slice(None) if index is None else index
+
+
+def states(scene, left_out):
+    asked = scene.mapping.get("state")
+    if asked is not None:
+        entries = {name: entry if isinstance(entry, dict) else {"from": entry} for name, entry in asked.items()}
+        return [State(name, entry, scene) for name, entry in entries.items()]
+    found = []
+    for name, path, value in scene.leaves():
+        is_picture = value.dtype == np.uint8 and value.ndim == 3
+        if value.dtype.kind in "fiub" and 0 < value.size <= LARGEST_STATE and not is_picture:
+            found.append(State(name, {"path": path}, scene))
+        elif value.dtype.kind in "fiub" and not (is_picture and value.shape[2] == 3):
+            left_out.append(f"`{name}` {looks(value)} is left out: neither a picture nor a short vector")
+    return found
+
+
+# --- words --------------------------------------------------------------------------------------------------------------
+
+
+def words(value):
+    """A text as a str, out of bytes or an array of one text too."""
+    value = value.item() if isinstance(value, np.ndarray) and value.size == 1 else value
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def language(scene):
+    """A function (observation, row, info, attribute) -> text; `attribute` reads one of the environment."""
+    asked = scene.mapping.get("language")
+    if isinstance(asked, str):
+        return lambda observation, row, info, attribute: asked
+    if asked is None:
+        texts = [path for _, path, value in scene.leaves() if value.dtype.kind in "SU" and value.size == 1]
+        if not texts:
+            return lambda observation, row, info, attribute: ""
+        asked, path = {"from": None}, texts[0]
+    elif "from" in asked:
+        path = scene.path("language", asked["from"])
+    if "from" in asked:
+        return lambda observation, row, info, attribute: words(fetch(observation, path, row))
+    if "attr" in asked:
+        return lambda observation, row, info, attribute: words(attribute(asked["attr"]))
+    key = asked["info"]
+
+    def from_info(observation, row, info, attribute):
+        path = find(info, key)
+        if path is None:
+            raise Wrong(f"the mapping's language is info `{key}`, reset gave {', '.join(map(str, info)) or 'none'}")
+        for step in path:
+            info = info[step]
+        return words(info)
+
+    return from_info

@@ -1,0 +1,212 @@
+"""The copies of an environment: made by name, and stepped one by one (`Separate`) or as a VectorEnv (`Together`)."""
+
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+
+import numpy as np
+
+from rrun_actions import stack
+from rrun_mapping import Refused, array
+
+
+def load_factory(environment):
+    """The callable that a dotted path or `file.py:name` means."""
+    place, colon, name = environment.rpartition(":")
+    if not colon:
+        place, _, name = environment.rpartition(".")
+    if place.endswith(".py"):
+        if not os.path.exists(place):
+            raise Refused(f"environment `{environment}`: there is no file `{os.path.abspath(place)}`")
+        stem = os.path.splitext(os.path.basename(place))[0]
+        spec = importlib.util.spec_from_file_location(stem, place)
+        module = sys.modules[stem] = importlib.util.module_from_spec(spec)
+        sys.path.insert(0, os.path.dirname(os.path.abspath(place)))
+        spec.loader.exec_module(module)
+    else:
+        module = importlib.import_module(place)
+    factory = module
+    for part in name.split("."):
+        if not hasattr(factory, part):
+            there = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+            raise Refused(f"environment `{environment}`: `{place}` has no `{name}`; it has {', '.join(there) or 'nothing that can be called'}")
+        factory = getattr(factory, part)
+    return factory
+
+
+def make(config):
+    """The copies that this process holds, by the job's fields."""
+    number, environment = len(config["envs"]), config["environment"]
+    if environment.startswith("gym:"):
+        import gymnasium
+
+        given = {"max_episode_steps": config["max_episode_steps"]} if config["max_episode_steps"] else {}
+        if config["renders"]:
+            given["render_mode"] = "rgb_array"
+        maker = lambda kwargs: gymnasium.make(environment[4:], disable_env_checker=True, **{**given, **kwargs})
+        return Separate([maker(kwargs) for kwargs in config["env_kwargs"]])
+    factory = load_factory(environment)
+    kwargs = config["env_kwargs"]
+    if takes_num_envs(factory):
+        made = factory(**{"num_envs": number, **kwargs[0]})
+        return Together(made, number) if hasattr(made, "num_envs") else Separate([made])
+    first = factory(**kwargs[0])
+    if hasattr(first, "num_envs"):
+        return Together(first, number)
+    return Separate([first, *(factory(**each) for each in kwargs[1:])])
+
+
+def takes_num_envs(factory):
+    try:
+        return "num_envs" in inspect.signature(factory).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def check(env, names):
+    missing = [name for name in names if not hasattr(env, name)]
+    if missing:
+        raise Refused(f"the environment is a {type(env).__name__} without {', '.join(missing)}; a gymnasium Env or VectorEnv is needed")
+
+
+def five(values):
+    if not isinstance(values, tuple) or len(values) != 5:
+        count = f"{len(values)} values" if isinstance(values, tuple) else f"a {type(values).__name__}"
+        raise TypeError(f"step gave {count}; (observation, reward, terminated, truncated, info) are needed")
+    return values
+
+
+def two(values):
+    if not isinstance(values, tuple) or len(values) != 2:
+        raise TypeError(f"reset gave a {type(values).__name__}; (observation, info) are needed")
+    return values
+
+
+def spec_of(env, field):
+    return getattr(getattr(env, "spec", None), field, None)
+
+
+def looker(env):
+    """What has an attribute `rendering`, a bool, in an environment: pictures may be left out while it is False."""
+    inner = getattr(env, "unwrapped", env)
+    return inner if isinstance(getattr(inner, "rendering", None), bool) else None
+
+
+class Separate:
+    """One object a copy, stepped in turn."""
+
+    batched = False
+
+    def __init__(self, envs):
+        self.envs = envs
+        for env in envs:
+            check(env, ["reset", "step", "action_space"])
+        self.first = envs[0]
+        self.space, self.action_space = getattr(self.first, "observation_space", None), self.first.action_space
+        self.lookers = [looker(env) for env in envs]
+
+    def look(self, local, render):
+        """Tells an environment that wants to know whether its pictures will be looked at."""
+        if self.lookers[local] is not None:
+            self.lookers[local].rendering = render
+
+    def reset(self, local, seed, options):
+        return two(self.envs[local].reset(seed=seed, options=options))
+
+    def step(self, local, action):
+        return five(self.envs[local].step(action))
+
+    def render(self, local):
+        return array(self.envs[local].render())
+
+    def attribute(self, local, name):
+        return attribute(self.envs[local], name)
+
+    def close(self):
+        for env in self.envs:
+            env.close()
+
+
+class Together:
+    """A VectorEnv, of which all copies step at once.
+
+    A copy that has no action then takes the middle one. If its episode is over nobody looks; if it has just begun, it
+    begins again with the same seed before its own first step. In between it does not happen: the other side waits until
+    every copy in the midst of an episode has its action.
+    """
+
+    batched = True
+
+    def __init__(self, env, number):
+        check(env, ["reset", "step", "single_action_space", "num_envs"])
+        if env.num_envs != number:
+            raise Refused(f"the VectorEnv has {env.num_envs} copies, envs_per_process is {number}")
+        mode = (getattr(env, "metadata", None) or {}).get("autoreset_mode")
+        if "disabled" not in str(getattr(mode, "value", mode)).lower():
+            raise Refused(f"the VectorEnv's metadata['autoreset_mode'] is {mode}, AutoresetMode.DISABLED is needed: episodes are reset one by one, with their seeds")
+        self.first = self.env = env
+        self.space = getattr(env, "single_observation_space", None)
+        self.action_space, self.number = env.single_action_space, number
+        self.idle = None  # the action of a copy that has none
+        self.begun = [(0, None)] * number  # seed and options of each copy's episode
+        self.ended = np.zeros(number, np.bool_)  # by its last step
+        self.moved = np.zeros(number, np.bool_)  # stepped without an action since it began
+        self.looker = looker(env)
+
+    def look(self, render):
+        """As that of `Separate`, for all copies."""
+        if self.looker is not None:
+            self.looker.rendering = render
+
+    def reset(self, seeds, options):
+        """Resets the copies in `seeds` (copy -> seed)."""
+        mask = np.zeros(self.number, np.bool_)
+        mask[list(seeds)] = True
+        for local, seed in seeds.items():
+            self.begun[local] = seed, options
+        self.ended[mask] = self.moved[mask] = False
+        given = [seeds.get(local) for local in range(self.number)]
+        return two(self.env.reset(seed=given, options={**(options or {}), "reset_mask": mask}))
+
+    def step(self, actions):
+        """Steps with the actions in `actions` (copy -> action)."""
+        for local in range(self.number):
+            # Stepping what has ended is an error in gymnasium, even if nobody looks.
+            if (self.moved if local in actions else self.ended)[local]:
+                seed, options = self.begun[local]
+                self.reset({local: seed}, options)
+        values = five(self.env.step(stack([actions.get(local, self.idle) for local in range(self.number)])))
+        self.ended = np.asarray(values[2], np.bool_) | np.asarray(values[3], np.bool_)
+        self.moved[[local for local in range(self.number) if local not in actions]] = True
+        return values
+
+    def render(self, local):
+        return array(self.env.render()[local])
+
+    def attribute(self, local, name):
+        values = self.env.get_attr(name) if hasattr(self.env, "get_attr") else getattr(self.env, name)
+        return values if isinstance(values, (str, bytes)) else values[local]
+
+    def close(self):
+        self.env.close()
+
+
+def attribute(env, name):
+    """An attribute of the environment or of what its wrappers wrap."""
+    while env is not None:
+        if name in dir(env):
+            return getattr(env, name)
+        env = getattr(env, "env", None)
+    raise AttributeError(f"the environment has no attribute `{name}`")
+
+
+def of_copy(info, key, row):
+    """(is it there, value) of `key` in one copy's info; `row` is the copy in a batched one."""
+    if key not in info:
+        return False, None
+    if row is None:
+        return True, info[key]
+    there = info.get(f"_{key}")
+    return (there is None or bool(there[row])), info[key][row]

@@ -1,0 +1,329 @@
+"""The process beside the simulator: reads commands, steps, writes what is seen into shared memory.
+
+Commands and answers are packets of a SOCK_SEQPACKET socket, in the machine's byte order:
+
+    work     u8 'W', u8 -, u16 entries, u32 sequence; each: u16 copy, u8 reset 0 / step 1, u8 slot, u8 render, u24 -, u64 seed, u64 episode
+    close    u8 'C'
+    answers  u8 'A', u8 -, u16 entries, u32 sequence; each: u16 copy, u8 as above, u8 flags, f32 reward, u32 bytes of text; the texts
+    stage    u8 'S', what is being done
+    hello    u8 'H', JSON: what the environment is
+    refused  u8 'F', why it cannot be used
+    ready    u8 'R'
+    error    u8 'E', u8 -, u16 copy, why: this process ends
+
+Before anything else comes JSON with the configuration, and after hello JSON with the places in shared memory.
+"""
+
+import json
+import math
+import mmap
+import os
+import platform
+import struct
+import sys
+import traceback
+
+import numpy as np
+
+import rrun_mapping as mapping
+import rrun_simulator as simulator
+from rrun_actions import Action
+
+HEAD, ENTRY, ANSWER = struct.Struct("=BBHI"), struct.Struct("=HBBB3xQQ"), struct.Struct("=HBBfI")
+RESET, STEP = 0, 1
+SUCCESS, TERMINATED, TRUNCATED, RENDERED = 1, 2, 4, 8
+CALLING = {"idle": 0, "reset": 1, "step": 2, "render": 3, "observation": 4}
+LONGEST_TEXT = 16_000  # bytes of a reason; a packet takes some 200 kB
+SEED_BITS = (1 << 31) - 1  # what C's and numpy's older generators take
+DEFAULT_HZ = 20
+
+
+class Success:
+    """Whether an episode is solved after a step, by the job's rule."""
+
+    def __init__(self, rule, info, row):
+        self.rule = rule
+        self.key, self.reward = None, None
+        if rule is None:
+            self.key = next((key for key in ("is_success", "success") if simulator.of_copy(info, key, row)[0]), None)
+            if self.key is None:
+                there = ", ".join(key for key in map(str, info) if not key.startswith("_")) or "nothing"
+                raise mapping.Refused(
+                    "success is not given, and info has neither `is_success` nor `success` after a step "
+                    f"(it has {there}); info.<key>, terminated or reward>=X is needed"
+                )
+        elif rule.startswith("reward>="):
+            self.reward = float(rule.removeprefix("reward>="))
+        elif rule != "terminated":
+            self.key = "is_success" if rule == "is_success" else rule.removeprefix("info.")
+
+    def __call__(self, reward, terminated, over, info, row):
+        if self.key is None:
+            return reward >= self.reward if self.reward is not None else terminated
+        there, value = simulator.of_copy(info, self.key, row)
+        if not there and over:
+            names = ", ".join(key for key in map(str, info) if not key.startswith("_")) or "nothing"
+            raise mapping.Wrong(f"success asks for info `{self.key}`, at the episode's end info has {names}")
+        return there and bool(np.all(mapping.array(value)))
+
+
+class Render:
+    """`env.render()` as a camera."""
+
+    def __init__(self, copies):
+        self.copies = copies
+        self.offered = getattr(copies.first, "render_mode", None) == "rgb_array"
+
+    def picture(self, scene, name):
+        if not self.offered:
+            mode = getattr(self.copies.first, "render_mode", None)
+            raise scene.refused(f"video.{name} wants render(), but the environment's render_mode is {mode}, `rgb_array` is needed")
+        return self.copies.render(0)
+
+
+class Place:
+    """Views of one copy in shared memory."""
+
+    def __init__(self, worker, memory, layout, local):
+        begin = layout["begin"] + layout["copy"] * local
+        floats = lambda offset, count: np.frombuffer(memory, np.float32, count, offset)
+        self.action = floats(begin, worker.action.size)
+        self.slots = []
+        for number in range(layout["slots"]):
+            slot = begin + layout["action"] + layout["slot"] * number
+            pictures = []
+            for camera, offset in zip(worker.cameras, layout["cameras"]):
+                shape = camera.height, camera.width, 3
+                pictures.append(np.frombuffer(memory, np.uint8, math.prod(shape), slot + offset).reshape(shape))
+            vectors = [floats(slot + offset, state.size) for state, offset in zip(worker.states, layout["states"])]
+            self.slots.append((pictures, vectors))
+
+
+class Worker:
+    def __init__(self, sock, config):
+        self.sock, self.config, self.notes = sock, config, []
+        self.calls = None  # shared words: copy, call
+        self.current = 0
+
+    # --- start ----------------------------------------------------------------------------------------------------------
+
+    def stage(self, text):
+        self.sock.send(b"S" + text.encode())
+
+    def prepare(self):
+        config = self.config
+        for name in config["imports"]:
+            self.stage(f"import {name}")
+            __import__(name)
+        self.stage(f"make {config['environment']}")
+        self.copies = simulator.make(config)
+        self.action = Action(self.copies.action_space, config["mapping"].get("action") or {})
+        if self.copies.batched:
+            self.copies.idle = self.action.decode(self.action.middle())
+        self.stage("reset")
+        observation, info = self.reset_one(0, 0, 0)
+        self.stage("first observation")
+        row = 0 if self.copies.batched else None
+        scene = mapping.Scene(observation, row, config["mapping"], self.copies.space)
+        self.cameras = mapping.cameras(scene, Render(self.copies))
+        self.states = mapping.states(scene, self.notes)
+        self.words = mapping.language(scene)
+        self.language = self.words(observation, row, info, lambda name: self.copies.attribute(0, name))
+        self.stage("step")
+        self.probe(row)
+        limit = config["max_episode_steps"] or self.own_limit()
+        if not limit:
+            raise mapping.Refused("the environment does not say how long an episode is: max_episode_steps is needed")
+        self.limit = limit
+        number = len(config["envs"])
+        self.steps, self.told = [0] * number, [None] * number
+
+    def reset_one(self, local, seed, episode):
+        options = {"episode": episode} if self.config["pass_episode"] else None
+        if self.copies.batched:
+            return self.copies.reset({local: seed} if self.calls else dict.fromkeys(range(self.copies.number), seed), options)
+        return self.copies.reset(local, seed, options)
+
+    def probe(self, row):
+        """One step, to see what it gives."""
+        action = self.action.decode(self.action.middle())
+        if self.copies.batched:
+            values = self.copies.step(dict.fromkeys(range(self.copies.number), action))
+        else:
+            values = self.copies.step(0, action)
+        self.success = Success(self.config["success"], values[4], row)
+        self.success(*self.outcome(values, row)[:2], False, values[4], row)
+
+    def own_limit(self):
+        env = self.copies.first
+        for value in (simulator.spec_of(env, "max_episode_steps"), getattr(env, "max_episode_steps", None)):
+            if isinstance(value, (int, np.integer)) and value > 0:
+                return int(value)
+        return None
+
+    def hertz(self):
+        if self.config["control_hz"]:
+            return self.config["control_hz"]
+        rate = (getattr(self.copies.first, "metadata", None) or {}).get("render_fps")
+        if isinstance(rate, (int, float, np.number)) and math.isfinite(rate) and rate >= 1:
+            return round(float(rate))
+        self.notes.append(f"neither control_hz nor metadata['render_fps'] is there: {DEFAULT_HZ} steps a second are taken")
+        return DEFAULT_HZ
+
+    def hello(self):
+        finite = lambda values: [float(value) if math.isfinite(value) else None for value in values]
+        versions = {"python": platform.python_version(), "numpy": np.__version__}
+        if "gymnasium" in sys.modules:
+            versions["gymnasium"] = sys.modules["gymnasium"].__version__
+        return {
+            "state": [[state.name, state.size] for state in self.states],
+            "cameras": [[camera.name, camera.height, camera.width] for camera in self.cameras],
+            "action": {"names": self.action.names, "low": finite(self.action.low), "high": finite(self.action.high)},
+            "control_hz": self.hertz(),
+            "max_episode_steps": self.limit,
+            "language": self.language,
+            "together": self.copies.batched,
+            "notes": self.notes,
+            "versions": versions,
+        }
+
+    def attach(self, layout):
+        memory = mmap.mmap(self.config["memory_fd"], layout["bytes"])
+        os.close(self.config["memory_fd"])
+        self.calls = memoryview(memory)[:8].cast("I")
+        self.places = [Place(self, memory, layout, local) for local in range(len(self.steps))]
+
+    # --- work -----------------------------------------------------------------------------------------------------------
+
+    def run(self):
+        while True:
+            packet = self.sock.recv(1 << 18)
+            if not packet or packet[:1] == b"C":
+                return
+            _, _, count, sequence = HEAD.unpack_from(packet)
+            entries = list(ENTRY.iter_unpack(packet[HEAD.size :]))
+            work = self.together if self.copies.batched else self.separately
+            answers, texts = work(entries), b""
+            packet = bytearray(HEAD.pack(ord("A"), 0, count, sequence))
+            for local, kind, flags, reward, text in answers:
+                packet += ANSWER.pack(local, kind, flags, reward, len(text))
+                texts += text
+            self.calls[1] = 0
+            self.sock.send(packet + texts)
+
+    def call(self, local, name):
+        self.current = local
+        self.calls[0], self.calls[1] = local, CALLING[name]
+
+    def separately(self, entries):
+        for local, kind, slot, render, seed, episode in entries:
+            if kind == RESET:
+                self.call(local, "reset")
+                self.copies.look(local, bool(render))
+                observation, info = self.reset_one(local, seed & SEED_BITS, episode)
+                yield self.begun(local, slot, observation, None, info, render)
+            else:
+                self.call(local, "step")
+                self.copies.look(local, bool(render))
+                values = self.copies.step(local, self.action.decode(self.places[local].action))
+                yield self.stepped(local, slot, values, None, render)
+
+    def together(self, entries):
+        steps = {local: (slot, render) for local, kind, slot, render, *_ in entries if kind == STEP}
+        resets = {local: (slot, render, seed & SEED_BITS, episode) for local, kind, slot, render, seed, episode in entries if kind == RESET}
+        answers = {}
+        if steps:
+            self.call(min(steps), "step")
+            self.copies.look(any(render for _, render in steps.values()))
+            values = self.copies.step({local: self.action.decode(self.places[local].action) for local in steps})
+            for local, (slot, render) in steps.items():
+                answers[local] = self.stepped(local, slot, values, local, render)
+        for group in self.groups(resets):
+            self.call(min(group), "reset")
+            self.copies.look(any(resets[local][1] for local in group))
+            options = {"episode": resets[min(group)][3]} if self.config["pass_episode"] else None
+            observation, info = self.copies.reset({local: resets[local][2] for local in group}, options)
+            for local in group:
+                slot, render = resets[local][:2]
+                answers[local] = self.begun(local, slot, observation, local, info, render)
+        return [answers[entry[0]] for entry in entries]
+
+    def groups(self, resets):
+        """Copies that one reset can take: all, unless each is told its episode."""
+        if self.config["pass_episode"]:
+            return [[local] for local in resets]
+        return [list(resets)] if resets else []
+
+    def begun(self, local, slot, observation, row, info, render):
+        self.steps[local] = 0
+        text = self.words(observation, row, info, lambda name: self.copies.attribute(local, name))
+        new = text != self.told[local]
+        self.told[local] = text
+        self.write(local, slot, observation, row, render)
+        return local, RESET, RENDERED if render else 0, 0.0, text.encode()[:LONGEST_TEXT] if new else b""
+
+    def outcome(self, values, row):
+        reward, terminated, truncated = values[1], values[2], values[3]
+        if row is not None:
+            reward, terminated, truncated = reward[row], terminated[row], truncated[row]
+        return float(reward), bool(terminated), bool(truncated)
+
+    def stepped(self, local, slot, values, row, render):
+        reward, terminated, truncated = self.outcome(values, row)
+        self.steps[local] += 1
+        truncated = truncated or self.steps[local] >= self.limit
+        self.write(local, slot, values[0], row, render)
+        success = self.success(reward, terminated, terminated or truncated, values[4], row)
+        flags = success * SUCCESS | terminated * TERMINATED | truncated * TRUNCATED | (RENDERED if render else 0)
+        return local, STEP, flags, reward, b""
+
+    def write(self, local, slot, observation, row, render):
+        self.calls[1] = CALLING["observation"]
+        pictures, vectors = self.places[local].slots[slot]
+        for state, view in zip(self.states, vectors):
+            state.write(observation, row, view)
+        if not render:
+            return
+        for camera, view in zip(self.cameras, pictures):
+            if camera.path is None:
+                self.call(local, "render")
+                camera.write(self.copies.render(local), view)
+            else:
+                camera.write(mapping.fetch(observation, camera.path, row), view)
+
+
+def last_line(error):
+    """The exception, and the line of the simulator that raised it."""
+    text = "".join(traceback.format_exception_only(type(error), error)).strip()
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("rrun_")]
+    if frames:
+        text += f" ({frames[-1].filename} line {frames[-1].lineno}, in {frames[-1].name})"
+    return text.encode()[:LONGEST_TEXT]
+
+
+def main(sock, config):
+    worker = Worker(sock, config)
+    code = 1
+    try:
+        worker.prepare()
+        sock.send(b"H" + json.dumps(worker.hello()).encode())
+        packet = sock.recv(1 << 18)
+        if packet:
+            worker.attach(json.loads(packet))
+            sock.send(b"R")
+            worker.run()
+        worker.copies.close()
+        code = 0
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # nobody listens any more
+    except mapping.Refused as refusal:
+        sock.send(b"F" + str(refusal).encode()[:LONGEST_TEXT])
+    except (Exception, SystemExit) as error:
+        traceback.print_exc()
+        reason = str(error).encode()[:LONGEST_TEXT] if isinstance(error, mapping.Wrong) else last_line(error)
+        sock.send(struct.pack("=BBH", ord("E"), 0, worker.current) + reason)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # Simulators leave threads and exit handlers that hang; everything worth closing is closed.
+        os._exit(code)
