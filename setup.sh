@@ -21,6 +21,7 @@ command -v "$python" >/dev/null || die "python3 is missing: apt install python3 
 # a C++ compiler (shims), libhdf5-dev (datasets), nasm (fast H.264), pkg-config, and Mesa's EGL (pictures without a display)
 packages=(g++ pkg-config libhdf5-dev nasm libegl1 libegl-mesa0 libgl1-mesa-dri)
 "$python" -c 'import ensurepip, venv' 2>/dev/null || packages+=(python3-venv)
+if [[ $want == test ]]; then packages+=(xvfb); fi # displays of simulators
 missing=()
 for package in "${packages[@]}"; do
     dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")

@@ -11,14 +11,17 @@ use std::time::{Duration, Instant};
 use jobs::eval_args::Screen;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use super::python::pre_exec;
 
 /// Xvfb needs less than a second; a busy machine some.
 pub const START_LIMIT: Duration = Duration::from_secs(30);
 
-/// An Xvfb, killed when this is dropped, and with the thread that started it.
+/// From being asked to end to being killed.
+const STOP_LIMIT: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+
+/// An Xvfb, stopped when this is dropped, and with the thread that started it.
 #[derive(Debug)]
 pub struct Display {
     server: Child,
@@ -38,7 +41,8 @@ impl Display {
         let log = memfd_create("xvfb", MemfdFlags::CLOEXEC).map(File::from).map_err(io::Error::from);
         let (log, stderr) = log.and_then(|log| Ok((log.try_clone()?, log))).map_err(|err| err.to_string())?;
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
-        pre_exec::guard(&mut command, &[]);
+        // Asked to end, it removes its socket and its lock.
+        pre_exec::guard(&mut command, Signal::TERM, &[]);
         let server = command.spawn().map_err(|err| match err.kind() {
             io::ErrorKind::NotFound => "there is no Xvfb for a display of its own: apt install xvfb".to_owned(),
             _ => format!("cannot start {}: {err}", program.display()),
@@ -87,6 +91,10 @@ impl Display {
     fn kill(&mut self) {
         if let Some(group) = i32::try_from(self.server.id()).ok().and_then(Pid::from_raw) {
             // It may be gone already; it is not reaped, so the number is still its own.
+            kill_process_group(group, Signal::TERM).ok();
+            if let Ok(pidfd) = pidfd_open(group, PidfdFlags::empty()) {
+                poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&STOP_LIMIT)).ok();
+            }
             kill_process_group(group, Signal::KILL).ok();
         }
         self.server.wait().ok();

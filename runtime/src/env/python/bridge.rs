@@ -198,7 +198,7 @@ impl Bridge {
         let Some((process, owner, ready)) = self.host.event(token) else { return };
         let child = owner.and_then(|index| self.children.get_mut(index));
         match (child.filter(|child| child.process_id() == Some(process)), ready) {
-            (Some(child), Ready::Socket) => child.on_socket(&mut self.host, now()),
+            (Some(child), Ready::Socket) => drop(child.on_socket(&mut self.host, now())),
             (Some(child), Ready::Output) => child.on_output(&self.host),
             (Some(child), Ready::Ended) => child.on_end(&mut self.host, now()),
             (None, _) => self.host.reap(process),

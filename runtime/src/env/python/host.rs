@@ -18,9 +18,11 @@ use crate::env::{Answers, EnvError, EnvIndex};
 
 /// The worker's modules, in the order in which they need each other.
 const MODULES: &[(&str, &str)] = &[
+    ("rrun_observation", include_str!("worker/rrun_observation.py")),
     ("rrun_mapping", include_str!("worker/rrun_mapping.py")),
     ("rrun_actions", include_str!("worker/rrun_actions.py")),
     ("rrun_simulator", include_str!("worker/rrun_simulator.py")),
+    ("rrun_success", include_str!("worker/rrun_success.py")),
     ("rrun_worker", include_str!("worker/rrun_worker.py")),
 ];
 

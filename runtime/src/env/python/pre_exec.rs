@@ -8,14 +8,14 @@ use std::process::Command;
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 
-/// Lets the child lead a process group of its own, die with the thread that spawns it, and have no descriptor of ours
-/// but the standard three and `keep`.
+/// Lets the child lead a process group of its own, get the signal `at_end` when the thread that spawns it ends, and have
+/// no descriptor of ours but the standard three and `keep`.
 ///
 /// `PR_SET_PDEATHSIG` looks at the thread, not the process: the caller's has to live as long as the child.
-pub fn guard(command: &mut Command, keep: &[RawFd]) {
+pub fn guard(command: &mut Command, at_end: Signal, keep: &[RawFd]) {
     let (parent, keep) = (getpid(), keep.to_vec());
     let prepare = move || -> io::Result<()> {
-        set_parent_process_death_signal(Some(Signal::KILL))?;
+        set_parent_process_death_signal(Some(at_end))?;
         // The parent may have died before the line above; then nobody is left to kill this one.
         if getppid() != Some(parent) {
             return Err(io::ErrorKind::BrokenPipe.into());

@@ -11,6 +11,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use super::last_lines::LastLines;
+use super::message::{Malformed, Packet};
 use super::pre_exec;
 use super::variables::Variable;
 use crate::env::shm;
@@ -39,10 +40,10 @@ pub struct Process {
 }
 
 /// What came through the socket.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Received {
-    /// One packet.
-    Packet(Vec<u8>),
+    /// One packet, or what should have been one.
+    Packet(Result<Packet, Malformed>),
     /// None for now.
     Nothing,
     /// None any more.
@@ -70,10 +71,13 @@ impl Process {
                 None => command.env_remove(name),
             };
         }
-        pre_exec::guard(&mut command, &[theirs.as_raw_fd(), memfd.as_raw_fd()]);
-        let child = command.spawn()?;
+        pre_exec::guard(&mut command, Signal::KILL, &[theirs.as_raw_fd(), memfd.as_raw_fd()]);
+        let mut child = command.spawn()?;
         let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidData)?;
-        let pidfd = pidfd_open(group, PidfdFlags::empty())?;
+        let pidfd = pidfd_open(group, PidfdFlags::empty()).inspect_err(|_| {
+            // Before Linux 5.3 there are none; the child must not outlive its refusal.
+            child.kill().and_then(|()| child.wait()).ok();
+        })?;
         Ok(Self { id, socket, pidfd, output, memfd, lines: LastLines::default(), child, group })
     }
 
@@ -95,7 +99,7 @@ impl Process {
         buffer.resize(LARGEST_PACKET, 0);
         match recv(&self.socket, &mut buffer[..], RecvFlags::empty()) {
             Ok((0, _)) => Received::Closed,
-            Ok((count, _)) => Received::Packet(buffer[..count].to_vec()),
+            Ok((count, _)) => Received::Packet(Packet::parse(&buffer[..count])),
             Err(Errno::AGAIN | Errno::INTR) => Received::Nothing,
             Err(_) => Received::Closed,
         }

@@ -131,20 +131,22 @@ impl Child {
         }
     }
 
-    /// Its socket has something, or is at its end.
-    pub fn on_socket(&mut self, host: &mut Host, now: Instant) {
-        while let Some(process) = &self.process {
-            match process.receive(&mut host.buffer) {
-                Received::Packet(bytes) => match Packet::parse(&bytes) {
+    /// Its socket has a packet, or is at its end. Says whether it may have more.
+    pub fn on_socket(&mut self, host: &mut Host, now: Instant) -> bool {
+        let Some(process) = &self.process else { return false };
+        match process.receive(&mut host.buffer) {
+            Received::Packet(packet) => {
+                match packet {
                     Ok(packet) => self.on_packet(packet, host, now),
                     Err(malformed) => self.lose(&format!("sent nonsense: {malformed}"), host),
-                },
-                Received::Nothing => return,
-                Received::Closed => {
-                    host.ignore(&process.socket);
-                    self.ended.get_or_insert(now);
-                    return;
                 }
+                true
+            }
+            Received::Nothing => false,
+            Received::Closed => {
+                host.ignore(&process.socket);
+                self.ended.get_or_insert(now);
+                false
             }
         }
     }
@@ -165,7 +167,7 @@ impl Child {
     /// Its process has ended.
     pub fn on_end(&mut self, host: &mut Host, now: Instant) {
         // What it said before is worth more than how it ended.
-        self.on_socket(host, now);
+        while self.on_socket(host, now) {}
         let Some(process) = &self.process else { return };
         if self.state != State::Closing {
             return self.lose(&process.ending(), host);

@@ -5,7 +5,7 @@ Spaces are told apart by what they have, as gymnasium's do: `spaces` (Dict, Tupl
 
 import numpy as np
 
-from rrun_mapping import Refused
+from rrun_observation import Refused
 
 
 class Part:

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 
 from rrun_actions import stack
-from rrun_mapping import Refused, array
+from rrun_observation import Refused, array
 
 
 def load_factory(environment):

@@ -11,9 +11,10 @@ Commands and answers are packets of a SOCK_SEQPACKET socket, in the machine's by
     ready    u8 'R'
     error    u8 'E', u8 -, u16 copy, why: this process ends
 
-Before anything else comes JSON with the configuration, and after hello JSON with the places in shared memory.
+Python 3.8 and gymnasium's interface are enough: simulators are old. Before anything else comes JSON with the configuration, and after hello JSON with the places in shared memory.
 """
 
+import contextlib
 import json
 import math
 import mmap
@@ -28,6 +29,8 @@ import numpy as np
 import rrun_mapping as mapping
 import rrun_simulator as simulator
 from rrun_actions import Action
+from rrun_observation import Refused, Scene, Wrong, fetch
+from rrun_success import Success
 
 HEAD, ENTRY, ANSWER = struct.Struct("=BBHI"), struct.Struct("=HBBB3xQQ"), struct.Struct("=HBBfI")
 RESET, STEP = 0, 1
@@ -36,35 +39,6 @@ CALLING = {"idle": 0, "reset": 1, "step": 2, "render": 3, "observation": 4}
 LONGEST_TEXT = 16_000  # bytes of a reason; a packet takes some 200 kB
 SEED_BITS = (1 << 31) - 1  # what C's and numpy's older generators take
 DEFAULT_HZ = 20
-
-
-class Success:
-    """Whether an episode is solved after a step, by the job's rule."""
-
-    def __init__(self, rule, info, row):
-        self.rule = rule
-        self.key, self.reward = None, None
-        if rule is None:
-            self.key = next((key for key in ("is_success", "success") if simulator.of_copy(info, key, row)[0]), None)
-            if self.key is None:
-                there = ", ".join(key for key in map(str, info) if not key.startswith("_")) or "nothing"
-                raise mapping.Refused(
-                    "success is not given, and info has neither `is_success` nor `success` after a step "
-                    f"(it has {there}); info.<key>, terminated or reward>=X is needed"
-                )
-        elif rule.startswith("reward>="):
-            self.reward = float(rule.removeprefix("reward>="))
-        elif rule != "terminated":
-            self.key = "is_success" if rule == "is_success" else rule.removeprefix("info.")
-
-    def __call__(self, reward, terminated, over, info, row):
-        if self.key is None:
-            return reward >= self.reward if self.reward is not None else terminated
-        there, value = simulator.of_copy(info, self.key, row)
-        if not there and over:
-            names = ", ".join(key for key in map(str, info) if not key.startswith("_")) or "nothing"
-            raise mapping.Wrong(f"success asks for info `{self.key}`, at the episode's end info has {names}")
-        return there and bool(np.all(mapping.array(value)))
 
 
 class Render:
@@ -124,7 +98,7 @@ class Worker:
         observation, info = self.reset_one(0, 0, 0)
         self.stage("first observation")
         row = 0 if self.copies.batched else None
-        scene = mapping.Scene(observation, row, config["mapping"], self.copies.space)
+        scene = Scene(observation, row, config["mapping"], self.copies.space)
         self.cameras = mapping.cameras(scene, Render(self.copies))
         self.states = mapping.states(scene, self.notes)
         self.words = mapping.language(scene)
@@ -133,7 +107,7 @@ class Worker:
         self.probe(row)
         limit = config["max_episode_steps"] or self.own_limit()
         if not limit:
-            raise mapping.Refused("the environment does not say how long an episode is: max_episode_steps is needed")
+            raise Refused("the environment does not say how long an episode is: max_episode_steps is needed")
         self.limit = limit
         number = len(config["envs"])
         self.steps, self.told = [0] * number, [None] * number
@@ -196,20 +170,20 @@ class Worker:
     # --- work -----------------------------------------------------------------------------------------------------------
 
     def run(self):
+        # Used again and again: memory of this size is given back to the system each time.
+        buffer = memoryview(bytearray(HEAD.size + ENTRY.size * len(self.steps)))
+        work = self.together if self.copies.batched else self.separately
         while True:
-            packet = self.sock.recv(1 << 18)
-            if not packet or packet[:1] == b"C":
-                return
-            _, _, count, sequence = HEAD.unpack_from(packet)
-            entries = list(ENTRY.iter_unpack(packet[HEAD.size :]))
-            work = self.together if self.copies.batched else self.separately
-            answers, texts = work(entries), b""
-            packet = bytearray(HEAD.pack(ord("A"), 0, count, sequence))
-            for local, kind, flags, reward, text in answers:
-                packet += ANSWER.pack(local, kind, flags, reward, len(text))
-                texts += text
+            size = self.sock.recv_into(buffer)
+            if size < HEAD.size:
+                return  # asked to close, or nobody is there any more
+            _, _, count, sequence = HEAD.unpack_from(buffer)
+            answers, texts = [HEAD.pack(ord("A"), 0, count, sequence)], []
+            for local, kind, flags, reward, text in work(ENTRY.iter_unpack(buffer[HEAD.size : size])):
+                answers.append(ANSWER.pack(local, kind, flags, reward, len(text)))
+                texts.append(text)
             self.calls[1] = 0
-            self.sock.send(packet + texts)
+            self.sock.send(b"".join(answers + texts))
 
     def call(self, local, name):
         self.current = local
@@ -229,6 +203,7 @@ class Worker:
                 yield self.stepped(local, slot, values, None, render)
 
     def together(self, entries):
+        entries = list(entries)
         steps = {local: (slot, render) for local, kind, slot, render, *_ in entries if kind == STEP}
         resets = {local: (slot, render, seed & SEED_BITS, episode) for local, kind, slot, render, seed, episode in entries if kind == RESET}
         answers = {}
@@ -289,7 +264,7 @@ class Worker:
                 self.call(local, "render")
                 camera.write(self.copies.render(local), view)
             else:
-                camera.write(mapping.fetch(observation, camera.path, row), view)
+                camera.write(fetch(observation, camera.path, row), view)
 
 
 def last_line(error):
@@ -314,16 +289,22 @@ def main(sock, config):
             worker.run()
         worker.copies.close()
         code = 0
-    except (BrokenPipeError, ConnectionResetError):
-        pass  # nobody listens any more
-    except mapping.Refused as refusal:
-        sock.send(b"F" + str(refusal).encode()[:LONGEST_TEXT])
-    except (Exception, SystemExit) as error:
-        traceback.print_exc()
-        reason = str(error).encode()[:LONGEST_TEXT] if isinstance(error, mapping.Wrong) else last_line(error)
-        sock.send(struct.pack("=BBH", ord("E"), 0, worker.current) + reason)
+    except BaseException as error:
+        with contextlib.suppress(OSError):  # nobody may be there to be told
+            tell(sock, worker, error)
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
         # Simulators leave threads and exit handlers that hang; everything worth closing is closed.
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
         os._exit(code)
+
+
+def tell(sock, worker, error):
+    """Says why this process ends."""
+    if isinstance(error, Refused):
+        sock.send(b"F" + str(error).encode()[:LONGEST_TEXT])
+        return
+    traceback.print_exception(type(error), error, error.__traceback__)
+    reason = str(error).encode()[:LONGEST_TEXT] if isinstance(error, Wrong) else last_line(error)
+    sock.send(struct.pack("=BBH", ord("E"), 0, worker.current) + reason)

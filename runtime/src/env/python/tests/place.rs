@@ -1,0 +1,57 @@
+//! Where a process finds itself.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+
+use super::*;
+
+fn told(args: Value, config: PythonConfig) -> Vec<String> {
+    let num_envs = config.gpus.len();
+    let mut args = args;
+    args["environment"] = json!(fixture("Placed"));
+    args["mapping"] = json!({"language": {"attr": "place"}});
+    let mut env = start_with(args, config).unwrap();
+    (0..num_envs).map(|index| reset(&mut env, index, 0).unwrap().language.to_string()).collect()
+}
+
+#[test]
+fn each_process_sees_its_gpu_and_its_numbers() {
+    let config = PythonConfig { gpus: vec![Some(3), None, Some(1), Some(1)], rank: 7, ..PythonConfig::new(0) };
+    let names = ["CUDA_VISIBLE_DEVICES", "MUJOCO_EGL_DEVICE_ID", "OWN"];
+    let kwargs = json!({"names": names, "told": ["{gpu}", "{env}", "{rank}", "port 90{env}"]});
+    let args = json!({"env_kwargs": kwargs, "env": {"OWN": "{gpu}"}, "envs_per_process": 2});
+    let wanted = [
+        "CUDA_VISIBLE_DEVICES=3 MUJOCO_EGL_DEVICE_ID=3 OWN=3 [3, 0, 7, 'port 900']",
+        "CUDA_VISIBLE_DEVICES=None MUJOCO_EGL_DEVICE_ID=None OWN=None [None, 1, 7, 'port 901']",
+        "CUDA_VISIBLE_DEVICES=1 MUJOCO_EGL_DEVICE_ID=1 OWN=1 [1, 2, 7, 'port 902']",
+        "CUDA_VISIBLE_DEVICES=1 MUJOCO_EGL_DEVICE_ID=1 OWN=1 [1, 3, 7, 'port 903']",
+    ];
+    assert_eq!(told(args, config), wanted);
+}
+
+#[test]
+fn a_display_of_its_own_takes_clients_while_the_environment_lives() {
+    let args = json!({"environment": fixture("Placed"), "env_kwargs": {"names": ["DISPLAY"]}, "display": "auto",
+                      "mapping": {"language": {"attr": "place"}}});
+    let mut env = start(args, 1);
+    let place = reset(&mut env, 0, 0).unwrap().language.to_string();
+    let number = place.strip_prefix("DISPLAY=:").unwrap().split(' ').next().unwrap();
+    let socket = format!("/tmp/.X11-unix/X{number}");
+    let mut client = UnixStream::connect(&socket).unwrap();
+    // X11 protocol 11.0, no authorisation; the first byte of the reply is 1 when the client is let in.
+    let order = if cfg!(target_endian = "little") { b'l' } else { b'B' };
+    let eleven = 11u16.to_ne_bytes();
+    client.write_all(&[order, 0, eleven[0], eleven[1], 0, 0, 0, 0, 0, 0, 0, 0]).unwrap();
+    let mut reply = [0];
+    client.read_exact(&mut reply).unwrap();
+    assert_eq!(reply, [1]);
+    drop(env);
+    assert!(!Path::new(&socket).exists() && !Path::new(&format!("/tmp/.X{number}-lock")).exists());
+}
+
+#[test]
+fn a_display_that_the_job_names_is_taken_as_it_is() {
+    let config = PythonConfig { xvfb: Some(Screen { width: 64, height: 64, depth: 24 }), ..PythonConfig::new(1) };
+    let args = json!({"env_kwargs": {"names": ["DISPLAY"]}, "display": ":77"});
+    assert_eq!(told(args, config), ["DISPLAY=:77 None"]);
+}

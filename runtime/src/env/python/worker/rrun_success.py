@@ -1,0 +1,37 @@
+"""Whether an episode is solved after a step, by the job's rule."""
+
+import numpy as np
+
+from rrun_observation import Refused, Wrong, array
+from rrun_simulator import of_copy
+
+
+class Success:
+    """The rule; without one, `is_success` or `success` in info, whichever the first step gave."""
+
+    def __init__(self, rule, info, row):
+        self.rule = rule
+        self.key, self.reward = None, None
+        if rule is None:
+            self.key = next((key for key in ("is_success", "success") if of_copy(info, key, row)[0]), None)
+            if self.key is None:
+                there = ", ".join(key for key in map(str, info) if not key.startswith("_")) or "nothing"
+                raise Refused(
+                    "success is not given, and info has neither `is_success` nor `success` after a step "
+                    f"(it has {there}); info.<key>, terminated or reward>=X is needed"
+                )
+        elif rule.startswith("reward>="):
+            self.reward = float(rule[len("reward>=") :])
+        elif rule != "terminated":
+            self.key = "is_success" if rule == "is_success" else rule[len("info.") :]
+
+    def __call__(self, reward, terminated, over, info, row):
+        if self.key is None:
+            return reward >= self.reward if self.reward is not None else terminated
+        there, value = of_copy(info, self.key, row)
+        if not there and over:
+            names = ", ".join(key for key in map(str, info) if not key.startswith("_")) or "nothing"
+            raise Wrong(f"success asks for info `{self.key}`, at the episode's end info has {names}")
+        if type(value) is bool:
+            return value
+        return there and bool(np.all(array(value)))
