@@ -7,6 +7,7 @@ mod crash;
 mod files;
 mod gr00t;
 mod placement;
+mod python;
 mod refusals;
 mod results;
 mod under_others;
