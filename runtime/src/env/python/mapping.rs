@@ -25,7 +25,9 @@ pub fn read(value: &Value) -> Result<Map<String, Value>, EnvError> {
 
 fn from_file(path: &Path) -> Result<Map<String, Value>, String> {
     let text = std::fs::read_to_string(path).map_err(|err| format!("which cannot be read: {err}"))?;
-    match serde_saphyr::from_str::<Value>(&text) {
+    // Only true and false are booleans: `y` is the name of an axis.
+    let options = serde_saphyr::options! { strict_booleans: true };
+    match serde_saphyr::from_str_with_options::<Value>(&text, options) {
         Ok(Value::Object(map)) => Ok(map),
         Ok(_) => Err("a file with a map of video, state, language and action is needed".to_owned()),
         Err(err) => Err(format!("which is no YAML: {err}")),
@@ -235,6 +237,15 @@ mod tests {
             .unwrap();
         assert_eq!(yaml, read(&json!(path)).unwrap());
         assert!(refusal(json!("no/such/file")).contains("cannot be read"));
+    }
+
+    #[test]
+    fn y_is_a_name_and_no_yes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.yaml");
+        std::fs::write(&path, "action: {names: [x, y, n, on]}\nstate: {y: no}\n").unwrap();
+        let wanted = json!({"action": {"names": ["x", "y", "n", "on"]}, "state": {"y": "no"}});
+        assert_eq!(Value::Object(read(&json!(path)).unwrap()), wanted);
     }
 
     #[test]
