@@ -10,4 +10,5 @@ mod placement;
 mod python;
 mod refusals;
 mod results;
+mod simulators;
 mod under_others;
