@@ -7,7 +7,7 @@ RRUN := target/release/rrun
 CONFORMANCE := CONF_VENV=$(CURDIR)/.venv LAUNCHER=$(CURDIR)/$(RRUN) EXPECT_BETTER=1 \
 	.venv/bin/pytest -q tests/conformance
 
-.PHONY: demo test slow conformance bench build check
+.PHONY: demo test slow conformance bench build check simulators
 
 build:
 	@./setup.sh run
@@ -40,3 +40,8 @@ bench:
 check:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --release --locked --workspace --all-targets -- -D warnings
+
+# Third-party simulators, each in a venv of its own: `make simulators NAMES="pusht libero"`
+NAMES ?= pusht
+simulators:
+	jobs/suites/simulators/install.sh $(NAMES)

@@ -16,7 +16,8 @@ about() { sed -n 's/^# //p' "$here/$1.txt" | sed -n 1p; }
 cost() { sed -n 's/^# cost: //p' "$here/$1.txt"; }
 
 # A venv has a simulator when these pins went in and the simulator then made a step.
-is_installed() { cmp --silent "$here/$1.txt" "$venvs/$1/rrun-pins.txt"; }
+is_installed() { [[ -f $venvs/$1/rrun-pins.txt ]] && cmp --silent <(pins "$here/$1.txt") <(pins "$venvs/$1/rrun-pins.txt"); }
+pins() { grep -v '^#' "$1"; }
 
 list() {
     local name state
