@@ -1,5 +1,6 @@
 //! Third-party simulators from their own job files: slow, and only where `jobs/suites/simulators/install.sh` put them.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -19,7 +20,9 @@ fn installed(name: &str) -> Option<PathBuf> {
     if venv.join("rrun-pins.txt").is_file() {
         return Some(venv);
     }
-    eprintln!("skipped: {name} is not installed; jobs/suites/simulators/install.sh {name} does it");
+    // Not `eprintln!`, which only a test that fails shows.
+    let word = format!("skipped: {name} is not installed; jobs/suites/simulators/install.sh {name} does it\n");
+    std::io::stderr().write_all(word.as_bytes()).unwrap();
     None
 }
 
