@@ -105,6 +105,10 @@ pub struct EvalArgs {
     #[arg(long, help_heading = "Recording")]
     pub no_dataset: bool,
 
+    /// Form of the datasets: one HDF5 file a rank (robomimic, Isaac Lab), or a LeRobot v3.0 folder with its pictures
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT", help_heading = "Recording")]
+    pub record_format: RecordFormat,
+
     /// Which episodes datasets have; `separate` puts failed ones into a second file, dataset_<job>_failed
     #[arg(long, value_enum, default_value_t, value_name = "MODE", help_heading = "Recording")]
     pub export_mode: ExportMode,
@@ -128,6 +132,17 @@ pub struct EvalArgs {
     /// Seconds without a sign of life after which a rank is missing from the report
     #[arg(long, default_value_t = 600, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub gather_timeout: u64,
+}
+
+/// Form of a dataset.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RecordFormat {
+    /// One HDF5 file, as robomimic and Isaac Lab have it.
+    #[default]
+    Hdf5,
+    /// A folder, as LeRobot v3.0 has it.
+    Lerobot,
 }
 
 /// Which episodes a dataset has: Isaac Lab's `DatasetExportMode`.

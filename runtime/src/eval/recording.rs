@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jobs::episode::{DemoRef, Episode, VideoRef};
-use jobs::eval_args::ExportMode;
+use jobs::eval_args::{ExportMode, RecordFormat};
 use jobs::job::Job;
 use jobs::journal::Line;
 use jobs::layout::RunFolder;
@@ -12,7 +12,7 @@ use crate::env::{EnvIndex, EnvSpec};
 use crate::eval::beat::Beat;
 use crate::eval::film;
 use crate::eval::job::{Counts, Desk, Earlier, JobError, Site};
-use crate::record::{Amount, DatasetPlan, Estimate, Export, RecordPlan, Recorded, Recorder};
+use crate::record::{Amount, DatasetPlan, Estimate, Export, Format, RecordPlan, Recorded, Recorder};
 
 /// The recorder of a job, and the episodes that wait for it.
 pub struct Recording<'a> {
@@ -36,8 +36,8 @@ impl<'a> Recording<'a> {
         desk: &mut Desk,
     ) -> Result<Self, JobError> {
         let (folder, args) = (site.folder, site.args);
-        let pictures = args.record_cameras && job.enable_cameras != Some(false);
         let dataset = dataset(site, job, spec, earlier);
+        let pictures = dataset.as_ref().is_some_and(|dataset| dataset.cameras);
         let video = film::plan(args, job, &site.work.seats, folder, spec);
         let every_frame = video.is_some() || pictures;
         let mut recorder = None;
@@ -118,8 +118,14 @@ fn dataset(site: &Site, job: &Job, spec: &EnvSpec, earlier: &Earlier) -> Option<
         ExportMode::Succeeded => Export::Succeeded,
         ExportMode::Separate => Export::Separate,
     };
-    let path = folder.dataset(&job.name, site.env.rank, site.env.world_size);
+    let file = folder.dataset(&job.name, site.env.rank, site.env.world_size);
+    // A dataset for training is of no use without its pictures; one to look things up in is far smaller without.
+    let (format, path, cameras) = match args.record_format {
+        RecordFormat::Hdf5 => (Format::Hdf5, file, args.record_cameras),
+        RecordFormat::Lerobot => (Format::LeRobot, file.with_extension(""), true),
+    };
     Some(DatasetPlan {
+        format,
         export,
         first_demo: earlier.first_demo(&folder.relative(&path)),
         first_failed_demo: earlier.first_demo(&folder.relative(&DatasetPlan::failed_path(&path))),
@@ -129,7 +135,7 @@ fn dataset(site: &Site, job: &Job, spec: &EnvSpec, earlier: &Earlier) -> Option<
             "sim_args": {"dt": spec.sim_dt, "decimation": spec.decimation, "render_interval": spec.decimation,
                          "num_envs": job.num_envs},
         }),
-        cameras: args.record_cameras && job.enable_cameras != Some(false),
+        cameras: cameras && job.enable_cameras != Some(false),
         path,
     })
 }

@@ -108,7 +108,7 @@ fn in_words(bytes: u64) -> String {
 mod tests {
     use super::*;
     use crate::env::{ActionSpec, CameraSpec};
-    use crate::record::{CameraSize, Export};
+    use crate::record::{CameraSize, Export, Format};
 
     /// 1000 steps of one environment, as s001 counts.
     const THOUSAND: Amount = Amount { steps: 1000, episodes: 2 };
@@ -129,6 +129,7 @@ mod tests {
         });
         let dataset = pictures.map(|cameras| DatasetPlan {
             path: "dataset.hdf5".into(),
+            format: Format::Hdf5,
             export: Export::All,
             first_demo: 0,
             first_failed_demo: 0,

@@ -22,6 +22,7 @@ mod dataset;
 mod disk;
 mod episode;
 mod error;
+mod lerobot;
 mod line;
 mod parts;
 mod recorder;
@@ -31,7 +32,7 @@ mod tests;
 mod video;
 mod writer;
 
-pub use dataset::{DatasetPlan, Export};
+pub use dataset::{DatasetPlan, Export, Format};
 pub use disk::{Amount, Estimate};
 pub use error::RecordError;
 pub use line::Waits;

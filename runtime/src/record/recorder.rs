@@ -65,7 +65,7 @@ impl Recorder {
         let writer = match plan.dataset {
             None => None,
             Some(dataset) => {
-                let store = dataset::open(&dataset, &mut notes)?;
+                let store = dataset::open(&dataset, &plan.env, &mut notes)?;
                 let slots = (0..plan.num_envs).map(|_| Slot::default()).collect();
                 Some(Desk::start(Writer { store, cameras, slots, answers: outbox }, &plan.env)?)
             }

@@ -27,8 +27,10 @@ use std::path::{Path, PathBuf};
 use hdf5::{FileBuilder, OpenMode};
 
 use super::{demo, repack, root_table};
+use crate::record::closed::Closed;
 use crate::record::episode::Episode;
 use crate::record::error::hdf5_reason;
+use crate::record::writer::Store;
 use crate::record::{EpisodeEnd, RecordError};
 
 /// The group that readers see.
@@ -57,29 +59,24 @@ pub(super) struct DemoFile {
 
 impl DemoFile {
     /// Creates the file, or goes on with the one that is there. The number of its next demo is `first_demo` at least.
-    /// The second value has a line for whatever was lost.
+    /// `notes` gets a line for whatever was lost.
     pub(super) fn open(
         path: PathBuf,
         env_args: &serde_json::Value,
         first_demo: u64,
-    ) -> Result<(Self, Vec<String>), RecordError> {
+        notes: &mut Vec<String>,
+    ) -> Result<Self, RecordError> {
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(|err| RecordError::file(parent, err))?;
         }
         let env_args = env_args.to_string();
         let fresh = repack::start(&path, &env_args)?;
-        let dataset =
-            Self { path, env_args, next: fresh.next.max(first_demo), total: fresh.total, lacking: None, torn: false };
-        Ok((dataset, fresh.warnings))
-    }
-
-    /// Where it is.
-    pub(super) fn path(&self) -> &Path {
-        &self.path
+        notes.extend(fresh.warnings);
+        Ok(Self { path, env_args, next: fresh.next.max(first_demo), total: fresh.total, lacking: None, torn: false })
     }
 
     /// Adds an episode and answers with its name once it is on disk.
-    pub(super) fn append(&mut self, episode: &Episode, end: EpisodeEnd) -> Result<String, RecordError> {
+    fn add(&mut self, episode: &Episode, end: EpisodeEnd) -> Result<String, RecordError> {
         episode.complete().map_err(|reason| RecordError::file(&self.path, reason))?;
         self.mend()?;
         let name = format!("demo_{}", self.next);
@@ -96,7 +93,7 @@ impl DemoFile {
     }
 
     /// Leaves only `data` in the file.
-    pub(super) fn finish(&mut self) -> Result<(), RecordError> {
+    fn close(&mut self) -> Result<(), RecordError> {
         self.mend()?;
         drop_building(&self.path).map_err(|err| RecordError::file(&self.path, hdf5_reason(&err)))?;
         sync(&self.path).map_err(|err| RecordError::file(&self.path, err))
@@ -122,6 +119,17 @@ impl DemoFile {
         drop(building);
         file.flush()?;
         file.close()
+    }
+}
+
+impl Store for DemoFile {
+    fn append(&mut self, episode: &Episode, end: EpisodeEnd) -> Result<Option<(PathBuf, String)>, RecordError> {
+        let demo = self.add(episode, end)?;
+        Ok(Some((self.path.clone(), demo)))
+    }
+
+    fn finish(mut self: Box<Self>) -> Closed {
+        Closed::of(self.close())
     }
 }
 

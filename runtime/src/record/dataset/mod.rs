@@ -1,4 +1,7 @@
-//! The dataset of one rank: robomimic's HDF5, named and shaped as Isaac Lab's recorder does.
+//! The dataset of one rank: robomimic's HDF5, named and shaped as Isaac Lab's recorder does; or LeRobot's folder, see
+//! `lerobot`.
+
+use std::path::PathBuf;
 
 mod demo;
 mod export;
@@ -7,12 +10,26 @@ mod plan;
 mod repack;
 mod root_table;
 
-pub use plan::{DatasetPlan, Export};
+pub use plan::{DatasetPlan, Export, Format};
 
 use super::RecordError;
+use super::lerobot::Folder;
 use super::writer::Store;
+use crate::env::EnvSpec;
+use export::Exported;
+use file::DemoFile;
 
 /// Opens what the plan wants. `notes` gets a line for whatever was lost.
-pub(super) fn open(plan: &DatasetPlan, notes: &mut Vec<String>) -> Result<Box<dyn Store>, RecordError> {
-    Ok(Box::new(export::Files::open(plan, notes)?))
+pub(super) fn open(plan: &DatasetPlan, env: &EnvSpec, notes: &mut Vec<String>) -> Result<Box<dyn Store>, RecordError> {
+    let mut open = |path: PathBuf, first_demo| -> Result<Box<dyn Store>, RecordError> {
+        match plan.format {
+            Format::LeRobot => Ok(Box::new(Folder::open(&path, env, notes)?)),
+            Format::Hdf5 => Ok(Box::new(DemoFile::open(path, &plan.env_args, first_demo, notes)?)),
+        }
+    };
+    let first = open(plan.path.clone(), plan.first_demo)?;
+    let failed = (plan.export == Export::Separate)
+        .then(|| open(DatasetPlan::failed_path(&plan.path), plan.first_failed_demo))
+        .transpose()?;
+    Ok(Box::new(Exported { export: plan.export, first, failed }))
 }

@@ -5,19 +5,31 @@ use std::path::{Path, PathBuf};
 /// The dataset of a rank.
 #[derive(Clone, Debug)]
 pub struct DatasetPlan {
-    /// Where. An existing file is gone on with.
+    /// Where: a file, of LeRobot a folder. What is there is gone on with.
     pub path: PathBuf,
+    /// In which form.
+    pub format: Format,
     /// Which episodes.
     pub export: Export,
     /// Number of the first new demo at least: one after those that are spoken of elsewhere. A file that was lost must
-    /// not give their names to other episodes.
+    /// not give their names to other episodes. LeRobot counts its episodes without a gap, so it is not asked there.
     pub first_demo: u64,
     /// The same for [`DatasetPlan::failed_path`].
     pub first_failed_demo: u64,
     /// Goes to the attribute `env_args` of `data` as JSON: `{"env_name": …, "type": 2, …}`.
     pub env_args: serde_json::Value,
-    /// Also keep pictures, as `obs/<camera>`.
+    /// Also keep pictures: as `obs/<camera>`, of LeRobot as videos.
     pub cameras: bool,
+}
+
+/// The form of a dataset.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// One HDF5 file, as robomimic and Isaac Lab have it, with the simulator's state.
+    #[default]
+    Hdf5,
+    /// A folder as LeRobot v3.0 has it.
+    LeRobot,
 }
 
 /// Which episodes a dataset has: Isaac Lab's `DatasetExportMode` (isaaclab/managers/recorder_manager.py), whose

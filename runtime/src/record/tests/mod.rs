@@ -2,13 +2,16 @@
 
 mod crash;
 mod dataset;
+mod lerobot;
 mod video;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{CameraSize, DatasetPlan, EpisodeEnd, EpisodeMeta, Export, RecordPlan, Recorded, Recorder, VideoPlan};
+use super::{
+    CameraSize, DatasetPlan, EpisodeEnd, EpisodeMeta, Export, Format, RecordPlan, Recorded, Recorder, VideoPlan,
+};
 use crate::env::{ActionSpec, CameraSpec, EnvIndex, EnvSpec, Frame, Observation, Step};
 
 const SUCCESS: EpisodeEnd = EpisodeEnd { success: true, terminated: true, truncated: false };
@@ -34,6 +37,7 @@ fn plan(dir: &Path, dataset: bool, video: bool) -> RecordPlan {
     RecordPlan {
         dataset: dataset.then(|| DatasetPlan {
             path: dir.join("dataset.hdf5"),
+            format: Format::Hdf5,
             export: Export::All,
             first_demo: 0,
             first_failed_demo: 0,

@@ -44,13 +44,12 @@ struct Open {
 impl Grid {
     /// The grid that `grid` describes; no file yet.
     pub(super) fn new(plan: &VideoPlan, grid: &GridPlan) -> Self {
-        let bitrate = plan.bitrate.saturating_mul(grid.envs.len() as u32);
         Self {
             dir: plan.dir.clone(),
             stem: grid.stem.clone(),
             cameras: plan.cameras.clone(),
             size: plan.size,
-            rate: Rate { fps: plan.fps.max(1), bitrate },
+            rate: plan.rate(grid.envs.len() as u32),
             fresh: vec![false; grid.envs.len()],
             open: None,
             fault: None,

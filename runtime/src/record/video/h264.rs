@@ -9,40 +9,39 @@ use openh264::{OpenH264API, Timestamp};
 
 use super::yuv::Planes;
 
-/// A player can jump to a picture every two seconds.
-const KEYFRAME_SECONDS: u32 = 2;
-
 /// Skips of one picture before the encoder counts as stuck. A picture of `n` times its share of the bit rate causes
 /// about `n` skips, so this is never reached above [`LEAST_BITRATE`].
 const MOST_SKIPS: u32 = 10_000;
 
 /// Bits a second below which no picture can be recognised.
-pub(super) const LEAST_BITRATE: u32 = 10_000;
+pub(in crate::record) const LEAST_BITRATE: u32 = 10_000;
 
 /// How fast and how fine.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rate {
+pub(in crate::record) struct Rate {
     /// Pictures a second, at least 1.
-    pub(super) fps: u32,
+    pub(in crate::record) fps: u32,
     /// Bits a second, on the mean.
-    pub(super) bitrate: u32,
+    pub(in crate::record) bitrate: u32,
+    /// Pictures from one that needs no other to the next, at least 1: where a player can jump to.
+    pub(in crate::record) keyframe_every: u32,
 }
 
 /// One coded picture.
 #[derive(Debug, Default)]
-pub(super) struct Sample {
+pub(in crate::record) struct Sample {
     /// NAL units without parameter sets, each behind its length: `u32`, big endian.
-    pub(super) bytes: Vec<u8>,
+    pub(in crate::record) bytes: Vec<u8>,
     /// It needs no picture before it.
-    pub(super) keyframe: bool,
+    pub(in crate::record) keyframe: bool,
     /// Sequence parameter set, with a keyframe.
-    pub(super) sps: Vec<u8>,
+    pub(in crate::record) sps: Vec<u8>,
     /// Picture parameter set, with a keyframe.
-    pub(super) pps: Vec<u8>,
+    pub(in crate::record) pps: Vec<u8>,
 }
 
 /// An encoder for pictures of one size, which it takes from the first.
-pub(super) struct H264 {
+pub(in crate::record) struct H264 {
     encoder: Encoder,
     rate: Rate,
     coded: u64,
@@ -52,7 +51,7 @@ pub(super) struct H264 {
 impl H264 {
     /// One thread and the fastest search: recording must not take cores from simulators. Without `skip_frames` OpenH264
     /// prints a warning on stderr and holds no bit rate; see [`H264::encode`] for why no picture is lost with it.
-    pub(super) fn new(rate: Rate) -> Result<Self, String> {
+    pub(in crate::record) fn new(rate: Rate) -> Result<Self, String> {
         let config = EncoderConfig::new()
             .usage_type(UsageType::CameraVideoRealTime)
             .complexity(Complexity::Low)
@@ -61,7 +60,7 @@ impl H264 {
             .rate_control_mode(RateControlMode::Bitrate)
             .bitrate(BitRate::from_bps(rate.bitrate))
             .max_frame_rate(FrameRate::from_hz(rate.fps as f32))
-            .intra_frame_period(IntraFramePeriod::from_num_frames(rate.fps.saturating_mul(KEYFRAME_SECONDS)))
+            .intra_frame_period(IntraFramePeriod::from_num_frames(rate.keyframe_every))
             .scene_change_detect(false)
             .adaptive_quantization(false)
             .background_detection(false)
@@ -71,13 +70,13 @@ impl H264 {
     }
 
     /// Makes the next picture a keyframe.
-    pub(super) fn want_keyframe(&mut self) {
+    pub(in crate::record) fn want_keyframe(&mut self) {
         self.wants_keyframe = true;
     }
 
     /// Codes the next picture. OpenH264 skips one when its virtual buffer is too full for the bit rate, and drains the
     /// buffer by one picture's share; the same picture is offered until it is taken.
-    pub(super) fn encode(&mut self, planes: &Planes) -> Result<Sample, String> {
+    pub(in crate::record) fn encode(&mut self, planes: &Planes) -> Result<Sample, String> {
         let keyframe = std::mem::take(&mut self.wants_keyframe);
         for _ in 0..=MOST_SKIPS {
             if let Some(sample) = self.offer(planes, keyframe)? {
@@ -150,7 +149,7 @@ mod tests {
 
     #[test]
     fn no_picture_is_dropped_although_noise_exceeds_the_bit_rate() {
-        let mut h264 = H264::new(Rate { fps: 20, bitrate: 10_000 }).unwrap();
+        let mut h264 = H264::new(Rate { fps: 20, bitrate: 10_000, keyframe_every: 40 }).unwrap();
         let sizes: Vec<usize> = (0..60).map(|i| h264.encode(&noise(i)).unwrap().bytes.len()).collect();
         assert!(sizes.iter().all(|size| *size > 4), "{sizes:?}");
         assert_eq!(h264.coded, 60);
@@ -158,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_keyframe_comes_when_it_is_wanted_and_brings_parameter_sets() {
-        let mut h264 = H264::new(Rate { fps: 30, bitrate: 500_000 }).unwrap();
+        let mut h264 = H264::new(Rate { fps: 30, bitrate: 500_000, keyframe_every: 60 }).unwrap();
         h264.want_keyframe();
         let first = h264.encode(&noise(1)).unwrap();
         let second = h264.encode(&noise(2)).unwrap();

@@ -17,8 +17,8 @@ pub(super) mod h264;
 pub(super) mod mp4;
 mod plan;
 mod progressive;
-pub(super) mod scale;
-mod tile;
+mod scale;
+pub(super) mod tile;
 mod track;
 pub(super) mod yuv;
 

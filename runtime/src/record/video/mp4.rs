@@ -10,12 +10,12 @@ use super::h264::Sample;
 use super::progressive;
 
 /// Ticks of one picture; the file's time scale is this times the frame rate, so that every time is a whole number.
-pub(super) const TICKS: u64 = 1000;
+pub(in crate::record) const TICKS: u64 = 1000;
 /// muxide guesses the duration of a lone sample as 1/30 s, so a fragment has two at least.
 const LEAST: u64 = 2;
 
 /// A file being written.
-pub(super) struct Mp4 {
+pub(in crate::record) struct Mp4 {
     file: File,
     path: PathBuf,
     muxer: FragmentedMuxer,
@@ -27,13 +27,13 @@ pub(super) struct Mp4 {
 impl Mp4 {
     /// Creates `<dir>/<stem>.mp4`, or `<stem>_part2.mp4`, … when that exists, and writes the header that the first
     /// sample gives.
-    pub(super) fn create(dir: &Path, stem: &str, picture: Picture, first: &Sample) -> io::Result<Self> {
+    pub(in crate::record) fn create(dir: &Path, stem: &str, picture: Picture, first: &Sample) -> io::Result<Self> {
         let (file, path) = create_new(dir, stem)?;
         Self::begin(file, path, picture, first)
     }
 
     /// Creates `path`, over whatever is there.
-    pub(super) fn replace(path: PathBuf, picture: Picture, first: &Sample) -> io::Result<Self> {
+    pub(in crate::record) fn replace(path: PathBuf, picture: Picture, first: &Sample) -> io::Result<Self> {
         Self::begin(File::create(&path)?, path, picture, first)
     }
 
@@ -57,17 +57,17 @@ impl Mp4 {
     }
 
     /// Where it is.
-    pub(super) fn path(&self) -> &Path {
+    pub(in crate::record) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Pictures so far.
-    pub(super) fn frames(&self) -> u64 {
+    pub(in crate::record) fn frames(&self) -> u64 {
         self.written + self.pending
     }
 
     /// Adds a picture; a fragment goes to the file once a second.
-    pub(super) fn push(&mut self, sample: &Sample) -> io::Result<()> {
+    pub(in crate::record) fn push(&mut self, sample: &Sample) -> io::Result<()> {
         let time = self.frames() * TICKS;
         self.muxer.write_video(time, time, &sample.bytes, sample.keyframe).map_err(io::Error::other)?;
         self.pending += 1;
@@ -75,18 +75,18 @@ impl Mp4 {
     }
 
     /// At the end of an episode: what can be a fragment goes to the file. A lone picture waits for the next one.
-    pub(super) fn end_of_episode(&mut self) -> io::Result<()> {
+    pub(in crate::record) fn end_of_episode(&mut self) -> io::Result<()> {
         self.flush(LEAST)
     }
 
     /// Writes what is left. A lone last picture lasts 1/30 s, until the file is [`Mp4::close`]d.
-    pub(super) fn finish(&mut self) -> io::Result<()> {
+    pub(in crate::record) fn finish(&mut self) -> io::Result<()> {
         self.flush(1)
     }
 
     /// Writes what is left and makes the file ready for browsers, as `name` in its folder if one is given. The second
     /// value tells why the file had to stay as it was, which plays nevertheless.
-    pub(super) fn close(mut self, name: Option<&str>) -> io::Result<(PathBuf, Option<String>)> {
+    pub(in crate::record) fn close(mut self, name: Option<&str>) -> io::Result<(PathBuf, Option<String>)> {
         self.finish()?;
         let to = name.map_or_else(|| self.path.clone(), |name| self.path.with_file_name(name));
         let Err(reason) = progressive::rewrite(&self.path, &to) else { return Ok((to, None)) };
@@ -98,7 +98,7 @@ impl Mp4 {
     }
 
     /// Takes the file away.
-    pub(super) fn discard(self) -> io::Result<()> {
+    pub(in crate::record) fn discard(self) -> io::Result<()> {
         fs::remove_file(&self.path)
     }
 
@@ -126,13 +126,13 @@ impl Mp4 {
 
 /// Size and rate of the pictures.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Picture {
+pub(in crate::record) struct Picture {
     /// Columns.
-    pub(super) width: u32,
+    pub(in crate::record) width: u32,
     /// Rows.
-    pub(super) height: u32,
+    pub(in crate::record) height: u32,
     /// Pictures a second, at least 1.
-    pub(super) fps: u32,
+    pub(in crate::record) fps: u32,
 }
 
 fn create_new(dir: &Path, stem: &str) -> io::Result<(File, PathBuf)> {

@@ -4,9 +4,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-use super::h264::LEAST_BITRATE;
+use super::h264::{LEAST_BITRATE, Rate};
 use crate::env::EnvSpec;
 use crate::record::RecordError;
+
+/// A player can jump to a picture every two seconds.
+const KEYFRAME_SECONDS: u32 = 2;
 
 /// The videos of a rank: `<dir>/<stem>.mp4` of each environment, with `_part2`, … instead of writing over a file.
 #[derive(Clone, Debug)]
@@ -83,6 +86,13 @@ impl CameraSize {
 }
 
 impl VideoPlan {
+    /// Of a video with this many times its bit rate.
+    pub(super) fn rate(&self, times: u32) -> Rate {
+        let fps = self.fps.max(1);
+        let keyframe_every = fps.saturating_mul(KEYFRAME_SECONDS);
+        Rate { fps, bitrate: self.bitrate.saturating_mul(times), keyframe_every }
+    }
+
     /// Puts names and rate where the plan left them to the environment, and makes the folder.
     pub(in crate::record) fn resolve(mut self, env: &EnvSpec, num_envs: usize) -> Result<Self, RecordError> {
         self.check_stems(num_envs)?;

@@ -7,11 +7,11 @@ use crate::env::Frame;
 
 /// Where each camera's picture stands, fixed by the first pictures.
 #[derive(Clone, Debug)]
-pub(super) struct Tiling {
+pub(in crate::record) struct Tiling {
     /// Rows of the canvas, even.
-    pub(super) height: usize,
+    pub(in crate::record) height: usize,
     /// Columns of the canvas, even.
-    pub(super) width: usize,
+    pub(in crate::record) width: usize,
     tiles: Vec<Tile>,
 }
 
@@ -30,7 +30,7 @@ struct Tile {
 impl Tiling {
     /// Places `cameras` from left to right; `size` makes the `(height, width)` on the canvas of that of the camera.
     /// H.264 with half-size colour planes needs even sizes: an odd canvas gets a black row or column.
-    pub(super) fn of(
+    pub(in crate::record) fn of(
         cameras: &[String],
         pictures: &BTreeMap<String, Frame>,
         size: impl Fn((u32, u32)) -> (u32, u32),
@@ -55,14 +55,18 @@ impl Tiling {
     }
 
     /// Draws the pictures on `canvas`: `[height, width, 3]`, black where no tile is.
-    pub(super) fn draw(&self, pictures: &BTreeMap<String, Frame>, canvas: &mut Vec<u8>) -> Result<(), String> {
+    pub(in crate::record) fn draw(
+        &self,
+        pictures: &BTreeMap<String, Frame>,
+        canvas: &mut Vec<u8>,
+    ) -> Result<(), String> {
         let stride = self.width * 3;
         canvas.resize(self.height * stride, 0);
         self.draw_at(pictures, canvas, stride)
     }
 
     /// Draws the pictures on a part of a larger canvas that begins with `canvas` and has rows of `stride` bytes.
-    pub(super) fn draw_at(
+    pub(in crate::record) fn draw_at(
         &self,
         pictures: &BTreeMap<String, Frame>,
         canvas: &mut [u8],

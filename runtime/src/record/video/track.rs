@@ -63,7 +63,7 @@ impl Track {
             stem: stem.to_owned(),
             cameras: plan.cameras.clone(),
             size: plan.size,
-            rate: Rate { fps: plan.fps.max(1), bitrate: plan.bitrate },
+            rate: plan.rate(1),
             per_episode: plan.per_episode,
         };
         Self { source, open: None, fault: None, episode: Episode::default(), notes: Vec::new() }

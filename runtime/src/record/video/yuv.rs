@@ -13,35 +13,35 @@ const V: [i32; 3] = [28785, -26145, -2640];
 
 /// One picture in three planes.
 #[derive(Clone, Debug)]
-pub(super) struct Planes {
+pub(in crate::record) struct Planes {
     /// Rows, even.
-    pub(super) height: usize,
+    pub(in crate::record) height: usize,
     /// Columns, even.
-    pub(super) width: usize,
+    pub(in crate::record) width: usize,
     /// Brightness: `[height, width]`.
-    pub(super) y: Vec<u8>,
+    pub(in crate::record) y: Vec<u8>,
     /// Blue difference: `[height / 2, width / 2]`.
-    pub(super) u: Vec<u8>,
+    pub(in crate::record) u: Vec<u8>,
     /// Red difference: `[height / 2, width / 2]`.
-    pub(super) v: Vec<u8>,
+    pub(in crate::record) v: Vec<u8>,
 }
 
 impl Planes {
     /// Planes for pictures of this even size.
-    pub(super) fn new(height: usize, width: usize) -> Self {
+    pub(in crate::record) fn new(height: usize, width: usize) -> Self {
         let quarter = height / 2 * (width / 2);
         Self { height, width, y: vec![0; height * width], u: vec![0; quarter], v: vec![0; quarter] }
     }
 
     /// Converts `[height, width, 3]`. Four pixels share the colour of their mean.
-    pub(super) fn fill(&mut self, rgb: &[u8]) {
+    pub(in crate::record) fn fill(&mut self, rgb: &[u8]) {
         avx2::fill(self, rgb);
     }
 
     /// What [`Planes::fill`] does, compiled for the processor of its caller. Sums cannot overflow (see the factors), and
     /// wrapping ones let the compiler work on many pixels at once although overflow checks are on.
     #[inline(always)]
-    pub(super) fn convert(&mut self, rgb: &[u8]) {
+    pub(in crate::record) fn convert(&mut self, rgb: &[u8]) {
         let half = self.width / 2;
         let lines = rgb.chunks_exact(self.width * 6).zip(self.y.chunks_exact_mut(self.width * 2));
         let colours = self.u.chunks_exact_mut(half).zip(self.v.chunks_exact_mut(half));

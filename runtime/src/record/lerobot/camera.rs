@@ -1,0 +1,73 @@
+//! The pictures of one camera in one episode, as a video and as statistics.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use super::moments::Moments;
+use crate::env::Frame;
+use crate::record::episode::Pictures;
+use crate::record::video::h264::{H264, Rate};
+use crate::record::video::mp4::{Mp4, Picture};
+use crate::record::video::tile::Tiling;
+use crate::record::video::yuv::Planes;
+
+/// Bits of a pixel at most: a training reads the pictures, so they may cost more than those that people look at.
+const BITS_PER_PIXEL: u64 = 1;
+/// A picture that needs no other comes this often: a training jumps about (lerobot's own default, `g=2`).
+const KEYFRAME_EVERY: u32 = 2;
+/// Pictures of an episode that are counted at least, if it has them, and at most (lerobot: `estimate_num_samples`).
+const COUNTED: (usize, usize) = (100, 10_000);
+/// Of larger pictures only every n-th row and column is counted, so that about these many are.
+const COUNTED_SIDE: usize = 150;
+
+/// Rows and columns of the video of a camera: odd ones become even.
+pub(super) fn size(pictures: &Pictures) -> Option<(usize, usize)> {
+    let first = pictures.frames.first()?;
+    Some(((first.height as usize).next_multiple_of(2), (first.width as usize).next_multiple_of(2)))
+}
+
+/// Writes the video; it is ready for every player once this is done.
+pub(super) fn write(path: PathBuf, camera: &str, pictures: &Pictures, fps: u32) -> Result<(), String> {
+    let Some((height, width)) = size(pictures) else { return Ok(()) };
+    let bits = (height * width) as u64 * u64::from(fps) * BITS_PER_PIXEL;
+    let bitrate = bits.clamp(100_000, 200_000_000) as u32;
+    let mut encoder = H264::new(Rate { fps, bitrate, keyframe_every: KEYFRAME_EVERY })?;
+    let (mut planes, mut canvas, mut file) = (Planes::new(height, width), Vec::new(), None);
+    let names = [camera.to_owned()];
+    for frame in &pictures.frames {
+        let shown = BTreeMap::from([(camera.to_owned(), frame.clone())]);
+        Tiling::of(&names, &shown, |size| size)?.draw(&shown, &mut canvas)?;
+        planes.fill(&canvas);
+        let sample = encoder.encode(&planes)?;
+        let picture = Picture { width: width as u32, height: height as u32, fps };
+        let open = match &mut file {
+            Some(open) => open,
+            None => file.insert(Mp4::replace(path.clone(), picture, &sample).map_err(|err| err.to_string())?),
+        };
+        open.push(&sample).map_err(|err| err.to_string())?;
+    }
+    file.map_or(Ok(()), |file| file.close(None).map(drop)).map_err(|err| err.to_string())
+}
+
+/// Statistics of some of its pictures, spread over the episode.
+pub(super) fn moments(pictures: &Pictures) -> Moments {
+    let frames = pictures.frames.len();
+    let wanted = (frames as f64).powf(0.75) as usize;
+    let count = wanted.clamp(COUNTED.0, COUNTED.1).min(frames);
+    let mut counts = [[0; 256]; 3];
+    for at in 0..count {
+        let frame = &pictures.frames[at * (frames - 1) / (count - 1).max(1)];
+        tally(frame, &mut counts);
+    }
+    Moments::of_pictures(&counts, count as u64)
+}
+
+fn tally(frame: &Frame, counts: &mut [[u64; 256]; 3]) {
+    let (height, width) = (frame.height as usize, frame.width as usize);
+    let step = (height.max(width) / COUNTED_SIDE).max(1);
+    for row in frame.rgb.chunks_exact(width * 3).step_by(step) {
+        for pixel in row.as_chunks::<3>().0.iter().step_by(step) {
+            (0..3).for_each(|colour| counts[colour][pixel[colour] as usize] += 1);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! What each column and each video of a dataset is: `info.json` and `modality.json`.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::camera;
+use crate::env::EnvSpec;
+use crate::record::episode::Episode;
+
+/// Feature that holds all observed state vectors, one after the other.
+pub(super) const STATE: &str = "observation.state";
+/// Prefix of the feature of a camera.
+pub(super) const CAMERA: &str = "observation.images.";
+/// Feature of the action that the environment made of the policy's. It does not begin with `action`, which lerobot
+/// takes for something that a policy has to predict.
+pub(super) const PROCESSED: &str = "processed_action";
+
+/// Features of a dataset, fixed by its first episode.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Features {
+    entries: Map<String, Value>,
+    modality: Value,
+}
+
+impl Features {
+    /// Those of this episode.
+    pub(super) fn of(episode: &Episode, env: &EnvSpec) -> Self {
+        let mut entries = Map::new();
+        let vector = |names: Vec<String>| json!({"dtype": "float32", "shape": [names.len()], "names": names});
+        let mut state = Map::new();
+        let mut names = Vec::new();
+        for (name, width) in state_parts(episode) {
+            let first = names.len();
+            match width {
+                1 => names.push(plain(name)),
+                _ => names.extend((0..width).map(|at| format!("{}_{at}", plain(name)))),
+            }
+            state.insert(plain(name), json!({"start": first, "end": names.len()}));
+        }
+        if !names.is_empty() {
+            entries.insert(STATE.to_owned(), vector(names));
+        }
+        let actions = env.action.names.len();
+        entries.insert("action".to_owned(), vector(env.action.names.clone()));
+        if let Some(processed) = episode.columns.get("processed_actions") {
+            let names = (0..processed.width).map(|at| format!("processed_{at}"));
+            entries.insert(PROCESSED.to_owned(), vector(names.collect()));
+        }
+        let mut video = Map::new();
+        for (name, pictures) in &episode.pictures {
+            let Some((height, width)) = camera::size(pictures) else { continue };
+            let key = format!("{CAMERA}{}", plain(name));
+            video.insert(plain(name), json!({"original_key": key}));
+            let info = json!({
+                "video.height": height, "video.width": width, "video.codec": "h264", "video.pix_fmt": "yuv420p",
+                "video.is_depth_map": false, "video.fps": env.control_hz.max(1), "video.channels": 3,
+                "has_audio": false,
+            });
+            let names = ["height", "width", "channels"];
+            entries.insert(key, json!({"dtype": "video", "shape": [height, width, 3], "names": names, "info": info}));
+        }
+        let scalar = |dtype: &str| json!({"dtype": dtype, "shape": [1], "names": null});
+        let scalars = [("next.reward", "float32"), ("next.done", "bool"), ("next.success", "bool")];
+        let standard = [("timestamp", "float32"), ("frame_index", "int64"), ("episode_index", "int64")];
+        let standard = standard.into_iter().chain([("index", "int64"), ("task_index", "int64")]);
+        entries.extend(scalars.into_iter().chain(standard).map(|(name, dtype)| (name.to_owned(), scalar(dtype))));
+        let modality = json!({
+            "state": state,
+            "action": {"action": {"start": 0, "end": actions}},
+            "video": video,
+            "annotation": {"human.task_description": {"original_key": "task_index"}},
+        });
+        Self { entries, modality }
+    }
+
+    /// `features` of `info.json`.
+    pub(super) fn entries(&self) -> &Map<String, Value> {
+        &self.entries
+    }
+
+    /// `modality.json`.
+    pub(super) fn modality(&self) -> &Value {
+        &self.modality
+    }
+
+    /// Why an episode with `other` cannot be in a dataset with these.
+    pub(super) fn refusal(entries: &Map<String, Value>, other: &Self) -> Option<String> {
+        let names: BTreeMap<&String, ()> = entries.keys().chain(other.entries.keys()).map(|name| (name, ())).collect();
+        let found = names.into_keys().find(|name| entries.get(*name) != other.entries.get(*name))?;
+        let words =
+            |entry: Option<&Value>| entry.map_or_else(|| "missing".to_owned(), |entry| entry["shape"].to_string());
+        let (dataset, episode) = (words(entries.get(found)), words(other.entries.get(found)));
+        Some(format!("`{found}` is {episode} in the episode and {dataset} in the dataset"))
+    }
+}
+
+/// Names and lengths of the observed vectors, in their order in [`STATE`].
+pub(super) fn state_parts(episode: &Episode) -> impl Iterator<Item = (&str, usize)> {
+    episode.columns.iter().filter_map(|(name, column)| Some((name.strip_prefix("obs/")?, column.width)))
+}
+
+/// lerobot allows no slash in names.
+pub(super) fn plain(name: &str) -> String {
+    name.replace('/', ".")
+}
