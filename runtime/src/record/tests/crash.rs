@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::dataset::check_with_h5py;
-use super::video::frames_in_fragments;
+use super::video::{frames_in_fragments, frames_of};
 use super::{demos, episode, plan};
 use crate::record::Recorder;
 
@@ -47,7 +47,9 @@ fn after_a_kill_every_finished_episode_is_there() {
     assert!((0..9).all(|number| names.contains(&format!("demo_{number}"))), "{names:?}");
     check_with_h5py(&path, names.len());
     // 9 episodes of 16 frames over two environments: 5 in the first, of which a last lone frame may wait.
-    assert!(frames_in_fragments(&dir.path().join("videos/lift_video_rank0_gpu0_env0.mp4")) >= 5 * 16 - 1);
+    let first_part = dir.path().join("videos/lift_video_rank0_gpu0_env0.mp4");
+    let frames = frames_in_fragments(&first_part);
+    assert!(frames >= 5 * 16 - 1, "{frames}");
 
     let mut recorder = Recorder::start(plan(dir.path(), true, true)).unwrap();
     assert_eq!(recorder.warnings(), [""; 0]);
@@ -57,4 +59,5 @@ fn after_a_kill_every_finished_episode_is_there() {
     let video = &recorded[0].video.as_ref().unwrap().path;
     assert!(video.ends_with("lift_video_rank0_gpu0_env0_part2.mp4"), "{video:?}");
     check_with_h5py(&path, names.len() + 1);
+    assert_eq!(frames_of(&first_part), frames);
 }

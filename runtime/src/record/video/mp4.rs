@@ -143,8 +143,7 @@ fn create_new(dir: &Path, stem: &str) -> io::Result<(File, PathBuf)> {
         match OpenOptions::new().write(true).create_new(true).open(&path) {
             Ok(file) => return Ok((file, path)),
             Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {
-                // What a process left that was killed while it rewrote.
-                fs::remove_file(progressive::temporary(&path)).ok();
+                progressive::mend(&path);
                 part += 1;
             }
             Err(err) => return Err(err),

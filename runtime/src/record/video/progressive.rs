@@ -30,8 +30,16 @@ pub(super) fn rewrite(path: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Rewrites what a process left that was killed, unless it has done so; whatever else `path` is stays as it is.
+pub(super) fn mend(path: &Path) {
+    fs::remove_file(temporary(path)).ok();
+    if let Err(err) = rewrite(path, path) {
+        tracing::debug!(%err, path = %path.display(), "not in fragments, or not to be rewritten");
+    }
+}
+
 /// Where a rewritten file grows.
-pub(super) fn temporary(path: &Path) -> PathBuf {
+fn temporary(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".tmp");
     PathBuf::from(name)
