@@ -1,7 +1,7 @@
 """Benches: each prints a figure and its ratio to what it replaces, measured in the same run, medians of several.
 
     make bench                        all of them, as tables for README.md
-    .venv/bin/python benches/run.py start|teardown|memory|store|rollout|overlap|policy
+    .venv/bin/python benches/run.py start|teardown|memory|store|rollout|overlap|policy|video|record
 """
 
 import os
@@ -13,9 +13,11 @@ import sys
 import group
 import overlap
 import policy
+import record
 import rollout
 import start
 import store
+import video
 
 BENCHES = {
     "start": start.main,
@@ -25,6 +27,8 @@ BENCHES = {
     "rollout": rollout.main,
     "overlap": overlap.main,
     "policy": policy.main,
+    "video": video.main,
+    "record": record.main,
 }
 
 

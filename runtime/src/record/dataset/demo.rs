@@ -85,7 +85,8 @@ fn write_pictures(demo: &Group, name: &str, pictures: &Pictures) -> Result<()> {
     let (height, width) = (first.height as usize, first.width as usize);
     let dataset = demo.new_dataset::<u8>().chunk((1, height, width, 3)).deflate(GZIP);
     let dataset = dataset.shape((pictures.frames.len(), height, width, 3)).create(name)?;
-    let bytes: Vec<u8> = pictures.frames.iter().flat_map(|frame| frame.rgb.iter().copied()).collect();
+    let bytes: Vec<&[u8]> = pictures.frames.iter().map(|frame| &frame.rgb[..]).collect();
+    let bytes = bytes.concat();
     fill(&dataset, &bytes)
 }
 

@@ -1,0 +1,185 @@
+//! Recording for `benches/video.py` and `benches/record.py`, which run it beside what it replaces.
+//!
+//! ```text
+//! bench_record video   PICTURES HEIGHT WIDTH STEPS ENVS THREADS DIR
+//! bench_record dataset PICTURES HEIGHT WIDTH STEPS EPISODES DIR      without pictures if HEIGHT is 0
+//! ```
+//!
+//! `PICTURES` is a file of raw RGB, `[n, height, width, 3]`, shown over and over. One line of JSON comes back: seconds
+//! until all is written (`all`), of all threads together (`cpu`), until the caller was done (`caller`), and of that what
+//! it waited for a place in a line (`waited`).
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use runtime::env::{ActionSpec, CameraSpec, EnvIndex, EnvSpec, Frame, Observation, Step};
+use runtime::record::{
+    CameraSize, DatasetPlan, EpisodeEnd, EpisodeMeta, Export, Format, RecordPlan, Recorder, VideoPlan, Waits,
+};
+
+/// Dimensions of the action and of each of three state vectors: an arm of seven joints.
+const JOINTS: usize = 7;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words[..] {
+        ["video", pictures, height, width, steps, envs, threads, dir] => {
+            let scene = Scene::read(pictures, height, width)?;
+            let (envs, threads) = (envs.parse()?, threads.parse()?);
+            record(
+                &scene,
+                steps.parse()?,
+                envs,
+                RecordPlan {
+                    dataset: None,
+                    video: Some(video(Path::new(dir), envs, threads)),
+                    num_envs: envs,
+                    env: scene.env(),
+                },
+            )
+        }
+        ["dataset", pictures, height, width, steps, episodes, dir] => {
+            let scene = Scene::read(pictures, height, width)?;
+            let episodes = episodes.parse()?;
+            record(
+                &scene,
+                steps.parse()?,
+                episodes,
+                RecordPlan {
+                    dataset: Some(dataset(Path::new(dir), scene.height > 0)),
+                    video: None,
+                    num_envs: episodes,
+                    env: scene.env(),
+                },
+            )
+        }
+        _ => Err("usage: bench_record video|dataset PICTURES HEIGHT WIDTH STEPS …, see its source".into()),
+    }
+}
+
+/// An episode in each environment, their steps in turn.
+fn record(scene: &Scene, steps: usize, envs: usize, plan: RecordPlan) -> Result<(), Box<dyn Error>> {
+    let (start, used) = (now(), cpu()?);
+    let mut recorder = Recorder::start(plan)?;
+    for env in (0..envs).map(EnvIndex) {
+        let meta = EpisodeMeta { episode: env.0 as u64, seed: 0, language: Arc::from("push") };
+        recorder.begin(env, meta, &scene.observation(0))?;
+    }
+    for step in 1..=steps {
+        let action = [step as f32 * 1e-3; JOINTS];
+        let observation = scene.observation(step);
+        let step = Step { observation, reward: 0.5, success: false, terminated: false, truncated: step == steps };
+        for env in (0..envs).map(EnvIndex) {
+            recorder.step(env, &action, Some(&action), &step)?;
+        }
+    }
+    for env in (0..envs).map(EnvIndex) {
+        recorder.end(env, EpisodeEnd { success: true, terminated: false, truncated: true })?;
+    }
+    let caller = start.elapsed();
+    recorder.drain();
+    let pressure = recorder.pressure();
+    recorder.finish()?;
+    let waits = [pressure.video, pressure.dataset].into_iter().sum::<Waits>();
+    let [all, caller, waited] = [start.elapsed(), caller, waits.time].map(|time| time.as_secs_f64());
+    let said = serde_json::json!({ "all": all, "cpu": cpu()? - used, "caller": caller, "waited": waited });
+    println!("{said}");
+    Ok(())
+}
+
+#[expect(clippy::disallowed_methods, reason = "it measures time")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Seconds of processor time so far: fields 14 and 15 of `/proc/self/stat`, in hundredths (proc(5)).
+fn cpu() -> Result<f64, Box<dyn Error>> {
+    let line = std::fs::read_to_string("/proc/self/stat")?;
+    let (_, fields) = line.rsplit_once(')').ok_or("/proc/self/stat has no name")?;
+    let ticks: Result<Vec<f64>, _> = fields.split_whitespace().skip(11).take(2).map(str::parse).collect();
+    Ok(ticks?.iter().sum::<f64>() / 100.0)
+}
+
+fn video(dir: &Path, envs: usize, threads: usize) -> VideoPlan {
+    VideoPlan {
+        dir: dir.to_owned(),
+        stems: (0..envs).map(|env| format!("push_video_rank0_gpu0_env{env}")).collect(),
+        per_episode: false,
+        grids: Vec::new(),
+        cameras: Vec::new(),
+        size: CameraSize::AsRendered,
+        fps: 0,
+        bitrate: 8_000_000,
+        threads,
+    }
+}
+
+fn dataset(dir: &Path, cameras: bool) -> DatasetPlan {
+    DatasetPlan {
+        path: dir.join("dataset.hdf5"),
+        format: Format::Hdf5,
+        export: Export::All,
+        first_demo: 0,
+        first_failed_demo: 0,
+        env_args: serde_json::json!({"env_name": "push", "type": 2}),
+        cameras,
+    }
+}
+
+/// What the environments show.
+struct Scene {
+    height: u32,
+    width: u32,
+    frames: Vec<Frame>,
+}
+
+impl Scene {
+    fn read(pictures: &str, height: &str, width: &str) -> Result<Self, Box<dyn Error>> {
+        let (height, width) = (height.parse::<u32>()?, width.parse::<u32>()?);
+        if height == 0 {
+            return Ok(Self { height, width, frames: Vec::new() });
+        }
+        let bytes = std::fs::read(PathBuf::from(pictures))?;
+        let frames = bytes.chunks_exact((height * width * 3) as usize);
+        let frames = frames.map(|rgb| Frame { height, width, rgb: rgb.to_vec().into() });
+        Ok(Self { height, width, frames: frames.collect() })
+    }
+
+    fn env(&self) -> EnvSpec {
+        let camera = CameraSpec { name: "front".to_owned(), height: self.height, width: self.width };
+        EnvSpec {
+            name: "push".to_owned(),
+            state: ["joint_position", "joint_velocity", "eef"].map(|name| (name.to_owned(), JOINTS)).to_vec(),
+            cameras: if self.height > 0 { vec![camera] } else { Vec::new() },
+            action: ActionSpec {
+                names: (0..JOINTS).map(|joint| format!("joint{joint}")).collect(),
+                low: vec![-1.0; JOINTS],
+                high: vec![1.0; JOINTS],
+            },
+            control_hz: 30,
+            max_episode_steps: 300,
+            language: "push".to_owned(),
+            decimation: 1,
+            sim_dt: 1.0 / 30.0,
+        }
+    }
+
+    fn observation(&self, step: usize) -> Observation {
+        let wave = |joint: usize| ((step * (joint + 1)) as f32 * 0.01).sin();
+        let values: Vec<f32> = (0..JOINTS).map(wave).collect();
+        let state = self.env().state.into_iter().map(|(name, _)| (name, values.clone()));
+        let sim_state = ["joint_position", "joint_velocity"];
+        let sim_state = sim_state.map(|name| (format!("articulation/robot/{name}"), values.clone()));
+        let frame = self.frames.get(step % self.frames.len().max(1));
+        Observation {
+            state: state.collect(),
+            video: frame.map(|frame| ("front".to_owned(), frame.clone())).into_iter().collect(),
+            language: Arc::from("push"),
+            sim_state: BTreeMap::from(sim_state),
+        }
+    }
+}
