@@ -107,12 +107,25 @@ fn a_full_disk_is_said_and_what_was_finished_stays() {
         eprintln!("skipped: mounting a small tmpfs needs root");
         return;
     };
-    let eval = Eval::new(&[job("reach", 400, 4)]).nproc(1).with_video().words(&["--record-cameras"]);
+    let eval = Eval::new(&[job("reach", 100, 4)]).nproc(1).with_video().words(&["--record-cameras"]);
     let eval = eval.output(&disk.path.join("out"));
     eval.run().fails_with(1).stderr_has("No space left on device");
     let finished = eval.journaled();
-    assert!(finished > 0 && finished < 400, "{finished}");
+    assert!(finished > 0 && finished < 100, "{finished}");
     datasets_have_what_the_journal_says(&eval);
+}
+
+#[test]
+fn a_disk_that_cannot_hold_the_recording_is_refused_before_the_first_step() {
+    let Some(disk) = SmallDisk::mount("1m") else {
+        eprintln!("skipped: mounting a small tmpfs needs root");
+        return;
+    };
+    let mut job = job("reach", 1, 1);
+    job.as_object_mut().unwrap().remove("num_episodes");
+    job["num_steps"] = json!(1_000_000);
+    let eval = Eval::new(&[job]).nproc(1).output(&disk.path.join("out"));
+    eval.run().fails_with(1).stderr_has("MB are free, the recording takes").stdout_has("0 of 0 episodes");
 }
 
 #[test]

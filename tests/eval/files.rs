@@ -87,7 +87,7 @@ fn videos_are_h264_in_mp4() {
     let has = |name: &[u8]| video.windows(4).any(|window| window == name);
     assert!(has(b"moov") && has(b"avc1") && has(b"mdat"));
     // Two cameras side by side: the width in the sample entry is twice that of one.
-    let entry = video.windows(4).position(|window| window == b"avc1").unwrap();
+    let entry = video.windows(4).rposition(|window| window == b"avc1").unwrap();
     let number = |at: usize| u16::from_be_bytes([video[entry + at], video[entry + at + 1]]);
     assert_eq!((number(28), number(30)), (192, 64));
 }

@@ -251,10 +251,13 @@ fn run_into(site: &Site, job: &Job, earlier: &Earlier, desk: &mut Desk, counts: 
 fn amount(site: &Site, job: &Job, spec: &env::EnvSpec, episodes: Option<usize>) -> Amount {
     let copies = site.place.gpus.len() as u64;
     match (job.length, episodes) {
-        (Length::Steps(steps), _) => Amount { steps: steps.saturating_mul(copies), episodes: copies },
+        (Length::Steps(steps), _) => {
+            let steps = steps.saturating_mul(copies);
+            Amount { steps, sure_steps: steps, episodes: copies }
+        }
         (_, episodes) => {
             let episodes = episodes.unwrap_or(0) as u64;
-            Amount { steps: episodes.saturating_mul(u64::from(spec.max_episode_steps)), episodes }
+            Amount { steps: episodes.saturating_mul(u64::from(spec.max_episode_steps)), sure_steps: episodes, episodes }
         }
     }
 }

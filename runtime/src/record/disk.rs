@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use super::{DatasetPlan, RecordError, RecordPlan, VideoPlan};
+use super::{DatasetPlan, Export, RecordError, RecordPlan, VideoPlan};
 use crate::env::EnvSpec;
 
 /// Boxes of a picture in an mp4 file: 16 bytes while in fragments, and those of the fragment.
@@ -18,11 +18,13 @@ const VIDEO_AT_BEST: u64 = 10;
 /// Numbers that hardly change.
 const NUMBERS_AT_BEST: u64 = 10;
 
-/// How much is going to be recorded at most.
+/// How much is going to be recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Amount {
-    /// Steps of all environments together.
+    /// Steps of all environments together, at most.
     pub steps: u64,
+    /// Steps that there will be in any case: an episode may end after its first.
+    pub sure_steps: u64,
     /// Episodes of all environments together.
     pub episodes: u64,
 }
@@ -66,8 +68,9 @@ impl Estimate {
         let frames = amount.steps.saturating_add(amount.episodes);
         let streams = 1 + u64::from(plan.per_episode) + u64::from(!plan.grids.is_empty());
         let coded = frames.saturating_mul(u64::from(plan.bitrate) / 8) / fps;
+        let sure = amount.sure_steps.saturating_mul(u64::from(plan.bitrate) / 8) / fps;
         let once = coded.saturating_add(frames.saturating_mul(FRAME_OVERHEAD)).saturating_mul(streams);
-        Self { most: once.saturating_mul(2), least: coded / VIDEO_AT_BEST }
+        Self { most: once.saturating_mul(2), least: sure / VIDEO_AT_BEST }
     }
 
     /// Everything as it is before compression. The simulator's state, whose size nobody tells beforehand, is taken for
@@ -77,9 +80,10 @@ impl Estimate {
         let numbers = (4 * observed + 2 * env.action.names.len() + 2) as u64 * size_of::<f32>() as u64;
         let sizes = env.cameras.iter().map(|camera| u64::from(camera.height) * u64::from(camera.width) * 3);
         let pictures: u64 = if plan.cameras { sizes.sum() } else { 0 };
-        let [numbers, pictures] = [numbers, pictures].map(|bytes| amount.steps.saturating_mul(bytes));
-        let most = numbers.saturating_add(pictures).saturating_add(amount.episodes.saturating_mul(EPISODE_OVERHEAD));
-        Self { most, least: numbers / NUMBERS_AT_BEST + pictures / LOSSLESS_AT_BEST }
+        let most = amount.steps.saturating_mul(numbers.saturating_add(pictures));
+        let most = most.saturating_add(amount.episodes.saturating_mul(EPISODE_OVERHEAD));
+        let sure = amount.sure_steps.saturating_mul(numbers / NUMBERS_AT_BEST + pictures / LOSSLESS_AT_BEST);
+        Self { most, least: if plan.export == Export::Succeeded { 0 } else { sure } }
     }
 
     fn and(self, other: Self) -> Self {
@@ -111,7 +115,7 @@ mod tests {
     use crate::record::{CameraSize, Export, Format};
 
     /// 1000 steps of one environment, as s001 counts.
-    const THOUSAND: Amount = Amount { steps: 1000, episodes: 2 };
+    const THOUSAND: Amount = Amount { steps: 1000, sure_steps: 1000, episodes: 2 };
     const MB: u64 = 1_000_000;
 
     fn plan(size: u32, video: bool, pictures: Option<bool>) -> RecordPlan {
@@ -161,7 +165,7 @@ mod tests {
         let high = Estimate::of(&high, THOUSAND);
         assert!((100 * MB..=500 * MB).contains(&high.most), "{high:?}");
         // 8 environments: "~800 MB - 4 GB per evaluation run".
-        let eight = Amount { steps: 8000, episodes: 16 };
+        let eight = Amount { steps: 8000, sure_steps: 16, episodes: 16 };
         let mut all = plan(960, true, None);
         all.video.as_mut().unwrap().bitrate = 30_000_000;
         assert!((800 * MB..=4000 * MB).contains(&Estimate::of(&all, eight).most));
@@ -188,7 +192,7 @@ mod tests {
 
     #[test]
     fn no_amount_overflows() {
-        let all = Amount { steps: u64::MAX, episodes: u64::MAX };
+        let all = Amount { steps: u64::MAX, sure_steps: u64::MAX, episodes: u64::MAX };
         assert!(Estimate::of(&plan(128, true, Some(true)), all).most > 1 << 60);
     }
 }
