@@ -7,6 +7,7 @@
 //! | `EGL_DEVICE_ID` | pyrender, older dm_control |
 //! | `EGL_VISIBLE_DEVICES` | PyBullet's EGL plugin |
 //! | `OMNIGIBSON_GPU_ID` | OmniGibson |
+//! | `PYTHONHASHSEED` | Python: the order of sets |
 //! | `DRI_PRIME` | Mesa's Vulkan layer that puts a device first, by its PCI address |
 //!
 //! Both conventions of `MUJOCO_EGL_DEVICE_ID` hold when all are the machine's own number, which is why nothing is
@@ -54,6 +55,10 @@ pub fn variables(place: &ProcessPlace, given: &[Variable], inherited: impl Fn(&s
     if !inherited("MUJOCO_GL") {
         // Its own choice would be a window.
         set("MUJOCO_GL", "egl".to_owned());
+    }
+    if !inherited("PYTHONHASHSEED") {
+        // Sets of texts are then in the same order in each process, and what a simulator makes of them too.
+        set("PYTHONHASHSEED", "0".to_owned());
     }
     if let Some(display) = &place.display {
         set("DISPLAY", display.clone());
@@ -150,6 +155,7 @@ mod tests {
             "MUJOCO_GL=egl",
             "OMNIGIBSON_GPU_ID=3",
             "OMP_NUM_THREADS=4",
+            "PYTHONHASHSEED=0",
         ];
         assert_eq!(set(on_gpu(3), &[], &[]), wanted);
     }
@@ -157,15 +163,16 @@ mod tests {
     #[test]
     fn without_a_gpu_nothing_is_hidden() {
         let place = ProcessPlace { cores: 2, processes: 8, ..Default::default() };
-        assert_eq!(set(place.clone(), &[], &[]), ["MUJOCO_GL=egl", "OMP_NUM_THREADS=1"]);
-        assert_eq!(set(place, &[], &["MUJOCO_GL"]), ["OMP_NUM_THREADS=1"]);
+        assert_eq!(set(place.clone(), &[], &[]), ["MUJOCO_GL=egl", "OMP_NUM_THREADS=1", "PYTHONHASHSEED=0"]);
+        assert_eq!(set(place, &[], &["MUJOCO_GL", "PYTHONHASHSEED"]), ["OMP_NUM_THREADS=1"]);
     }
 
     #[test]
     fn the_job_wins() {
         let place = ProcessPlace { display: Some(":7".to_owned()), cores: 4, processes: 1, ..Default::default() };
-        let given = [("MUJOCO_GL", "osmesa"), ("OMP_NUM_THREADS", "-"), ("A", "b")];
-        assert_eq!(set(place, &given, &[]), ["A=b", "DISPLAY=:7", "MUJOCO_GL=osmesa", "OMP_NUM_THREADS=-"]);
+        let given = [("MUJOCO_GL", "osmesa"), ("OMP_NUM_THREADS", "-"), ("PYTHONHASHSEED", "7"), ("A", "b")];
+        let wanted = ["A=b", "DISPLAY=:7", "MUJOCO_GL=osmesa", "OMP_NUM_THREADS=-", "PYTHONHASHSEED=7"];
+        assert_eq!(set(place, &given, &[]), wanted);
     }
 
     #[test]
