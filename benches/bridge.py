@@ -11,8 +11,8 @@ import subprocess
 import sys
 import time
 
-ROOT = pathlib.Path(__file__).parent.parent
-BENCH = ROOT / "target/release/examples/bench_bridge"
+import policy
+
 ENVIRONMENT = pathlib.Path(__file__).with_name("bridge_env.py")
 NUM_ENVS = 16
 STEPS = 400
@@ -20,9 +20,9 @@ ROUNDS = 5
 PER_PROCESS = (1, 2, 4, 8, 16)
 
 
-def bridge(per_process: int) -> float:
+def bridge(program: str, per_process: int) -> float:
     """Median microseconds of a round trip through `rrun`'s bridge."""
-    command = [str(BENCH), sys.executable, f"{ENVIRONMENT}:Still", str(NUM_ENVS), str(per_process), str(STEPS)]
+    command = [program, sys.executable, f"{ENVIRONMENT}:Still", str(NUM_ENVS), str(per_process), str(STEPS)]
     return statistics.median(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
 
 
@@ -54,18 +54,19 @@ def measure_vector(copy: bool) -> None:
 
 def main() -> None:
     print(f"### bridge: round trip of {NUM_ENVS} environments with two cameras of 224x224; medians of {ROUNDS} runs\n")
-    sides = {f"{count} a process": lambda count=count: bridge(count) for count in PER_PROCESS}
+    program = policy.program("bench_bridge")
+    sides = {f"{count} a process": lambda count=count: bridge(program, count) for count in PER_PROCESS}
     sides |= {f"AsyncVectorEnv(copy={copy})": lambda copy=copy: vector(copy) for copy in (False, True)}
     found = {name: [] for name in sides}
     for _ in range(ROUNDS):
         for name, run in sides.items():
             found[name].append(run())
     medians = {name: statistics.median(values) for name, values in found.items()}
-    print("| | µs a round trip | AsyncVectorEnv copy=False is slower by | copy=True |")
+    print("| | µs a round trip | AsyncVectorEnv(copy=False) takes | AsyncVectorEnv(copy=True) takes |")
     print("|---|---|---|---|")
     in_place, copied = (medians[f"AsyncVectorEnv(copy={copy})"] for copy in (False, True))
     for name, value in medians.items():
-        print(f"| {name} | {value:.0f} | {in_place / value:.1f} | {copied / value:.1f} |", flush=True)
+        print(f"| {name} | {value:.0f} | {in_place / value:.1f} times | {copied / value:.1f} times |", flush=True)
     print()
 
 

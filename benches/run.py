@@ -1,7 +1,7 @@
 """Benches: each prints a figure and its ratio to what it replaces, measured in the same run, medians of several.
 
     make bench                        all of them, as tables for README.md
-    .venv/bin/python benches/run.py start|teardown|memory|store|rollout|overlap|policy|video|record
+    .venv/bin/python benches/run.py start|teardown|memory|store|rollout|overlap|bridge|policy|video|record
 """
 
 import os
@@ -10,6 +10,7 @@ import platform
 import subprocess
 import sys
 
+import bridge
 import group
 import overlap
 import policy
@@ -26,6 +27,7 @@ BENCHES = {
     "store": store.main,
     "rollout": rollout.main,
     "overlap": overlap.main,
+    "bridge": bridge.main,
     "policy": policy.main,
     "video": video.main,
     "record": record.main,
