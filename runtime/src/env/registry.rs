@@ -82,7 +82,6 @@ fn make_python(job: &Job, place: &Place, answers: Answers) -> Result<Made, EnvEr
         stall_timeout: place.stall_timeout,
         recycle_after: place.recycle_after,
         xvfb: place.xvfb,
-        echo: false,
     };
     let env = python::make(job, config, answers)?;
     let (ignored, notes) = (env.ignored_args().to_vec(), env.notes().to_vec());

@@ -58,8 +58,6 @@ pub struct Terms {
     pub cores: usize,
     /// Simulator processes on the machine.
     pub processes: usize,
-    /// Lines that processes write go to the rank's stderr too.
-    pub echo: bool,
 }
 
 /// Starts, watches and buries processes.

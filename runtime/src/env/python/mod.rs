@@ -55,8 +55,6 @@ pub struct PythonConfig {
     pub recycle_after: Option<u64>,
     /// An own X display for jobs that do not name one.
     pub xvfb: Option<Screen>,
-    /// What the processes write is shown at once.
-    pub echo: bool,
 }
 
 impl PythonConfig {
@@ -69,7 +67,6 @@ impl PythonConfig {
             stall_timeout: Duration::from_secs(300),
             recycle_after: None,
             xvfb: None,
-            echo: false,
         }
     }
 }
@@ -101,7 +98,6 @@ pub fn make(job: &Job, config: PythonConfig, answers: Answers) -> Result<PythonE
         recycle_after: settings.recycle_after.or(config.recycle_after),
         cores: std::thread::available_parallelism().map_or(1, usize::from),
         processes: shares.len() * config.local_world_size.max(1),
-        echo: config.echo,
         settings,
     };
     let (name, ignored) = (job.environment.clone(), terms.settings.ignored.clone());

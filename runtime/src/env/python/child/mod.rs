@@ -156,9 +156,7 @@ impl Child {
         let first = self.copies.first().map_or(0, |copy| copy.env.0);
         let Some(process) = &mut self.process else { return };
         let (lines, more) = process.listen();
-        if host.terms.echo {
-            lines.iter().for_each(|line| eprintln!("[env {first}] {line}"));
-        }
+        lines.iter().for_each(|line| tracing::debug!(target: "env", first, "{line}"));
         if !more {
             host.ignore(&process.output);
         }
