@@ -173,7 +173,7 @@ fn interpreter(given: Option<&str>) -> Result<PathBuf, EnvError> {
     let name = given.unwrap_or("python3");
     let refuse = |wanted: &str| refuse("python", &name.into(), wanted);
     let path = Path::new(name);
-    if !name.contains('/') {
+    if !name.contains('/') && !path.is_dir() {
         let paths = std::env::var_os("PATH").unwrap_or_default();
         let there = std::env::split_paths(&paths).any(|folder| is_program(&folder.join(name)));
         return if there { Ok(path.to_owned()) } else { Err(refuse("and PATH has no such program")) };

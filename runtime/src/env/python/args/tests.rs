@@ -46,6 +46,19 @@ fn an_unknown_field_is_refused_with_the_nearest() {
 }
 
 #[test]
+fn a_folder_is_that_of_a_venv_however_it_is_written() {
+    // The working directory of a test is its crate's.
+    let folder = tempfile::tempdir_in(".").unwrap();
+    let (name, bin) = (folder.path().file_name().unwrap().to_str().unwrap(), folder.path().join("bin"));
+    std::fs::create_dir(&bin).unwrap();
+    std::os::unix::fs::symlink("/bin/sh", bin.join("python")).unwrap();
+    for python in [name.to_owned(), format!("./{name}"), folder.path().display().to_string()] {
+        let found = settings(json!({"environment": "gym:a", "python": python})).unwrap().python;
+        assert_eq!(found, Path::new(&python).join("bin/python"));
+    }
+}
+
+#[test]
 fn wrong_values_are_refused_by_name() {
     let table = [
         (json!({"envs_per_process": 0}), "`arena_env_args.envs_per_process` is 0, a whole number above 0"),
