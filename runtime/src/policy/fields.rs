@@ -154,7 +154,9 @@ pub(crate) fn argument(field: &str, found: &str, wanted: &str) -> PolicyError {
 pub(crate) fn read_yaml(file: &Path) -> Result<Map<String, Value>, PolicyError> {
     let refuse = |reason: String| PolicyError::File { path: file.to_owned(), reason };
     let text = fs::read_to_string(file).map_err(|err| refuse(err.to_string()))?;
-    match serde_saphyr::from_str::<Value>(&text) {
+    // Only true and false are booleans: `y` is the name of a joint or an axis.
+    let options = serde_saphyr::options! { strict_booleans: true };
+    match serde_saphyr::from_str_with_options::<Value>(&text, options) {
         Ok(Value::Object(map)) => Ok(map),
         Ok(_) => Err(refuse("a map of fields is needed".to_owned())),
         Err(err) => Err(refuse(err.to_string())),
@@ -176,6 +178,13 @@ mod tests {
     fn job(config: Value) -> Fields {
         let Value::Object(config) = config else { panic!("an object is meant") };
         Fields::of_job(&config)
+    }
+
+    #[test]
+    fn y_is_a_name_and_true_is_true() {
+        let (_folder, path) = file("joints: {x: 0, y: 1}\nnames: [x, y, no]\nload: True\n");
+        let expected = json!({"joints": {"x": 0, "y": 1}, "names": ["x", "y", "no"], "load": true});
+        assert_eq!(Value::Object(read_yaml(&path).unwrap()), expected);
     }
 
     fn file(text: &str) -> (tempfile::TempDir, PathBuf) {
