@@ -26,6 +26,8 @@ fn datasets_are_in_robomimics_layout_and_h5py_reads_them() {
          env = json.loads(data.attrs['env_args'])\n\
          demos = [data[name] for name in data]\n\
          assert all(demo['actions'].shape == (demo.attrs['num_samples'], 7) for demo in demos)\n\
+         assert all(abs(demo['processed_actions'][:]).max() <= 1 for demo in demos)\n\
+         assert all((demo['processed_actions'][:] == demo['actions'][:].clip(-1, 1)).all() for demo in demos)\n\
          assert all(demo['obs/joint_position'].shape == (demo.attrs['num_samples'], 7) for demo in demos)\n\
          assert all(demo['initial_state/articulation/robot/joint_position'].shape[0] == 1 for demo in demos)\n\
          assert data.attrs['total'] == sum(demo.attrs['num_samples'] for demo in demos)\n\
@@ -76,6 +78,62 @@ fn each_environment_has_its_video_and_each_rank_its_dataset() {
     let report = eval.report();
     assert_eq!(report.per_job[0].videos.len(), 2);
     assert!(eval.episodes().iter().all(|episode| episode.video.as_ref().unwrap().frames == episode.length + 1));
+}
+
+fn names_in(folder: &std::path::Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap().flatten();
+    let mut names: Vec<_> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn episodes_and_workers_have_videos_of_their_own_where_asked_for() {
+    let words = ["--no-dataset", "--video-per-episode", "--video-grid", "--video-cameras", "front"];
+    let eval = Eval::new(&[job("reach", 2, 2)]).nproc(1).with_video().words(&words);
+    eval.run().succeeds();
+    let expected = [
+        "reach_video_rank0_gpu0_env0.mp4",
+        "reach_video_rank0_gpu0_env0_episode0_success.mp4",
+        "reach_video_rank0_gpu0_env1.mp4",
+        "reach_video_rank0_gpu0_env1_episode1_success.mp4",
+        "reach_video_rank0_gpu0_grid.mp4",
+    ];
+    assert_eq!(names_in(&eval.folder().job("reach")), expected);
+    let named = eval.episodes().iter().filter_map(|episode| episode.episode_video.clone()).collect::<Vec<_>>();
+    assert_eq!(named.len(), 2);
+    assert!(named.iter().all(|file| eval.folder().root().join(file).is_file()), "{named:?}");
+}
+
+#[test]
+fn a_camera_that_is_not_there_is_refused_with_those_that_are() {
+    let eval = Eval::new(&[job("reach", 1, 1)]).nproc(1).with_video().words(&["--video-cameras", "back"]);
+    eval.run().fails_with(1).stderr_has("`back`").stderr_has("front").stderr_has("wrist");
+}
+
+#[test]
+fn failed_episodes_go_to_a_file_of_their_own_where_asked_for() {
+    let mut lazy = job("reach", 2, 1);
+    lazy["policy_type"] = serde_json::json!("zero_action");
+    lazy["arena_env_args"]["max_episode_steps"] = serde_json::json!(5);
+    let eval = Eval::new(&[lazy]).nproc(1).words(&["--export-mode", "separate"]);
+    eval.run().succeeds();
+    let failed = eval.folder().job("reach").join("dataset_reach_failed.hdf5");
+    assert_eq!(h5py("import sys, h5py\nprint(*sorted(h5py.File(sys.argv[1])['data']))", &failed), "demo_0 demo_1");
+    let said: Vec<_> = eval.episodes().iter().map(|episode| episode.dataset.clone().unwrap().file).collect();
+    assert_eq!(said, ["reach/dataset_reach_failed.hdf5"; 2]);
+}
+
+#[test]
+fn lerobot_datasets_count_their_episodes_and_hold_pictures() {
+    let eval = Eval::new(&[job("reach", 2, 2)]).nproc(1).words(&["--record-format", "lerobot"]);
+    eval.run().succeeds();
+    let dataset = eval.folder().job("reach").join("dataset_reach");
+    let info: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(dataset.join("meta/info.json")).unwrap()).unwrap();
+    assert_eq!((&info["codebase_version"], &info["total_episodes"]), (&"v3.0".into(), &2.into()));
+    assert!(info["features"]["observation.images.front"].is_object(), "{info}");
+    assert!(dataset.join("meta/modality.json").is_file());
 }
 
 #[test]

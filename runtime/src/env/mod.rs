@@ -83,6 +83,15 @@ pub struct ActionSpec {
     pub high: Vec<f32>,
 }
 
+impl ActionSpec {
+    /// What an environment acts on: the action within its range. What is no number stays none.
+    pub fn clamp(&self, action: &[f32]) -> Vec<f32> {
+        let range = self.low.iter().zip(&self.high);
+        let within = |value: f32, low: f32, high: f32| if value.is_nan() { value } else { value.max(low).min(high) };
+        action.iter().zip(range).map(|(value, (low, high))| within(*value, *low, *high)).collect()
+    }
+}
+
 /// What does not change while a [`VectorEnv`] lives.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EnvSpec {
@@ -188,4 +197,17 @@ pub trait VectorEnv {
     /// The initial state of an episode is a function of the seed alone: not of the copy, of `num_envs`, or of what the
     /// copy did before.
     fn send(&mut self, work: Vec<(EnvIndex, Command)>, render: Render);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_action_is_brought_into_its_range_and_nan_stays() {
+        let spec = ActionSpec { names: vec!["x".to_owned(); 4], low: vec![-1.0; 4], high: vec![0.5; 4] };
+        let found = spec.clamp(&[-3.0, 0.25, 7.0, f32::NAN]);
+        assert_eq!(found[..3], [-1.0, 0.25, 0.5]);
+        assert!(found[3].is_nan());
+    }
 }

@@ -13,9 +13,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
-use jobs::episode::{End, Episode};
+use jobs::episode::End;
 use jobs::job::{Job, Length};
 use jobs::journal::{EnvLost, Line};
 use jobs::time::rfc3339;
@@ -24,8 +24,10 @@ use crate::env::{Answer, Command, EnvError, EnvIndex, Observation, Render, Step,
 use crate::eval::beat::Beat;
 use crate::eval::busy::Busy;
 use crate::eval::ending::{Ending, Signs};
+use crate::eval::group::Group;
 use crate::eval::job::{Desk, JobError, Site};
 use crate::eval::latency::Latency;
+use crate::eval::live::{Live, Where};
 use crate::eval::now;
 use crate::eval::policy_thread::{Acted, Held, PolicyThread};
 use crate::eval::recording::{Recording, journal_error};
@@ -82,41 +84,6 @@ pub struct Rollout<'a, 'b> {
     pub beat: &'a mut Beat,
 }
 
-/// An episode under way.
-struct Live {
-    episode: u64,
-    seed: u64,
-    observation: Arc<Observation>,
-    length: u64,
-    return_: f64,
-    /// The success predicate held after some step, and after the last one.
-    solved_once: bool,
-    solved_now: bool,
-    started: Instant,
-    infer_calls: u64,
-}
-
-/// Environments that take their turns together.
-struct Group {
-    envs: Range<usize>,
-    schedule: Schedule,
-    /// Environments that the policy infers for.
-    thinking: Vec<EnvIndex>,
-    /// Commands that are not answered yet.
-    outstanding: usize,
-    /// Those that are.
-    answers: BTreeMap<EnvIndex, Answer>,
-    /// Actions that were taken, until their answer is worked off.
-    actions: BTreeMap<EnvIndex, Vec<f32>>,
-    since: Instant,
-}
-
-impl Group {
-    fn is_waiting(&self) -> bool {
-        self.outstanding > 0 || !self.thinking.is_empty()
-    }
-}
-
 /// What is under way in all groups.
 struct State {
     groups: Vec<Group>,
@@ -144,8 +111,7 @@ impl Rollout<'_, '_> {
             let steps = if let Length::Steps(steps) = self.job.length { Some(steps) } else { None };
             let waiting = self.waiting(episodes, envs.clone());
             let schedule = Schedule::new(waiting, envs.clone(), self.held.chunk_length, steps);
-            let (answers, actions) = (BTreeMap::new(), BTreeMap::new());
-            Group { envs, schedule, thinking: Vec::new(), outstanding: 0, answers, actions, since: now() }
+            Group::new(envs, schedule)
         };
         groups(num_envs, self.site.stages(self.job)).into_iter().map(group).collect()
     }
@@ -305,7 +271,7 @@ impl Rollout<'_, '_> {
                         && let Some(live) = state.live.remove(&env)
                     {
                         state.groups[index].schedule.end(env);
-                        let episode = self.episode(env, live, end);
+                        let episode = live.ended(self.job, self.at(env), end);
                         self.recording.ended(env, episode, desk, self.beat)?;
                     }
                     None
@@ -363,7 +329,7 @@ impl Rollout<'_, '_> {
             return Ok(());
         }
         state.groups[index].schedule.end(env);
-        journal_error(self.errored(env, live, reason), desk, self.beat)
+        journal_error(live.errored(self.job, self.at(env), reason), desk, self.beat)
     }
 
     fn begin(
@@ -400,7 +366,8 @@ impl Rollout<'_, '_> {
         (live.solved_once, live.solved_now) = (signs.success, step.success);
         let end = Ending::new(&self.job.rollout, self.env.spec().max_episode_steps).after(signs);
         if let Some(recorder) = self.recording.recorder() {
-            recorder.step(env, action, None, &step)?;
+            let processed = self.env.spec().action.clamp(action);
+            recorder.step(env, action, Some(&processed), &step)?;
             if let Some(end) = end {
                 let truncated = step.truncated || end == End::TimeLimit;
                 let (success, terminated) = (end == End::Success, step.terminated);
@@ -421,68 +388,13 @@ impl Rollout<'_, '_> {
         }
     }
 
-    /// Who has been waited for, and what each was doing.
+    fn at(&self, env: EnvIndex) -> Where {
+        Where { rank: self.site.env.rank, env, rebuild: self.rebuild }
+    }
+
     fn stalled(&self, state: &State, waited: Duration) -> String {
-        let waiting = state.groups.iter().filter(|group| group.is_waiting()).map(|group| {
-            if !group.thinking.is_empty() {
-                let envs: Vec<_> = group.thinking.iter().map(|env| env.0.to_string()).collect();
-                return format!("the policy infers for environments {}", envs.join(", "));
-            }
-            let silent = group.envs.clone().map(EnvIndex).filter(|env| !group.answers.contains_key(env));
-            let silent = silent.filter_map(|env| {
-                let live = state.live.get(&env)?;
-                let doing = if group.actions.contains_key(&env) { "steps" } else { "is reset" };
-                Some(format!("environment {} {doing} (episode {}, step {})", env.0, live.episode, live.length))
-            });
-            silent.collect::<Vec<_>>().join(", ")
-        });
-        let (job, seconds) = (&self.job.name, waited.as_secs());
-        format!("{job}: nothing has moved for {seconds} s: {}", waiting.collect::<Vec<_>>().join("; "))
-    }
-
-    fn episode(&self, env: EnvIndex, live: Live, end: End) -> Episode {
-        Episode {
-            job: self.job.name.clone(),
-            job_index: self.job.index,
-            episode: live.episode,
-            seed: live.seed,
-            rank: self.site.env.rank,
-            env: env.0,
-            rebuild: self.rebuild,
-            success: (end != End::Error).then_some(end == End::Success),
-            success_at_end: (end != End::Error).then_some(live.solved_now),
-            end,
-            length: live.length,
-            return_: live.return_,
-            language_instruction: live.observation.language.to_string(),
-            wall_s: live.started.elapsed().as_secs_f64(),
-            infer_calls: live.infer_calls,
-            ended: rfc3339(SystemTime::now()),
-            error: None,
-            dataset: None,
-            video: None,
-            episode_video: None,
-        }
-    }
-
-    fn errored(&self, env: EnvIndex, live: Live, reason: String) -> Episode {
-        Episode { error: Some(reason), ..self.episode(env, live, End::Error) }
-    }
-}
-
-impl Live {
-    fn new(episode: u64, seed: u64) -> Self {
-        let observation = Arc::new(Observation::empty());
-        Self {
-            episode,
-            seed,
-            observation,
-            length: 0,
-            return_: 0.0,
-            solved_once: false,
-            solved_now: false,
-            started: now(),
-            infer_calls: 0,
-        }
+        let waiting = state.groups.iter().filter(|group| group.is_waiting());
+        let waiting: Vec<_> = waiting.map(|group| group.waits_for(&state.live)).collect();
+        format!("{}: nothing has moved for {} s: {}", self.job.name, waited.as_secs(), waiting.join("; "))
     }
 }

@@ -1,0 +1,93 @@
+//! An episode under way, and the journal line that it becomes.
+
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use jobs::episode::{End, Episode};
+use jobs::job::Job;
+use jobs::time::rfc3339;
+
+use crate::env::{EnvIndex, Observation};
+use crate::eval::now;
+
+/// An episode under way.
+pub struct Live {
+    /// Number within the job.
+    pub episode: u64,
+    /// What it was reset with.
+    pub seed: u64,
+    /// What was seen last.
+    pub observation: Arc<Observation>,
+    /// Steps taken.
+    pub length: u64,
+    /// Sum of rewards.
+    pub return_: f64,
+    /// The success predicate held after some step.
+    pub solved_once: bool,
+    /// It held after the last one.
+    pub solved_now: bool,
+    /// Since its reset was asked for.
+    pub started: Instant,
+    /// Chunks inferred for it.
+    pub infer_calls: u64,
+}
+
+/// Where an episode ran.
+#[derive(Clone, Copy, Debug)]
+pub struct Where {
+    /// Rank.
+    pub rank: usize,
+    /// Copy of the environment within it.
+    pub env: EnvIndex,
+    /// Which build of the environment.
+    pub rebuild: u64,
+}
+
+impl Live {
+    /// Nothing has been seen of it yet.
+    pub fn new(episode: u64, seed: u64) -> Self {
+        Self {
+            episode,
+            seed,
+            observation: Arc::new(Observation::empty()),
+            length: 0,
+            return_: 0.0,
+            solved_once: false,
+            solved_now: false,
+            started: now(),
+            infer_calls: 0,
+        }
+    }
+
+    /// The line of an episode that ended by its task or its time.
+    pub fn ended(self, job: &Job, at: Where, end: End) -> Episode {
+        let is_scored = end != End::Error;
+        Episode {
+            job: job.name.clone(),
+            job_index: job.index,
+            episode: self.episode,
+            seed: self.seed,
+            rank: at.rank,
+            env: at.env.0,
+            rebuild: at.rebuild,
+            success: is_scored.then_some(end == End::Success),
+            success_at_end: is_scored.then_some(self.solved_now),
+            end,
+            length: self.length,
+            return_: self.return_,
+            language_instruction: self.observation.language.to_string(),
+            wall_s: self.started.elapsed().as_secs_f64(),
+            infer_calls: self.infer_calls,
+            ended: rfc3339(SystemTime::now()),
+            error: None,
+            dataset: None,
+            video: None,
+            episode_video: None,
+        }
+    }
+
+    /// The line of an episode that something broke.
+    pub fn errored(self, job: &Job, at: Where, reason: String) -> Episode {
+        Episode { error: Some(reason), ..self.ended(job, at, End::Error) }
+    }
+}
