@@ -55,6 +55,15 @@ fn a_network_on_a_cpu_gives_the_same_in_any_company_to_the_last_bit() {
 }
 
 #[test]
+fn a_variation_changes_the_environment_and_one_without_meaning_is_said() {
+    let mut varied = job("reach", 2, 1);
+    varied["variations"] = json!({"max_episode_steps": 3, "hdr": "hall"});
+    let eval = Eval::new(&[varied]).nproc(1).words(&["--no-dataset"]);
+    eval.run().succeeds().stderr_has("makes no use of variations.hdr");
+    assert!(eval.episodes().iter().all(|episode| episode.length == 3));
+}
+
+#[test]
 fn another_seed_gives_other_episodes() {
     let seeds = |words: &[&str]| {
         let eval = Eval::new(&[job("reach", 3, 1)]).nproc(1).words(&["--no-dataset"]).words(words);

@@ -1,5 +1,6 @@
 //! Environments by name.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use jobs::eval_args::Screen;
@@ -9,6 +10,8 @@ use jobs::known::is_python_environment;
 use crate::env::mujoco::{self, MujocoConfig};
 use crate::env::python::{self, PythonConfig};
 use crate::env::{Answers, EnvError, VectorEnv};
+
+mod variation;
 
 /// Rows and columns of a camera unless the job says otherwise.
 const CAMERA_SIDE: u32 = 224;
@@ -28,8 +31,9 @@ pub struct Made {
 /// # Errors
 /// [`EnvError`] for an unknown name or a wrong argument.
 pub fn check(job: &Job) -> Result<(), EnvError> {
+    let job = variation::applied(job);
     if is_python_environment(&job.environment) {
-        return python::check(job);
+        return python::check(&job);
     }
     mujoco::check_args(&job.environment, &job.env_args)
 }
@@ -65,12 +69,14 @@ impl Place {
 /// # Errors
 /// [`EnvError`] for an unknown name, a wrong argument, or a simulator that does not start.
 pub fn make(job: &Job, place: &Place, answers: Answers) -> Result<Made, EnvError> {
-    let mut made = if is_python_environment(&job.environment) {
-        make_python(job, place, answers)?
-    } else {
-        make_mujoco(job, place, answers)?
-    };
-    made.ignored.extend(job.variations.keys().map(|name| format!("variations.{name}")));
+    let varied: Cow<Job> = variation::applied(job);
+    if is_python_environment(&job.environment) {
+        return make_python(&varied, place, answers);
+    }
+    let mut made = make_mujoco(&varied, place, answers)?;
+    for name in made.ignored.iter_mut().filter(|name| job.variations.contains_key(*name)) {
+        *name = format!("variations.{name}");
+    }
     Ok(made)
 }
 

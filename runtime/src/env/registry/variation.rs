@@ -1,0 +1,68 @@
+//! `variations` of a job: the same environment with other arguments, as Isaac Lab-Arena's overrides `a.b.c=<value>`.
+
+use std::borrow::Cow;
+
+use jobs::job::Job;
+use jobs::known::is_python_environment;
+use serde_json::{Map, Value};
+
+/// Arguments of a Python environment's factory.
+const FACTORY_ARGUMENTS: &str = "env_kwargs";
+
+/// The job with each variation over the argument that it varies: of `arena_env_args`, or of `env_kwargs` where a
+/// factory in Python makes the environment. Maps are gone into, everything else is replaced.
+pub(super) fn applied(job: &Job) -> Cow<'_, Job> {
+    if job.variations.is_empty() {
+        return Cow::Borrowed(job);
+    }
+    let mut varied = job.clone();
+    if is_python_environment(&job.environment) {
+        let arguments = varied.env_args.entry(FACTORY_ARGUMENTS).or_insert_with(|| Value::Object(Map::new()));
+        // Whatever else stands there is refused as what it is.
+        if let Value::Object(arguments) = arguments {
+            overlay(arguments, &job.variations);
+        }
+    } else {
+        overlay(&mut varied.env_args, &job.variations);
+    }
+    Cow::Owned(varied)
+}
+
+fn overlay(under: &mut Map<String, Value>, over: &Map<String, Value>) {
+    for (name, value) in over {
+        match (under.get_mut(name), value) {
+            (Some(Value::Object(under)), Value::Object(over)) => overlay(under, over),
+            _ => drop(under.insert(name.clone(), value.clone())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn env_args(environment: &str, args: Value, variations: Value) -> Value {
+        let mut args = args;
+        args["environment"] = environment.into();
+        let entry = json!({"name": "a", "arena_env_args": args, "policy_type": "zero_action", "num_episodes": 1,
+                           "variations": variations});
+        let job = jobs::file::parse(&json!({"jobs": [entry]})).unwrap().remove(0);
+        Value::Object(applied(&job).env_args.clone())
+    }
+
+    #[test]
+    fn a_variation_replaces_an_argument_of_the_environment() {
+        let found = env_args("reach", json!({"light_intensity": 500}), json!({"light_intensity": 900}));
+        assert_eq!(found, json!({"light_intensity": 900}));
+    }
+
+    #[test]
+    fn a_factory_in_python_gets_variations_among_its_arguments() {
+        let args = json!({"env_kwargs": {"light": {"hdr": "hall", "intensity": 1}, "size": 64}});
+        let found = env_args("gym:Push-v0", args, json!({"light": {"intensity": 2}}));
+        assert_eq!(found, json!({"env_kwargs": {"light": {"hdr": "hall", "intensity": 2}, "size": 64}}));
+        assert_eq!(env_args("gym:Push-v0", json!({}), json!({"a": 1})), json!({"env_kwargs": {"a": 1}}));
+    }
+}
