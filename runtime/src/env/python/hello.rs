@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::env::{ActionSpec, CameraSpec, EnvSpec};
@@ -22,7 +22,8 @@ pub struct Hello {
     /// Names, rows and columns of cameras.
     pub cameras: Vec<(String, u32, u32)>,
     /// The action vector.
-    pub action: Action,
+    #[serde(deserialize_with = "action")]
+    pub action: ActionSpec,
     /// Steps a second.
     pub control_hz: u32,
     /// Steps after which an episode is truncated.
@@ -37,15 +38,20 @@ pub struct Hello {
     pub versions: Value,
 }
 
-/// The action vector; an end that is null is infinite.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-pub struct Action {
-    /// Dimension names.
-    pub names: Vec<String>,
-    /// Lowest values.
-    pub low: Vec<Option<f64>>,
-    /// Highest values.
-    pub high: Vec<Option<f64>>,
+/// The action vector as JSON has it: an end that is null is infinite.
+#[derive(Deserialize)]
+struct Action {
+    names: Vec<String>,
+    low: Vec<Option<f64>>,
+    high: Vec<Option<f64>>,
+}
+
+fn action<'de, D: Deserializer<'de>>(from: D) -> Result<ActionSpec, D::Error> {
+    let Action { names, low, high } = Action::deserialize(from)?;
+    let ends = |ends: Vec<Option<f64>>, infinite: f32| {
+        ends.into_iter().map(|end| end.map_or(infinite, |end| end as f32)).collect()
+    };
+    Ok(ActionSpec { names, low: ends(low, f32::NEG_INFINITY), high: ends(high, f32::INFINITY) })
 }
 
 impl Hello {
@@ -87,16 +93,6 @@ impl Hello {
         shown(self) == shown(other)
     }
 
-    /// An action within its range.
-    pub fn clamp(&self, action: &[f32]) -> Vec<f32> {
-        let ends = self.action.low.iter().zip(&self.action.high);
-        let clamped = action.iter().zip(ends).map(|(&number, (low, high))| {
-            let number = low.map_or(number, |low| number.max(low as f32));
-            high.map_or(number, |high| number.min(high as f32))
-        });
-        clamped.collect()
-    }
-
     /// As the rest of the program knows an environment. One step of the job is one step of physics, as far as anyone
     /// outside can tell.
     pub fn spec(&self, name: &str, language: Option<&str>) -> EnvSpec {
@@ -105,18 +101,11 @@ impl Hello {
             height: *height,
             width: *width,
         };
-        let ends = |ends: &[Option<f64>], infinite: f32| -> Vec<f32> {
-            ends.iter().map(|end| end.map_or(infinite, |end| end as f32)).collect()
-        };
         EnvSpec {
             name: name.to_owned(),
             state: self.state.clone(),
             cameras: self.cameras.iter().map(camera).collect(),
-            action: ActionSpec {
-                names: self.action.names.clone(),
-                low: ends(&self.action.low, f32::NEG_INFINITY),
-                high: ends(&self.action.high, f32::INFINITY),
-            },
+            action: self.action.clone(),
             control_hz: self.control_hz,
             max_episode_steps: self.max_episode_steps,
             language: language.unwrap_or(&self.language).to_owned(),

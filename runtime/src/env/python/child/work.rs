@@ -144,7 +144,7 @@ impl Child {
             Command::Step { action } => {
                 entry.op = Op::Step;
                 let (memory, hello) = (self.memory.as_ref()?, host.hello.as_ref()?);
-                memory.shared.write(memory.layout.action(held.local), &hello.clamp(action));
+                memory.shared.write(memory.layout.action(held.local), &hello.action.clamp(action));
                 if let Some(episode) = &mut copy.episode {
                     episode.steps += 1;
                 }
