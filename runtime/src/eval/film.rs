@@ -10,9 +10,6 @@ use jobs::placement::Seat;
 use crate::env::EnvSpec;
 use crate::record::{CameraSize, GridPlan, VideoPlan};
 
-/// Rows and columns of a camera with `use_high_res_cameras: False` (s001, "Disk Space").
-const LOW_RES: u32 = 128;
-
 /// The videos of the environments in `seats`, if any are wanted.
 pub fn plan(args: &EvalArgs, job: &Job, seats: &[Seat], folder: &RunFolder, spec: &EnvSpec) -> Option<VideoPlan> {
     let is_wanted = !args.no_video && job.video.save != Some(false) && job.enable_cameras != Some(false);
@@ -32,7 +29,7 @@ pub fn plan(args: &EvalArgs, job: &Job, seats: &[Seat], folder: &RunFolder, spec
 fn size(args: &EvalArgs, job: &Job) -> CameraSize {
     match (args.video_size, job.video.use_high_res_cameras) {
         (Some(VideoSize { height, width }), _) => CameraSize::Exactly { height, width },
-        (None, Some(false)) => CameraSize::AtMost { height: LOW_RES, width: LOW_RES },
+        (None, Some(false)) => CameraSize::LOW_RES,
         (None, _) => CameraSize::AsRendered,
     }
 }

@@ -202,18 +202,15 @@ fn run_into(site: &Site, job: &Job, earlier: &Earlier, desk: &mut Desk, counts: 
         started: rfc3339(SystemTime::now()),
     }))?;
     let done = |episode: &u64| earlier.done.binary_search(episode).is_ok();
-    let amount = amount(
-        site,
-        job,
-        world.made.env.spec(),
-        episodes.map(|count| site.work.episodes(0..count).filter(|e| !done(e)).count()),
-    );
+    let own: Vec<u64> = site.work.episodes(0..episodes.unwrap_or(0)).collect();
+    let left = own.iter().filter(|episode| !done(episode)).count() as u64;
+    let amount = amount(site, job, world.made.env.spec(), left);
     let mut recording = Recording::start(site, job, world.made.env.spec(), (earlier, amount), desk)?;
     let ranges = match episodes {
         Some(count) => job.rebuilds(count),
         None => std::iter::once(0..u64::MAX).collect(),
     };
-    counts.beat.of = episodes.map_or(0, |count| site.work.episodes(0..count).count() as u64);
+    counts.beat.of = own.len() as u64;
     let mut result = Ok(());
     for (rebuild, range) in ranges.into_iter().enumerate() {
         let left: Vec<u64> = match job.length {
@@ -248,18 +245,13 @@ fn run_into(site: &Site, job: &Job, earlier: &Earlier, desk: &mut Desk, counts: 
 }
 
 /// What will be recorded at most.
-fn amount(site: &Site, job: &Job, spec: &env::EnvSpec, episodes: Option<usize>) -> Amount {
-    let copies = site.place.gpus.len() as u64;
-    match (job.length, episodes) {
-        (Length::Steps(steps), _) => {
-            let steps = steps.saturating_mul(copies);
-            Amount { steps, sure_steps: steps, episodes: copies }
-        }
-        (_, episodes) => {
-            let episodes = episodes.unwrap_or(0) as u64;
-            Amount { steps: episodes.saturating_mul(u64::from(spec.max_episode_steps)), sure_steps: episodes, episodes }
-        }
+fn amount(site: &Site, job: &Job, spec: &env::EnvSpec, episodes: u64) -> Amount {
+    if let Length::Steps(steps) = job.length {
+        let copies = site.place.gpus.len() as u64;
+        let steps = steps.saturating_mul(copies);
+        return Amount { steps, sure_steps: steps, episodes: copies };
     }
+    Amount { steps: episodes.saturating_mul(u64::from(spec.max_episode_steps)), sure_steps: episodes, episodes }
 }
 
 /// One build of the environments, and the channel that they answer through.
