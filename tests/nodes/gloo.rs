@@ -5,12 +5,13 @@ use std::path::PathBuf;
 
 use crate::cluster::Cluster;
 
+/// One write a line: with `PYTHONUNBUFFERED` set, each argument of `print` is a write of its own, and ranks share a file.
 const ALL_REDUCE: &str = r"
 import os, torch, torch.distributed as dist
 dist.init_process_group('gloo')
 total = torch.tensor([float(os.environ['RANK'])])
 dist.all_reduce(total)
-print('SUM', int(total.item()), 'OF', dist.get_world_size(), flush=True)
+print(f'SUM {int(total.item())} OF {dist.get_world_size()}', flush=True)
 dist.destroy_process_group()
 ";
 
