@@ -3,11 +3,13 @@
 //! It only grows. A line that a crash tore is the last one, has no line end, and is cut off by the next writer; what
 //! it was about happens again. Report and resume are functions of plan and journals and of nothing else.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::episode::Episode;
 use crate::job::JobIndex;
@@ -21,6 +23,8 @@ pub enum Line {
     Rank(RankStart),
     /// A job began.
     JobStart(JobStart),
+    /// An episode began.
+    EpisodeStart(EpisodeStart),
     /// An episode ended.
     Episode(Box<Episode>),
     /// The process of an environment was lost.
@@ -29,10 +33,12 @@ pub enum Line {
     JobEnd(JobEnd),
     /// A rank has nothing left to do.
     RankEnd(RankEnd),
+    /// What policies are made of.
+    PolicyFiles(PolicyFiles),
 }
 
 /// A rank began.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RankStart {
     /// Which.
     pub rank: usize,
@@ -40,6 +46,24 @@ pub struct RankStart {
     pub world_size: usize,
     /// `TORCHELASTIC_RESTART_COUNT`.
     pub restart: u32,
+    /// Which meeting of ranks this is, see [`crate::rank_env::RankEnv::round`].
+    #[serde(default)]
+    pub round: u32,
+    /// `GROUP_RANK`.
+    #[serde(default)]
+    pub node: usize,
+    /// `LOCAL_RANK`.
+    #[serde(default)]
+    pub local_rank: Option<usize>,
+    /// Process.
+    #[serde(default)]
+    pub pid: u32,
+    /// The GPU that it works on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<Gpu>,
+    /// Name and version of what takes part: `rrun`, `libtorch`, `cuda`, `nccl`, `driver`, `mujoco`.
+    #[serde(default)]
+    pub versions: BTreeMap<String, String>,
     /// Machine.
     pub host: String,
     /// `cpu`, `cuda:1`.
@@ -50,8 +74,57 @@ pub struct RankStart {
     pub started: String,
 }
 
+/// A GPU.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gpu {
+    /// As CUDA counts the visible ones.
+    pub index: usize,
+    /// As its maker calls it.
+    pub name: String,
+    /// Of its memory.
+    pub bytes: u64,
+    /// `GPU-…`.
+    #[serde(default)]
+    pub uuid: String,
+}
+
+/// An episode began in a rank: who was under way when a rank died. Not synced, as only a machine that loses power forgets
+/// it, and that is not the episode's doing.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EpisodeStart {
+    /// Of this job.
+    pub job_index: JobIndex,
+    /// Number within the job.
+    pub episode: u64,
+    /// Where.
+    pub rank: usize,
+    /// Copy of the environment within the rank.
+    pub env: usize,
+    /// No other episode was under way, because this one is suspected of having killed its rank before.
+    #[serde(default)]
+    pub alone: bool,
+    /// UTC.
+    pub started: String,
+}
+
+/// What policies are made of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyFiles {
+    /// Policy type as the jobs name it.
+    pub policy_type: String,
+    /// File or folder as the jobs name it.
+    pub path: String,
+    /// SHA-256 of the file; of a folder that of the lines `<sha256>  <name>` of its files by name, as sha256sum prints
+    /// them.
+    pub sha256: String,
+    /// Bytes in all.
+    pub bytes: u64,
+    /// UTC, when they were read.
+    pub at: String,
+}
+
 /// A job began in a rank.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobStart {
     /// Which.
     pub job_index: JobIndex,
@@ -62,6 +135,13 @@ pub struct JobStart {
     /// Environments that the rank has of a shared job; of another it has them all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<Share>,
+    /// How often the job has failed in this rank before.
+    #[serde(default)]
+    pub attempt: u32,
+    /// What was in effect: `chunk_length`, `action_horizon`, `dtype`, `device`, `max_batch`, `pipeline_stages`,
+    /// `num_envs`, `seed`, `policy_path` and what else the policy says of itself.
+    #[serde(default)]
+    pub settings: BTreeMap<String, Value>,
     /// UTC.
     pub started: String,
 }
@@ -90,7 +170,7 @@ pub struct EnvLost {
 }
 
 /// A job ended in a rank.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobEnd {
     /// Which.
     pub job_index: JobIndex,
@@ -101,6 +181,15 @@ pub struct JobEnd {
     pub share: Option<Share>,
     /// Why it failed; `None` when it ran to its end.
     pub error: Option<String>,
+    /// How often the job has failed in this rank before.
+    #[serde(default)]
+    pub attempt: u32,
+    /// It will be tried again.
+    #[serde(default)]
+    pub retried: bool,
+    /// Where the rank's log is, relative to the run folder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<String>,
     /// Seconds since its start.
     pub wall_s: f64,
     /// Steps of all environments.
@@ -130,6 +219,9 @@ pub struct JobEnd {
     pub sim_ms: Quantiles,
     /// Highest resident memory of the process so far.
     pub peak_rss_bytes: u64,
+    /// Most memory of the GPU that libtorch has held at a time; `None` without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_vram_bytes: Option<u64>,
     /// UTC.
     pub ended: String,
 }
@@ -144,7 +236,7 @@ pub struct Quantiles {
 }
 
 /// A rank has nothing left to do.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RankEnd {
     /// Which.
     pub rank: usize,
@@ -245,10 +337,22 @@ impl Journal {
     /// # Errors
     /// Those of the file system (a full disk); the line is then not in the journal.
     pub fn append(&mut self, line: &Line) -> io::Result<()> {
+        self.write(line, File::sync_data)
+    }
+
+    /// As [`Journal::append`], without waiting for the disk: the line survives the process, and not the machine.
+    ///
+    /// # Errors
+    /// As [`Journal::append`].
+    pub fn note(&mut self, line: &Line) -> io::Result<()> {
+        self.write(line, |_| Ok(()))
+    }
+
+    fn write(&mut self, line: &Line, sync: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
         let mut text = serde_json::to_vec(line)?;
         text.push(b'\n');
         let start = self.file.stream_position()?;
-        let written = self.file.write_all(&text).and_then(|()| self.file.sync_data());
+        let written = self.file.write_all(&text).and_then(|()| sync(&self.file));
         if written.is_err() {
             self.file.set_len(start)?;
             self.file.seek(SeekFrom::Start(start))?;

@@ -13,6 +13,7 @@ pub mod assign;
 pub mod config;
 pub mod episode;
 pub mod eval_args;
+pub mod exit;
 pub mod file;
 pub mod job;
 pub mod journal;

@@ -19,6 +19,10 @@ pub struct RankEnv {
     pub run_id: String,
     /// `TORCHELASTIC_RESTART_COUNT`.
     pub restart_count: u32,
+    /// Counts meetings of all ranks: `RRUN_ROUND`, or, where a restart is one of all ranks, the restarts.
+    pub round: u32,
+    /// `RRUN_FAILURE_POLICY` is `isolate`: a rank that dies is started again alone.
+    pub isolated: bool,
     /// `MASTER_ADDR` and `MASTER_PORT`; there whenever `world_size` is above 1.
     pub master: Option<(String, u16)>,
     /// `RRUN_GPUS_PER_NODE`: GPUs that `rrun` counted, by which it has read the placement; torchrun does not set it.
@@ -82,6 +86,7 @@ impl RankEnv {
         if let Some(local_rank) = local_rank {
             below("LOCAL_RANK", local_rank, "LOCAL_WORLD_SIZE", local_world_size)?;
         }
+        let restart_count = number("TORCHELASTIC_RESTART_COUNT")?.unwrap_or(0) as u32;
         Ok(Self {
             rank,
             world_size,
@@ -89,7 +94,9 @@ impl RankEnv {
             local_world_size,
             group_rank: number("GROUP_RANK")?.unwrap_or(0),
             run_id: get("TORCHELASTIC_RUN_ID").unwrap_or_else(|| "none".to_owned()),
-            restart_count: number("TORCHELASTIC_RESTART_COUNT")?.unwrap_or(0) as u32,
+            restart_count,
+            round: number("RRUN_ROUND")?.map_or(restart_count, |round| round as u32),
+            isolated: get("RRUN_FAILURE_POLICY").as_deref() == Some("isolate"),
             master: master(&get, world_size)?,
             gpus_per_node: number("RRUN_GPUS_PER_NODE")?,
             agent_store: get("TORCHELASTIC_USE_AGENT_STORE").as_deref() == Some("True"),
@@ -144,8 +151,15 @@ mod tests {
         ])
         .unwrap();
         assert_eq!((env.rank, env.local_rank, env.local_world_size, env.group_rank), (5, Some(1), 4, 1));
-        assert_eq!((env.restart_count, env.agent_store), (2, true));
+        assert_eq!((env.restart_count, env.round, env.isolated, env.agent_store), (2, 2, false, true));
         assert_eq!(env.master, Some(("::1".to_owned(), 29500)));
+    }
+
+    #[test]
+    fn a_rank_that_is_restarted_alone_stays_in_its_round() {
+        let env = read(&[("TORCHELASTIC_RESTART_COUNT", "2"), ("RRUN_ROUND", "0"), ("RRUN_FAILURE_POLICY", "isolate")])
+            .unwrap();
+        assert_eq!((env.restart_count, env.round, env.isolated), (2, 0, true));
     }
 
     #[test]

@@ -28,6 +28,7 @@ impl<'a> Merged<'a> {
                 Line::JobStart(line) => add(&mut merged.job_starts, line.job_index, line),
                 Line::EnvLost(line) => add(&mut merged.env_losses, line.job_index, &**line),
                 Line::JobEnd(line) => add(&mut merged.job_ends, line.job_index, line),
+                Line::EpisodeStart(_) | Line::PolicyFiles(_) => {}
                 Line::Episode(line) => add(&mut merged.episodes, (line.job_index, line.episode), &**line),
             }
         }

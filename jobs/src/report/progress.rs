@@ -27,8 +27,9 @@ pub fn done<'a>(lines: impl IntoIterator<Item = &'a Line>) -> BTreeMap<JobIndex,
 /// The lines about one job.
 pub fn about(lines: &[Line], job: JobIndex) -> Vec<&Line> {
     let of = |line: &Line| match line {
-        Line::Rank(_) | Line::RankEnd(_) => None,
+        Line::Rank(_) | Line::RankEnd(_) | Line::PolicyFiles(_) => None,
         Line::JobStart(start) => Some(start.job_index),
+        Line::EpisodeStart(start) => Some(start.job_index),
         Line::Episode(episode) => Some(episode.job_index),
         Line::EnvLost(lost) => Some(lost.job_index),
         Line::JobEnd(end) => Some(end.job_index),

@@ -62,7 +62,6 @@ fn end(job: usize, error: Option<&str>) -> Line {
     Line::JobEnd(JobEnd {
         job_index: JobIndex(job),
         rank: job,
-        share: None,
         error: error.map(str::to_owned),
         wall_s: 2.0,
         env_steps: 40,
@@ -70,13 +69,8 @@ fn end(job: usize, error: Option<&str>) -> Line {
         policy_calls: 10,
         infer_busy_s: 1.5,
         sim_busy_s: 1.0,
-        env_restarts: 0,
-        record_waits: 0,
-        record_wait_s: 0.0,
-        infer_ms: Quantiles::default(),
-        sim_ms: Quantiles::default(),
         peak_rss_bytes: 1,
-        ended: String::new(),
+        ..JobEnd::default()
     })
 }
 
@@ -236,13 +230,7 @@ fn a_job_is_finished_when_nothing_of_it_would_run_again() {
         {"name": "replay", "arena_env_args": {"environment": "reach"}, "policy_type": "replay_action"}
     ]));
     let errored = Episode { success: None, error: Some("NaN".to_owned()), ..episode(1, 1, false) };
-    let start = Line::JobStart(JobStart {
-        job_index: JobIndex(1),
-        rank: 0,
-        episodes: Some(2),
-        share: None,
-        started: String::new(),
-    });
+    let start = Line::JobStart(JobStart { job_index: JobIndex(1), rank: 0, episodes: Some(2), ..JobStart::default() });
     let of = |job: usize, lines: &[Line]| finished(lines, &plan.jobs[job], None);
     let mut lines: Vec<_> = (0..4).map(|number| line(episode(0, number, true))).collect();
     assert!(of(0, &lines), "killed before its last line");

@@ -16,7 +16,7 @@ pub struct Who {
     pub rank: usize,
     /// `WORLD_SIZE`.
     pub world: usize,
-    /// `TORCHELASTIC_RESTART_COUNT`: keeps parts of an attempt that failed out.
+    /// Which meeting of ranks this is: keeps parts of an earlier one out.
     pub restart: u32,
     /// The same on all ranks, and another for each gather that shares a store.
     pub run_id: String,

@@ -200,6 +200,7 @@ fn run_into(site: &Site, job: &Job, earlier: &Earlier, desk: &mut Desk, counts: 
         episodes,
         share: site.work.share,
         started: rfc3339(SystemTime::now()),
+        ..JobStart::default()
     }))?;
     let done = |episode: &u64| earlier.done.binary_search(episode).is_ok();
     let own: Vec<u64> = site.work.episodes(0..episodes.unwrap_or(0)).collect();

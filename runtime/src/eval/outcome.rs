@@ -36,7 +36,7 @@ pub fn bring_together(
     lost: &[usize],
 ) -> Together {
     let mine = std::fs::read(folder.journal(env.rank)).unwrap_or_default();
-    let who = Who { rank: env.rank, world: env.world_size, restart: env.restart_count, run_id: env.run_id.clone() };
+    let who = Who { rank: env.rank, world: env.world_size, restart: env.round, run_id: env.run_id.clone() };
     let own_gpu_each = matches!(device, tch::Device::Cuda(_));
     // Who is lost does not come any more: the others need seconds.
     let deadline = if lost.is_empty() { GATHER } else { GATHER / 6 };

@@ -40,7 +40,7 @@ impl Peers {
             }
             _ => None,
         };
-        let room = store.as_ref().map(|store| store.prefix(&format!("rrun/eval/{}/{}", env.run_id, env.restart_count)));
+        let room = store.as_ref().map(|store| store.prefix(&format!("rrun/eval/{}/{}", env.run_id, env.round)));
         let watch = Watch::new(env.world_size, now());
         Ok(Self { rank: env.rank, world_size: env.world_size, store, room, watch, told: None })
     }

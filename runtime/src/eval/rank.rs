@@ -202,10 +202,15 @@ impl Rank<'_> {
             rank: self.env.rank,
             world_size: self.env.world_size,
             restart: self.env.restart_count,
+            round: self.env.round,
+            node: self.env.group_rank,
+            local_rank: self.env.local_rank,
+            pid: std::process::id(),
             host: host.trim().to_owned(),
             device: device::name(self.device.device),
             device_reason: self.device.reason.clone(),
             started: rfc3339(SystemTime::now()),
+            ..RankStart::default()
         }
     }
 
@@ -270,6 +275,7 @@ impl Rank<'_> {
             sim_ms: totals.sim.quantiles(),
             peak_rss_bytes: failure::peak_rss_bytes(),
             ended: rfc3339(SystemTime::now()),
+            ..JobEnd::default()
         }))?;
         Ok(beat)
     }

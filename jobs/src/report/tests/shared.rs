@@ -19,8 +19,8 @@ fn share(rank: usize, ranks: usize) -> Option<Share> {
 }
 
 fn began(rank: usize, ranks: usize) -> Line {
-    let (share, started) = (share(rank, ranks), String::new());
-    Line::JobStart(JobStart { job_index: JobIndex(0), rank, episodes: Some(8), share, started })
+    let share = share(rank, ranks);
+    Line::JobStart(JobStart { job_index: JobIndex(0), rank, episodes: Some(8), share, ..JobStart::default() })
 }
 
 fn ended(rank: usize, ranks: usize, at: &str, error: Option<&str>) -> Line {
