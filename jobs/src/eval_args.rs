@@ -38,6 +38,10 @@ pub struct EvalArgs {
     #[arg(long)]
     pub continue_on_error: bool,
 
+    /// Attempts at a job before it is marked as failed; finished episodes are kept
+    #[arg(long, default_value_t = 2, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
+    pub job_attempts: u32,
+
     /// Groups of environments that take turns: while the policy infers for one, another steps
     #[arg(long, visible_alias = "pipeline-stage-num", default_value_t = 2, value_name = "N",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=64), help_heading = "Rollout")]
@@ -129,9 +133,26 @@ pub struct EvalArgs {
     #[arg(long, help_heading = "Recording")]
     pub record_cameras: bool,
 
+    /// Say only warnings, errors and the results
+    #[arg(long, help_heading = "Output")]
+    pub quiet: bool,
+
+    /// Form of what is said on stderr: lines for people, or one JSON object a line
+    #[arg(long, value_enum, value_name = "FORMAT", help_heading = "Output")]
+    pub log_format: Option<LogFormat>,
+
     /// Seconds without a sign of life after which a rank is missing from the report
     #[arg(long, default_value_t = 600, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub gather_timeout: u64,
+}
+
+/// Form of what is said on stderr.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum LogFormat {
+    /// Lines for people.
+    Text,
+    /// One JSON object a line.
+    Json,
 }
 
 /// Form of a dataset.

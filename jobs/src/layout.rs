@@ -3,6 +3,7 @@
 //! ```text
 //! <output>/plan.json                                     what was asked for
 //!          journal/journal_rank<r>.jsonl                 what happened
+//!          logs/rank<r>.log                              what was said
 //!          <job>/dataset_<job>_rank<r>.hdf5              dataset_<job>.hdf5 in a world of one
 //!                <job>_video_rank<worker>_gpu<g>_env<i>.mp4   i within the worker; elsewhere with video_base_dir
 //!          report.json final_benchmark_report.json metrics.json episodes.jsonl
@@ -45,6 +46,11 @@ impl RunFolder {
     /// Journal of one rank.
     pub fn journal(&self, rank: usize) -> PathBuf {
         self.journals().join(format!("journal_rank{rank}.jsonl"))
+    }
+
+    /// What a rank has said, with times.
+    pub fn log(&self, rank: usize) -> PathBuf {
+        self.root.join("logs").join(format!("rank{rank}.log"))
     }
 
     /// Folder of one job's dataset and videos.

@@ -27,5 +27,6 @@ pub mod report;
 pub mod seed;
 pub mod setup;
 pub mod stats;
+pub mod suspects;
 pub mod table;
 pub mod time;

@@ -134,7 +134,10 @@ fn a_job_that_fails_stops_the_run_unless_it_may_go_on() {
                         "policy_config_dict": {"replay_file_path": "/nowhere.hdf5"}});
     let jobs = [broken, job("reach", 2, 1)];
     let stopping = Eval::new(&jobs).nproc(1);
-    stopping.run().fails_with(1).stderr_has("broken failed: `policy_config_dict.replay_file_path` is `/nowhere.hdf5`");
+    let said = stopping.run().fails_with(1);
+    said.stderr_has("broken failed, and is tried again: `policy_config_dict.replay_file_path` is `/nowhere.hdf5`");
+    let log = std::fs::read_to_string(stopping.folder().log(0)).unwrap();
+    assert!(log.contains("broken failed: `policy_config_dict.replay_file_path` is `/nowhere.hdf5`"), "{log}");
     assert_eq!(stopping.report().overall.episodes, 0);
     let going_on = Eval::new(&jobs).nproc(1).words(&["--continue-on-error"]);
     going_on.run().fails_with(1);

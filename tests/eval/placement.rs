@@ -223,7 +223,7 @@ fn under_another_launcher_the_world_size_must_be_that_of_the_placement() {
     let rank = crate::command::binaries().join("rrun-rank").display().to_string();
     let eval = Eval::new(&[job("reach", 1, 1)]).launched_by(&[rank]).words(&["--placement", "env: 0, rollout: 0:0-1"]);
     eval.run()
-        .fails_with(1)
+        .fails_with(i32::from(jobs::exit::FINAL))
         .stderr_has("the placement has 2 rollout worker(s), each of which is a rank, but WORLD_SIZE is 1");
 }
 

@@ -54,6 +54,29 @@ fn a_simulator_that_always_dies_costs_its_episodes_and_no_more() {
     assert!(episodes.iter().all(|episode| episode.error.as_ref().is_some_and(|error| error.contains("gripper"))));
 }
 
+/// What the simulator gets as the seed of an episode of [`toy`] in a run with the default base seed: 31 bits of it.
+fn seed(episode: u64) -> u64 {
+    let job = jobs::file::parse(&json!({"jobs": [toy(json!({}))]})).unwrap().remove(0);
+    jobs::seed::episode(42, &job, episode) & ((1 << 31) - 1)
+}
+
+#[test]
+fn an_episode_that_kills_its_rank_is_found_and_given_up() {
+    let undisturbed = Eval::new(&[toy(json!({}))]);
+    undisturbed.run().succeeds();
+    let kwargs = json!({"fault": "kill parent", "at": 3, "of": seed(5)});
+    let eval = Eval::new(&[toy(json!({"env_kwargs": kwargs}))]).launcher_words(&["--max-restarts", "4"]);
+    eval.run().fails_with(1).stderr_has("toy episode 5: its rank died 3 times while it was under way");
+    let (found, expected) = (eval.episodes(), undisturbed.episodes());
+    let broken: Vec<_> = found.iter().filter(|episode| episode.error.is_some()).map(|e| e.episode).collect();
+    assert_eq!(broken, [5]);
+    let others = |episodes: &[jobs::episode::Episode]| {
+        episodes.iter().filter(|e| e.episode != 5).map(|e| e.outcome()).collect::<Vec<_>>()
+    };
+    assert_eq!(others(&found), others(&expected));
+    assert!(eval.report().duplicates.is_empty());
+}
+
 #[test]
 fn what_does_not_fit_ends_the_job_before_its_first_episode() {
     let mapping = json!({"video": {"front": "pixels.tip"}});

@@ -30,6 +30,6 @@ fn it_runs_alone() {
 #[test]
 fn a_rank_whose_launcher_forgot_half_says_what_is_missing() {
     let eval = Eval::new(&[job("reach", 2, 1)]).launched_by(&[rank()]).env("WORLD_SIZE", "2").env("RANK", "0");
-    eval.run().fails_with(1).stderr_has("MASTER_ADDR is not set, WORLD_SIZE 2 needs it");
+    eval.run().fails_with(i32::from(jobs::exit::FINAL)).stderr_has("MASTER_ADDR is not set, WORLD_SIZE 2 needs it");
     assert!(!eval.folder().root().exists());
 }

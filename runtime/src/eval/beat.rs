@@ -1,5 +1,6 @@
 //! Signs of life: which rank has moved, and which has been still for too long. Pure.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -25,12 +26,14 @@ pub struct Beat {
 #[derive(Debug)]
 pub struct Watch {
     last: Vec<(Beat, Instant)>,
+    /// Ranks that do not come back.
+    gone: BTreeSet<usize>,
 }
 
 impl Watch {
     /// Everyone counts as alive at `now`.
     pub fn new(world_size: usize, now: Instant) -> Self {
-        Self { last: vec![(Beat::default(), now); world_size] }
+        Self { last: vec![(Beat::default(), now); world_size], gone: BTreeSet::new() }
     }
 
     /// A beat was read.
@@ -42,14 +45,20 @@ impl Watch {
         }
     }
 
-    /// Ranks that are neither there nor alive: still for `timeout`.
+    /// The launcher says that a rank does not come back.
+    pub fn gone(&mut self, rank: usize) {
+        self.gone.insert(rank);
+    }
+
+    /// Ranks that are neither there nor alive: gone, or still for `timeout`.
     pub fn lost(&self, now: Instant, timeout: Duration) -> Vec<usize> {
-        self.ranks(|beat, since| !beat.arrived && now.saturating_duration_since(since) >= timeout)
+        let is_still = |since: Instant| now.saturating_duration_since(since) >= timeout;
+        self.ranks(|rank, beat, since| !beat.arrived && (self.gone.contains(&rank) || is_still(since)))
     }
 
     /// Whether nobody has to be waited for.
     pub fn settled(&self, now: Instant, timeout: Duration) -> bool {
-        self.ranks(|beat, _| beat.arrived).len() + self.lost(now, timeout).len() == self.last.len()
+        self.ranks(|_, beat, _| beat.arrived).len() + self.lost(now, timeout).len() == self.last.len()
     }
 
     /// Last beat of each rank.
@@ -57,8 +66,8 @@ impl Watch {
         self.last.iter().map(|(beat, _)| beat)
     }
 
-    fn ranks(&self, wanted: impl Fn(&Beat, Instant) -> bool) -> Vec<usize> {
-        let picked = self.last.iter().enumerate().filter(|(_, (beat, since))| wanted(beat, *since));
+    fn ranks(&self, wanted: impl Fn(usize, &Beat, Instant) -> bool) -> Vec<usize> {
+        let picked = self.last.iter().enumerate().filter(|(rank, (beat, since))| wanted(*rank, beat, *since));
         picked.map(|(rank, _)| rank).collect()
     }
 }
@@ -90,6 +99,16 @@ mod tests {
         watch.on(1, Beat { arrived: true, ..Beat::default() }, at(start, 100));
         assert!(watch.settled(at(start, 100), TIMEOUT));
         assert!(watch.lost(at(start, 1000), TIMEOUT).is_empty(), "who has arrived is not lost");
+    }
+
+    #[test]
+    fn a_rank_that_does_not_come_back_is_not_waited_for() {
+        let start = origin();
+        let mut watch = Watch::new(2, start);
+        watch.on(0, Beat { arrived: true, ..Beat::default() }, start);
+        watch.gone(1);
+        assert_eq!(watch.lost(start, TIMEOUT), [1]);
+        assert!(watch.settled(start, TIMEOUT));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use jobs::job::{Job, Length};
 use jobs::journal::{JobStart, Journal, Line};
 use jobs::layout::RunFolder;
 use jobs::rank_env::RankEnv;
+use jobs::suspects::{Standing, Suspects};
 use jobs::time::rfc3339;
 use tch::Device;
 
@@ -133,6 +134,11 @@ impl Desk<'_> {
     pub fn write(&mut self, line: &Line) -> Result<(), JobError> {
         self.journal.append(line).map_err(|err| JobError::Journal { path: self.journal.path().to_owned(), err })
     }
+
+    /// Appends a line that only has to outlive this process.
+    pub fn note(&mut self, line: &Line) -> Result<(), JobError> {
+        self.journal.note(line).map_err(|err| JobError::Journal { path: self.journal.path().to_owned(), err })
+    }
 }
 
 /// What earlier attempts left of a job.
@@ -141,6 +147,10 @@ pub struct Earlier<'a> {
     pub done: Vec<u64>,
     /// Lines about the job.
     pub lines: Vec<&'a Line>,
+    /// Episodes that may have killed a rank.
+    pub suspects: &'a Suspects,
+    /// How often the job has failed in this rank before.
+    pub attempt: u32,
 }
 
 impl Earlier<'_> {
@@ -199,6 +209,7 @@ fn run_into(site: &Site, job: &Job, earlier: &Earlier, desk: &mut Desk, counts: 
         rank: site.env.rank,
         episodes,
         share: site.work.share,
+        attempt: earlier.attempt,
         started: rfc3339(SystemTime::now()),
         ..JobStart::default()
     }))?;
@@ -235,14 +246,32 @@ fn run_into(site: &Site, job: &Job, earlier: &Earlier, desk: &mut Desk, counts: 
             recording: &mut recording,
             totals: counts.totals,
             beat: counts.beat,
+            alone: false,
         };
-        result = rollout.run(left, desk);
+        result = run_apart(&mut rollout, left, earlier.suspects, desk);
         if result.is_err() {
             break;
         }
     }
     let settled = recording.finish(desk, counts);
     result.and(settled)
+}
+
+/// Runs episodes, those that may have killed a rank after the others and one by one.
+fn run_apart(rollout: &mut Rollout, left: Vec<u64>, suspects: &Suspects, desk: &mut Desk) -> Result<(), JobError> {
+    let apart = suspects.of(rollout.job.index);
+    let (suspected, usual): (Vec<_>, Vec<_>) = left.into_iter().partition(|episode| apart.contains(episode));
+    rollout.run(usual, desk)?;
+    rollout.alone = true;
+    for episode in suspected {
+        // One that has ended is under way until its line is written.
+        rollout.recording.catch_up(desk, rollout.beat)?;
+        match suspects.standing(rollout.job.index, episode) {
+            Standing::GivenUp(deaths) => rollout.give_up(episode, deaths, desk)?,
+            Standing::Alone | Standing::Usual => rollout.run(vec![episode], desk)?,
+        }
+    }
+    Ok(())
 }
 
 /// What will be recorded at most.

@@ -22,6 +22,8 @@ pub struct Peers {
     store: Option<Store>,
     /// What concerns this launch only: a restart must not read the beats of the attempt before.
     room: Option<Store>,
+    /// Below it the launcher names the ranks that do not come back.
+    losses: Option<Store>,
     watch: Watch,
     told: Option<Instant>,
 }
@@ -41,8 +43,9 @@ impl Peers {
             _ => None,
         };
         let room = store.as_ref().map(|store| store.prefix(&format!("rrun/eval/{}/{}", env.run_id, env.round)));
+        let losses = store.as_ref().map(|store| store.prefix(&format!("rrun/lost/{}/{}", env.run_id, env.round)));
         let watch = Watch::new(env.world_size, now());
-        Ok(Self { rank: env.rank, world_size: env.world_size, store, room, watch, told: None })
+        Ok(Self { rank: env.rank, world_size: env.world_size, store, room, losses, watch, told: None })
     }
 
     /// The store itself, for the gather.
@@ -71,10 +74,28 @@ impl Peers {
         }
     }
 
+    /// Ends the evaluation for the other ranks too; without a store there are none.
+    pub fn call_off(&self, reason: &str) {
+        if let Some(room) = &self.room {
+            // Whoever is left alone ends when its own work does.
+            let _ = room.set("off", reason.as_bytes());
+        }
+    }
+
+    /// Why another rank has ended the evaluation, if one has.
+    pub fn called_off(&self) -> Option<String> {
+        let room = self.room.as_ref()?;
+        let reason = room.check("off").ok()?.then(|| room.get("off", EVERY).ok()).flatten()?;
+        Some(String::from_utf8_lossy(&reason).into_owned())
+    }
+
     /// Reads how far the others are.
     pub fn look(&mut self) -> impl Iterator<Item = &Beat> {
-        if let Some(room) = self.room.clone() {
+        if let (Some(room), Some(losses)) = (self.room.clone(), &self.losses) {
             for rank in (0..self.world_size).filter(|rank| *rank != self.rank) {
+                if losses.check(&rank.to_string()).is_ok_and(|lost| lost) {
+                    self.watch.gone(rank);
+                }
                 let key = format!("beat/{rank}");
                 let beat =
                     room.check(&key).and_then(|there| if there { room.get(&key, EVERY).map(Some) } else { Ok(None) });
@@ -101,7 +122,9 @@ impl Peers {
         self.watch.on(self.rank, beat.clone(), now());
         self.publish(&beat);
         let Some(room) = self.room.clone() else { return Vec::new() };
-        if room.add("arrived", 1).is_ok_and(|count| count as usize == self.world_size) {
+        // A rank that is started again arrives again.
+        let is_first = room.add(&format!("arrived/{}", self.rank), 1).is_ok_and(|count| count == 1);
+        if is_first && room.add("arrived", 1).is_ok_and(|count| count as usize == self.world_size) {
             // Wakes those who wait; one who is not woken looks again a second later.
             let _ = room.set("all", b"");
         }

@@ -5,15 +5,18 @@ use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use jobs::rank_env::RankEnv;
+use serde_json::{Value, json};
 
 use crate::eval::beat::Beat;
-use crate::eval::{console, now};
+use crate::eval::console::{self, Level};
+use crate::eval::now;
 
 /// At least this long between two lines of one rank about the same job.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
 /// Shows how far a run is.
 pub struct Progress {
+    rank: usize,
     label: String,
     show: Show,
 }
@@ -38,7 +41,7 @@ impl Progress {
             (true, _) => Show::Quiet,
             (false, _) => Show::Lines { last: None },
         };
-        Self { label: format!("[rank {}/{}]", env.rank, env.world_size), show }
+        Self { rank: env.rank, label: format!("[rank {}/{}]", env.rank, env.world_size), show }
     }
 
     /// This rank moved.
@@ -51,8 +54,8 @@ impl Progress {
             *last = Some((beat.job.clone(), moment, beat.steps));
         } else if waited >= LINE_EVERY {
             let rate = (beat.steps - *steps) as f64 / waited.as_secs_f64();
-            console::err(format_args!("{} {}, {rate:.0} steps/s", self.label, text(beat)));
             *last = Some((beat.job.clone(), moment, beat.steps));
+            self.line(&format!("{}, {rate:.0} steps/s", text(beat)), beat);
         }
     }
 
@@ -70,19 +73,33 @@ impl Progress {
     pub fn job_ended(&mut self, beat: &Beat, took: Duration) {
         if let Show::Lines { last } = &mut self.show {
             *last = None;
-            console::err(format_args!("{} {} in {:.1} s", self.label, text(beat), took.as_secs_f64()));
         }
+        self.line(&format!("{} in {:.1} s", text(beat), took.as_secs_f64()), beat);
     }
 
     /// A line that the user should see, above the bars.
     pub fn say(&self, line: &str) {
-        match &self.show {
-            Show::Bars { all, .. } => {
-                // A terminal that is gone needs no line.
-                let _ = all.println(format!("{} {line}", self.label));
-            }
-            _ => console::err(format_args!("{} {line}", self.label)),
+        let level = if line.starts_with("warning: ") { Level::Warning } else { Level::Info };
+        if let Show::Bars { all, .. } = &self.show {
+            console::log(level, line);
+            // A terminal that is gone needs no line.
+            let _ = all.println(format!("{} {line}", self.label));
+            return;
         }
+        console::say(level, &self.label, line, json!({"rank": self.rank}));
+    }
+
+    /// How far this rank is: a line on stderr, or, where rank 0 draws, only in the log.
+    fn line(&self, line: &str, beat: &Beat) {
+        match &self.show {
+            Show::Lines { .. } => console::say(Level::Info, &self.label, line, facts(self.rank, beat)),
+            Show::Bars { .. } | Show::Quiet => console::log(Level::Info, line),
+        }
+    }
+
+    /// Whether [`Progress::all`] is of use.
+    pub fn shows_all(&self) -> bool {
+        matches!(self.show, Show::Bars { .. })
     }
 
     /// Takes the bars away before the tables are printed.
@@ -102,6 +119,10 @@ fn bars(world_size: usize) -> Show {
     let bar = |rank| all.add(ProgressBar::new(1)).with_style(style.clone()).with_prefix(format!("rank {rank}"));
     let bars = (0..world_size).map(bar).collect();
     Show::Bars { all, bars }
+}
+
+fn facts(rank: usize, beat: &Beat) -> Value {
+    json!({"rank": rank, "job": beat.job, "done": beat.done, "of": beat.of, "solved": beat.solved, "steps": beat.steps})
 }
 
 fn text(beat: &Beat) -> String {

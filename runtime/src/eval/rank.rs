@@ -7,25 +7,26 @@ use std::time::{Instant, SystemTime};
 use jobs::assign::Work;
 use jobs::episode::Episode;
 use jobs::eval_args::EvalArgs;
-use jobs::job::{Job, Length, Status};
-use jobs::journal::{self, JobEnd, Journal, Line, RankEnd, RankStart};
+use jobs::exit::FINAL;
+use jobs::job::Length;
+use jobs::journal::{JobEnd, Journal, Line, RankEnd, RankStart};
 use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
 use jobs::rank_env::RankEnv;
-use jobs::setup::Setup;
 use jobs::time::rfc3339;
-use jobs::{known, report, table};
+use jobs::{report, table};
 
 use crate::device::Decision;
 use crate::eval::beat::Beat;
+use crate::eval::history::History;
 use crate::eval::job::{Audience, Desk, Earlier, JobError, Site, run as run_job};
 use crate::eval::peers::Peers;
 use crate::eval::policy_thread::PolicyThread;
 use crate::eval::progress::Progress;
+use crate::eval::ready::Ready;
 use crate::eval::seating::Seating;
 use crate::eval::stop::Stop;
 use crate::eval::{console, device, failure, now, outcome};
-use crate::{env, policy};
 
 /// The program `eval`: parses what follows the word, and runs this rank's share.
 pub fn main(words: &[OsString]) -> ExitCode {
@@ -37,65 +38,55 @@ pub fn main(words: &[OsString]) -> ExitCode {
             return ExitCode::from(u8::try_from(err.exit_code()).unwrap_or(2));
         }
     };
-    match run(&args) {
-        Ok(code) => code,
-        Err(reason) => {
-            console::err(format_args!("rrun-rank: {reason}"));
-            failure::write_error_file(&reason);
-            ExitCode::FAILURE
-        }
-    }
+    let (reason, code) = match run(&args) {
+        Ok(code) => return code,
+        Err(Fault::Refused(reason)) => (reason, ExitCode::from(FINAL)),
+        Err(Fault::Broken(reason)) => (reason, ExitCode::FAILURE),
+    };
+    console::error(&reason);
+    failure::write_error_file(&reason);
+    code
 }
 
-fn run(args: &EvalArgs) -> Result<ExitCode, String> {
-    let stop = Stop::on_signals().map_err(|err| err.to_string())?;
-    let variable = |name: &str| std::env::var(name).ok();
-    let env = RankEnv::read(variable).map_err(|err| err.to_string())?;
-    let setup = Setup::read(args, &variable).map_err(|err| err.to_string())?;
-    let jobs_file = setup.file.path.display().to_string();
-    known::check(&setup.file.jobs).map_err(|err| format!("`{jobs_file}`: {err}"))?;
-    let folder = RunFolder::new(&setup.output);
-    let mut seating = Seating::new(&setup, &env, &device::visible()?)?;
-    let plan = RunPlan::new(args, setup.file, env.world_size, rfc3339(SystemTime::now()));
-    check_arguments(&plan.jobs).map_err(|err| format!("`{jobs_file}`: {err}"))?;
-    plan.check(&folder).map_err(|err| err.to_string())?;
-    let device = device::decide(args, &env, &seating)?;
-    let plan = plan.clone().settle(&folder).map_err(|err| err.to_string())?;
-    seating.settle(&plan.jobs, &env, device.device);
-    let progress = Progress::new(&env);
+/// Why a rank ended without having done its part.
+enum Fault {
+    /// It will be the same next time.
+    Refused(String),
+    /// The store is gone, the disk is full: starting again may help.
+    Broken(String),
+}
+
+fn run(args: &EvalArgs) -> Result<ExitCode, Fault> {
+    console::Style::of(args, |name| std::env::var(name).ok()).adopt();
+    let stop = Stop::on_signals().map_err(|err| Fault::Broken(err.to_string()))?;
+    let ready = Ready::new(args).map_err(Fault::Refused)?;
+    let Ready { env, folder, plan, device, seating } = &ready;
+    let progress = Progress::new(env);
+    if let Err(err) = console::log_into(&folder.log(env.rank)) {
+        progress.say(&format!("warning: no log in `{}`: {err}", folder.log(env.rank).display()));
+    }
     progress.say(&format!("device {}", device.reason));
     device.warnings.iter().for_each(|warning| progress.say(&format!("warning: {warning}")));
-    let peers = Peers::meet(&env).map_err(|err| err.to_string())?;
     let journal = Journal::open(&folder.journal(env.rank))
-        .map_err(|err| format!("cannot open `{}`: {err}", folder.journal(env.rank).display()))?;
+        .map_err(|err| Fault::Refused(format!("cannot open `{}`: {err}", folder.journal(env.rank).display())))?;
+    let peers = Peers::meet(env).map_err(|err| Fault::Broken(err.to_string()))?;
+    let policy =
+        PolicyThread::start(device.device).map_err(|err| Fault::Broken(format!("no thread for the policy: {err}")))?;
     let mut rank = Rank {
         args,
-        env: &env,
-        plan: &plan,
-        folder: &folder,
-        device: &device,
-        seating: &seating,
-        policy: PolicyThread::start(device.device).map_err(|err| format!("no thread for the policy: {err}"))?,
+        env,
+        plan,
+        folder,
+        device,
+        seating,
+        policy,
         stop: &stop,
         journal,
-        company: Company { peers, progress, solo: env.world_size == 1 },
+        company: Company { peers, progress, solo: env.world_size == 1, stop: stop.clone() },
         busy_s: 0.0,
-        failed: false,
+        failed: None,
     };
-    rank.run(&seating.work)
-}
-
-/// What would be refused when a job's turn comes, in hours perhaps.
-fn check_arguments(jobs: &[Job]) -> Result<(), String> {
-    jobs.iter().filter(|job| job.status == Status::Pending).try_for_each(|job| {
-        let place = |err: String| format!("job {} ({}): {err}", job.index.0, job.name);
-        env::check(job).map_err(|err| place(err.to_string()))?;
-        policy::check(&job.policy_type, &job.policy_config).map_err(|err| place(err.to_string()))?;
-        if job.length == Length::Policy && job.policy_type != "replay_action" {
-            return Err(place(JobError::NoLength { policy: job.policy_type.clone() }.to_string()));
-        }
-        Ok(())
-    })
+    rank.run(&seating.work).map_err(Fault::Broken)
 }
 
 /// The episode that a line is about.
@@ -115,7 +106,8 @@ struct Rank<'a> {
     journal: Journal,
     company: Company,
     busy_s: f64,
-    failed: bool,
+    /// Why a job has failed for good.
+    failed: Option<String>,
 }
 
 /// The other ranks and the user: who hears of every step.
@@ -123,12 +115,19 @@ struct Company {
     peers: Peers,
     progress: Progress,
     solo: bool,
+    stop: Stop,
 }
 
 impl Audience for Company {
     fn on(&mut self, beat: &Beat, _: Option<&Episode>) {
         self.progress.moved(beat);
-        if self.peers.tell(beat) {
+        if !self.peers.tell(beat) {
+            return;
+        }
+        if let Some(reason) = self.peers.called_off() {
+            self.stop.call_off(reason);
+        }
+        if self.progress.shows_all() {
             let beats: Vec<_> = if self.solo { vec![beat.clone()] } else { self.peers.look().cloned().collect() };
             self.progress.all(&beats);
         }
@@ -142,13 +141,13 @@ impl Audience for Company {
 impl Rank<'_> {
     fn run(&mut self, own: &[Work]) -> Result<ExitCode, String> {
         let started = now();
-        let before = self.earlier_lines()?;
-        self.announce(&before);
         self.append(&Line::Rank(self.start_line()))?;
+        let mut history = self.history()?;
+        self.announce(&history.lines);
         let mut last = Beat::default();
         for work in own {
-            last = self.job(work, &before, last.steps)?;
-            if self.stop.asked() || (self.failed && !self.args.continue_on_error) {
+            last = self.job(work, &mut history, last.steps)?;
+            if self.stop.asked() || (self.failed.is_some() && !self.args.continue_on_error) {
                 break;
             }
         }
@@ -166,21 +165,12 @@ impl Rank<'_> {
         }))
     }
 
-    /// What earlier attempts wrote down, in this rank or another.
-    fn earlier_lines(&mut self) -> Result<Vec<Line>, String> {
-        let folder = self.folder.journals();
-        let journals = journal::read_all(&folder)
-            .map_err(|err| format!("cannot read the journals in `{}`: {err}", folder.display()))?;
-        let mut lines = Vec::new();
-        for (path, contents) in journals {
-            if !contents.damaged.is_empty() && self.env.rank == 0 {
-                let text =
-                    format!("warning: `{}` lines {:?} mean nothing and are left out", path.display(), contents.damaged);
-                self.company.progress.say(&text);
-            }
-            lines.extend(contents.lines);
+    fn history(&self) -> Result<History, String> {
+        let history = History::read(&self.folder.journals(), self.journal.path())?;
+        if self.env.rank == 0 {
+            history.notes.iter().for_each(|note| self.company.progress.say(&format!("warning: {note}")));
         }
-        Ok(lines)
+        Ok(history)
     }
 
     fn announce(&self, before: &[Line]) {
@@ -214,11 +204,38 @@ impl Rank<'_> {
         }
     }
 
-    /// Runs what is left of a job; only an unwritable journal is an error of the rank.
-    fn job(&mut self, work: &Work, before: &[Line], steps: u64) -> Result<Beat, String> {
+    /// Runs what is left of a job, again if it fails; only an unwritable journal is an error of the rank.
+    fn job(&mut self, work: &Work, history: &mut History, steps: u64) -> Result<Beat, String> {
+        let mut beat = Beat { job: work.job.name.clone(), steps, ..Beat::default() };
+        if history.given_up.contains(&work.job.index) {
+            self.failed.get_or_insert_with(|| format!("{} has failed before this rank was restarted", beat.job));
+            return Ok(beat);
+        }
+        for attempt in 1..=self.args.job_attempts {
+            let error;
+            (beat, error) = self.attempt(work, history, beat.steps, attempt)?;
+            let Some(error) = error else { break };
+            if attempt == self.args.job_attempts {
+                self.failed = Some(format!("{}: {error}", work.job.name));
+                failure::write_error_file(&format!("{}: {error}", work.job.name));
+                break;
+            }
+            *history = self.history()?;
+        }
+        Ok(beat)
+    }
+
+    /// One attempt at a job, and why it failed.
+    fn attempt(
+        &mut self,
+        work: &Work,
+        history: &History,
+        steps: u64,
+        attempt: u32,
+    ) -> Result<(Beat, Option<String>), String> {
         let job = &work.job;
         // A job in steps that was interrupted begins again; its episodes are not those of another attempt.
-        let before = report::about(before, job.index);
+        let before = report::about(&history.lines, job.index);
         let again = matches!(job.length, Length::Steps(_));
         let earlier = if again { Vec::new() } else { before.clone() };
         let mut done = report::done(earlier.iter().copied()).remove(&job.index).unwrap_or_default();
@@ -227,9 +244,9 @@ impl Rank<'_> {
             report::solved(earlier.into_iter().filter(|line| of_episode(line).is_none_or(|e| work.runs(e))), job.index);
         let mut beat = Beat { job: job.name.clone(), steps, done: done.len() as u64, solved, ..Beat::default() };
         if report::finished(before.iter().copied(), job, work.share) {
-            return Ok(beat);
+            return Ok((beat, None));
         }
-        let earlier = Earlier { done, lines: before };
+        let earlier = Earlier { done, lines: before, suspects: &history.suspects, attempt: attempt - 1 };
         let started = now();
         let site = Site {
             args: self.args,
@@ -246,22 +263,25 @@ impl Rank<'_> {
         let (totals, result) = run_job(&site, job, &earlier, &mut desk, &mut beat);
         self.busy_s += started.elapsed().as_secs_f64();
         let error = match result {
-            Err(JobError::Stopped) => return Ok(beat),
+            Err(JobError::Stopped) => return Ok((beat, None)),
             Err(JobError::Journal { path, err }) => return Err(format!("cannot write `{}`: {err}", path.display())),
             Err(err) => Some(err.to_string()),
             Ok(()) => None,
         };
         self.company.progress.job_ended(&beat, started.elapsed());
+        let retried = error.is_some() && attempt < self.args.job_attempts;
         if let Some(error) = &error {
-            self.failed = true;
-            self.company.progress.say(&format!("{} failed: {error}", job.name));
-            failure::write_error_file(&format!("{}: {error}", job.name));
+            let left = if retried { ", and is tried again" } else { "" };
+            self.company.progress.say(&format!("{} failed{left}: {error}", job.name));
         }
         self.append(&Line::JobEnd(JobEnd {
             job_index: job.index,
             rank: self.env.rank,
             share: work.share,
-            error,
+            error: error.clone(),
+            attempt: attempt - 1,
+            retried,
+            log: error.as_ref().map(|_| self.folder.relative(&self.folder.log(self.env.rank))),
             wall_s: started.elapsed().as_secs_f64(),
             env_steps: totals.env_steps,
             frames: totals.frames,
@@ -277,7 +297,7 @@ impl Rank<'_> {
             ended: rfc3339(SystemTime::now()),
             ..JobEnd::default()
         }))?;
-        Ok(beat)
+        Ok((beat, error))
     }
 
     fn append(&mut self, line: &Line) -> Result<(), String> {
@@ -285,15 +305,14 @@ impl Rank<'_> {
     }
 
     /// Waits for the others, and reports. A rank that was stopped, or whose job failed without `--continue-on-error`,
-    /// does not wait: its end stops the others, as torchrun's ranks do.
+    /// does not wait; in the latter case it calls off the rest.
     fn conclude(&mut self, last: Beat, started: Instant) -> Result<ExitCode, String> {
-        let early = if self.stop.asked() {
-            Some("stopped by a signal".to_owned())
-        } else if self.failed && !self.args.continue_on_error {
-            Some("a job failed, and --continue-on-error is not given".to_owned())
-        } else {
-            None
-        };
+        let failed = self.failed.clone().filter(|_| !self.args.continue_on_error);
+        let early = self.stop.reason().or_else(|| {
+            let reason = format!("a job failed, and --continue-on-error is not given: {}", failed?);
+            self.company.peers.call_off(&reason);
+            Some(reason)
+        });
         if let Some(reason) = early {
             self.end(started)?;
             return self.conclude_early(reason);
@@ -301,8 +320,8 @@ impl Rank<'_> {
         let Company { peers, progress, .. } = &mut self.company;
         let lost = peers.wait_for_all(last, self.args.gather_timeout(), self.stop, |beats| progress.all(beats));
         self.end(started)?;
-        if self.stop.asked() {
-            return self.conclude_early("stopped by a signal".to_owned());
+        if let Some(reason) = self.stop.reason() {
+            return self.conclude_early(reason);
         }
         let together = outcome::bring_together(self.env, self.folder, &self.company.peers, self.device.device, &lost);
         self.company.progress.finish();
@@ -310,10 +329,10 @@ impl Rank<'_> {
             self.company.progress.say(&format!("warning: {note}"));
         }
         if self.env.rank != 0 {
-            if self.failed {
+            if self.failed.is_some() {
                 self.company.peers.wait_for_report(self.args.gather_timeout());
             }
-            return Ok(if self.failed { ExitCode::FAILURE } else { ExitCode::SUCCESS });
+            return Ok(if self.failed.is_some() { ExitCode::from(FINAL) } else { ExitCode::SUCCESS });
         }
         let report = outcome::report(self.folder, self.plan, together)?;
         self.company.peers.report_is_written();
@@ -321,7 +340,7 @@ impl Rank<'_> {
             return Ok(ExitCode::SUCCESS);
         }
         failure::write_error_file(&table::conclusion(&report));
-        Ok(ExitCode::FAILURE)
+        Ok(ExitCode::from(FINAL))
     }
 
     fn conclude_early(&self, reason: String) -> Result<ExitCode, String> {
@@ -329,6 +348,6 @@ impl Rank<'_> {
         if self.env.rank == 0 {
             outcome::report(self.folder, self.plan, outcome::from_disk(self.env, self.folder, reason))?;
         }
-        Ok(ExitCode::FAILURE)
+        Ok(ExitCode::from(FINAL))
     }
 }

@@ -1,6 +1,7 @@
 //! The recorder of a job, and the episodes that wait for it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jobs::episode::{DemoRef, Episode, VideoRef};
 use jobs::eval_args::{ExportMode, RecordFormat};
@@ -13,6 +14,9 @@ use crate::eval::beat::Beat;
 use crate::eval::film;
 use crate::eval::job::{Counts, Desk, Earlier, JobError, Site};
 use crate::record::{Amount, DatasetPlan, Estimate, Export, Format, RecordPlan, Recorded, Recorder};
+
+/// Between two looks at what the recorder has done.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The recorder of a job, and the episodes that wait for it.
 pub struct Recording<'a> {
@@ -75,6 +79,18 @@ impl<'a> Recording<'a> {
     pub fn settle(&mut self, desk: &mut Desk, beat: &mut Beat) -> Result<(), JobError> {
         let recorded = self.recorder.as_mut().map(Recorder::poll).unwrap_or_default();
         recorded.into_iter().try_for_each(|recorded| self.on_recorded(recorded, desk, beat))
+    }
+
+    /// Waits until the lines of all episodes that have ended are written.
+    pub fn catch_up(&mut self, desk: &mut Desk, beat: &mut Beat) -> Result<(), JobError> {
+        while !self.waiting.is_empty() {
+            // A recorder without threads says why when it is used next.
+            let Some(recorded) = self.recorder.as_mut().and_then(|recorder| recorder.poll_within(PATIENCE)) else {
+                return Ok(());
+            };
+            recorded.into_iter().try_for_each(|recorded| self.on_recorded(recorded, desk, beat))?;
+        }
+        Ok(())
     }
 
     /// Waits for the files, and writes the last lines.

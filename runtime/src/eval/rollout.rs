@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime};
 
 use jobs::episode::End;
 use jobs::job::{Job, Length};
-use jobs::journal::{EnvLost, Line};
+use jobs::journal::{EnvLost, EpisodeStart, Line};
 use jobs::time::rfc3339;
 
 use crate::env::{Answer, Command, EnvError, EnvIndex, Observation, Render, Step, VectorEnv};
@@ -32,7 +32,7 @@ use crate::eval::now;
 use crate::eval::policy_thread::{Acted, Held, PolicyThread};
 use crate::eval::recording::{Recording, journal_error};
 use crate::eval::schedule::{Due, Numbers, Schedule, Waiting, deal, groups};
-use crate::policy::{Chunk, EpisodeStart, PolicyError};
+use crate::policy::{self, Chunk, PolicyError};
 use crate::record::{EpisodeEnd, EpisodeMeta};
 
 /// How often a loop that waits looks at its stop sign.
@@ -82,6 +82,8 @@ pub struct Rollout<'a, 'b> {
     pub recording: &'a mut Recording<'b>,
     pub totals: &'a mut Totals,
     pub beat: &'a mut Beat,
+    /// Only one episode is under way at a time, so that it is known whose fault a death is.
+    pub alone: bool,
 }
 
 /// What is under way in all groups.
@@ -138,8 +140,20 @@ impl Rollout<'_, '_> {
         })
     }
 
+    /// Records an episode that has killed its rank too often as an error.
+    pub fn give_up(&mut self, episode: u64, deaths: u32, desk: &mut Desk) -> Result<(), JobError> {
+        let reason = format!("its rank died {deaths} times while it was under way");
+        let at = Where { rank: self.site.env.rank, env: EnvIndex(0), rebuild: self.rebuild };
+        journal_error(Live::new(episode, self.seed(episode)).errored(self.job, at, reason), desk, self.beat)
+    }
+
+    fn seed(&self, episode: u64) -> u64 {
+        let own = self.held.seeds.get(episode as usize).copied().flatten();
+        own.unwrap_or_else(|| jobs::seed::episode(self.site.seed, self.job, episode))
+    }
+
     fn turns(&mut self, state: &mut State, desk: &mut Desk) -> Result<(), JobError> {
-        (0..state.groups.len()).for_each(|group| self.advance(state, group));
+        (0..state.groups.len()).try_for_each(|group| self.advance(state, group, desk))?;
         let mut moved = now();
         let mut told = false;
         while state.groups.iter().any(Group::is_waiting) {
@@ -169,7 +183,7 @@ impl Rollout<'_, '_> {
         match event {
             Event::Acted(index, acted) => {
                 self.feed(state, index, acted)?;
-                self.advance(state, index);
+                self.advance(state, index, desk)?;
             }
             Event::Env(env, answer) => {
                 self.totals.sim_busy.end(now());
@@ -181,7 +195,7 @@ impl Rollout<'_, '_> {
                 if group.outstanding == 0 {
                     self.totals.sim.add(group.since.elapsed());
                     self.work_off(state, index, desk)?;
-                    self.advance(state, index);
+                    self.advance(state, index, desk)?;
                 }
             }
         }
@@ -189,7 +203,7 @@ impl Rollout<'_, '_> {
     }
 
     /// The next turn of a group: resets and steps, or, when nothing else is to be done first, an inference.
-    fn advance(&mut self, state: &mut State, index: usize) {
+    fn advance(&mut self, state: &mut State, index: usize, desk: &mut Desk) -> Result<(), JobError> {
         let State { groups, live, .. } = state;
         let group = &mut groups[index];
         let starts = group.schedule.start();
@@ -201,15 +215,22 @@ impl Rollout<'_, '_> {
             let give = move |acted| drop(events.send(Event::Acted(index, acted)));
             self.policy.act(rows, self.site.max_batch(), give);
             group.thinking = hungry;
-            return;
+            return Ok(());
         }
-        let resets = starts.into_iter().map(|(env, episode)| {
-            let seed = self.held.seeds.get(episode as usize).copied().flatten();
-            let seed = seed.unwrap_or_else(|| jobs::seed::episode(self.site.seed, self.job, episode));
+        let mut resets = Vec::new();
+        for (env, episode) in starts {
+            let seed = self.seed(episode);
             live.insert(env, Live::new(episode, seed));
-            (env, Command::Reset { seed, episode })
-        });
-        let resets: Vec<_> = resets.collect();
+            resets.push((env, Command::Reset { seed, episode }));
+            desk.note(&Line::EpisodeStart(EpisodeStart {
+                job_index: self.job.index,
+                episode,
+                rank: self.site.env.rank,
+                env: env.0,
+                alone: self.alone,
+                started: rfc3339(SystemTime::now()),
+            }))?;
+        }
         let due = group.schedule.due();
         self.totals.env_steps += due.len() as u64;
         self.beat.steps += due.len() as u64;
@@ -227,6 +248,7 @@ impl Rollout<'_, '_> {
                 self.env.send(work, if self.recording.every_frame || looks { Render::Yes } else { Render::No });
             }
         }
+        Ok(())
     }
 
     fn feed(&mut self, state: &mut State, index: usize, acted: Acted) -> Result<(), JobError> {
@@ -345,7 +367,7 @@ impl Rollout<'_, '_> {
             recorder.begin(env, EpisodeMeta { episode, seed, language: observation.language.clone() }, &observation)?;
         }
         live.observation = Arc::new(observation);
-        self.policy.reset(EpisodeStart { env, episode, seed });
+        self.policy.reset(policy::EpisodeStart { env, episode, seed });
         self.show(env, &live.observation);
         Ok(())
     }

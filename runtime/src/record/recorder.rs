@@ -1,8 +1,9 @@
 //! What the eval loop holds.
 
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use super::closed::Closed;
 use super::episode::StepRow;
@@ -170,6 +171,17 @@ impl Recorder {
     pub fn poll(&mut self) -> Vec<Recorded> {
         self.answers.try_iter().for_each(|part| self.parts.add(part));
         self.parts.take()
+    }
+
+    /// As [`Recorder::poll`], after waiting at most `patience` for the next piece of work to be done;
+    /// `None` when there is nobody left to do any.
+    pub fn poll_within(&mut self, patience: Duration) -> Option<Vec<Recorded>> {
+        match self.answers.recv_timeout(patience) {
+            Ok(part) => self.parts.add(part),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return None,
+        }
+        Some(self.poll())
     }
 
     /// Waits until all is written and closed. Nothing can be recorded after it; open episodes are discarded.

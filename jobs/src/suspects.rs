@@ -1,0 +1,163 @@
+//! Episodes that were under way when a rank died: which of them may have killed it. Pure.
+//!
+//! ```text
+//! deaths while it was under way   0 ─► as usual
+//!                                 1 ─► alone: no other episode is under way, so that the next death names one
+//!                        2 alone, 3 ─► an error, so that the rank can go on with the rest
+//! ```
+//! Only deaths of the present launch count, as the launcher saw and answered them: a machine that loses power, or a
+//! user who kills everything, says nothing about an episode.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::job::JobIndex;
+use crate::journal::Line;
+
+/// Deaths after which an episode is given up.
+const DEATHS: u32 = 3;
+
+/// Deaths while it was alone after which an episode is given up.
+const DEATHS_ALONE: u32 = 2;
+
+/// How an episode is to be run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Beside others.
+    Usual,
+    /// With nothing else under way.
+    Alone,
+    /// Not again: so many deaths.
+    GivenUp(u32),
+}
+
+/// What is known against episodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Suspects {
+    deaths: BTreeMap<(JobIndex, u64), Deaths>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Deaths {
+    all: u32,
+    alone: u32,
+}
+
+impl Suspects {
+    /// Takes in the lines of one journal, in its order.
+    pub fn add<'a>(&mut self, journal: impl IntoIterator<Item = &'a Line>) {
+        let mut launch = Suspects::default();
+        let mut under_way: BTreeMap<(JobIndex, u64), bool> = BTreeMap::new();
+        let mut has_ended = true;
+        for line in journal {
+            match line {
+                Line::Rank(start) => {
+                    let before = std::mem::take(&mut under_way);
+                    if start.restart == 0 {
+                        launch = Suspects::default();
+                    } else if !has_ended {
+                        before.into_iter().for_each(|(episode, alone)| launch.died(episode, alone));
+                    }
+                    has_ended = false;
+                }
+                Line::RankEnd(_) => has_ended = true,
+                Line::EpisodeStart(start) => {
+                    under_way.insert((start.job_index, start.episode), start.alone);
+                }
+                Line::Episode(episode) => {
+                    under_way.remove(&(episode.job_index, episode.episode));
+                }
+                Line::EnvLost(lost) => {
+                    under_way.remove(&(lost.job_index, lost.episode));
+                }
+                Line::JobEnd(end) => under_way.retain(|(job, _), _| *job != end.job_index),
+                Line::JobStart(_) | Line::PolicyFiles(_) => {}
+            }
+        }
+        for (episode, Deaths { all, alone }) in launch.deaths {
+            let known = self.deaths.entry(episode).or_default();
+            known.all += all;
+            known.alone += alone;
+        }
+    }
+
+    /// How an episode is to be run.
+    pub fn standing(&self, job: JobIndex, episode: u64) -> Standing {
+        match self.deaths.get(&(job, episode)) {
+            None => Standing::Usual,
+            Some(deaths) if deaths.all >= DEATHS || deaths.alone >= DEATHS_ALONE => Standing::GivenUp(deaths.all),
+            Some(_) => Standing::Alone,
+        }
+    }
+
+    /// Episodes of a job that are not to be run as usual.
+    pub fn of(&self, job: JobIndex) -> BTreeSet<u64> {
+        self.deaths.keys().filter(|(other, _)| *other == job).map(|(_, episode)| *episode).collect()
+    }
+
+    fn died(&mut self, episode: (JobIndex, u64), alone: bool) {
+        let deaths = self.deaths.entry(episode).or_default();
+        deaths.all += 1;
+        deaths.alone += u32::from(alone);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::{EpisodeStart, JobEnd, RankEnd, RankStart};
+
+    const JOB: JobIndex = JobIndex(0);
+
+    fn life(restart: u32) -> Line {
+        Line::Rank(RankStart { restart, ..RankStart::default() })
+    }
+
+    fn began(episode: u64, alone: bool) -> Line {
+        Line::EpisodeStart(EpisodeStart { episode, alone, ..EpisodeStart::default() })
+    }
+
+    fn standing(lines: &[Line]) -> [Standing; 2] {
+        let mut suspects = Suspects::default();
+        suspects.add(lines);
+        [0, 1].map(|episode| suspects.standing(JOB, episode))
+    }
+
+    #[test]
+    fn who_was_under_way_at_a_death_runs_alone() {
+        let lines = [life(0), began(0, false), began(1, false), life(1)];
+        assert_eq!(standing(&lines), [Standing::Alone, Standing::Alone]);
+        assert_eq!(standing(&lines[..3]), [Standing::Usual, Standing::Usual], "nobody has died yet");
+    }
+
+    #[test]
+    fn two_deaths_alone_or_three_in_all_are_enough() {
+        let alone = [life(0), began(0, true), life(1), began(0, true), life(2)];
+        assert_eq!(standing(&alone)[0], Standing::GivenUp(2));
+        let beside = [life(0), began(0, false), life(1), began(0, false), life(2), began(0, false), life(3)];
+        assert_eq!(standing(&beside)[0], Standing::GivenUp(3));
+        assert_eq!(standing(&beside[..5])[0], Standing::Alone);
+    }
+
+    #[test]
+    fn an_orderly_end_and_another_launch_say_nothing() {
+        let end = || Line::RankEnd(RankEnd::default());
+        assert_eq!(standing(&[life(0), began(0, false), end(), life(1)])[0], Standing::Usual);
+        assert_eq!(standing(&[life(0), began(0, false), life(1), began(0, false), life(0)])[0], Standing::Usual);
+    }
+
+    #[test]
+    fn what_has_ended_was_not_under_way() {
+        let job_end = Line::JobEnd(JobEnd::default());
+        assert_eq!(standing(&[life(0), began(0, false), job_end, life(1)])[0], Standing::Usual);
+    }
+
+    #[test]
+    fn deaths_of_several_ranks_add_up() {
+        let mut suspects = Suspects::default();
+        for _ in 0..3 {
+            suspects.add(&[life(0), began(0, false), life(1)]);
+        }
+        assert_eq!(suspects.standing(JOB, 0), Standing::GivenUp(3));
+        assert_eq!(suspects.of(JOB), BTreeSet::from([0]));
+    }
+}

@@ -1,0 +1,72 @@
+//! What earlier attempts wrote down, in this rank or another.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use jobs::job::JobIndex;
+use jobs::journal::{self, Line};
+use jobs::suspects::Suspects;
+
+/// What earlier attempts wrote down, in this rank or another.
+#[derive(Debug, Default)]
+pub struct History {
+    /// All lines.
+    pub lines: Vec<Line>,
+    /// Episodes that may have killed a rank.
+    pub suspects: Suspects,
+    /// Jobs that have failed for good in this rank, in this launch.
+    pub given_up: BTreeSet<JobIndex>,
+    /// What the user should know of the files.
+    pub notes: Vec<String>,
+}
+
+impl History {
+    /// Reads the journals in `folder`; the rank's own is `own`.
+    ///
+    /// # Errors
+    /// When they cannot be read, naming the folder.
+    pub fn read(folder: &Path, own: &Path) -> Result<Self, String> {
+        let journals = journal::read_all(folder)
+            .map_err(|err| format!("cannot read the journals in `{}`: {err}", folder.display()))?;
+        let mut history = Self::default();
+        for (path, contents) in journals {
+            history.suspects.add(&contents.lines);
+            if path == own {
+                history.given_up = failed_in_this_launch(&contents.lines);
+            }
+            if !contents.damaged.is_empty() {
+                let (path, damaged) = (path.display(), &contents.damaged);
+                history.notes.push(format!("`{path}` lines {damaged:?} mean nothing and are left out"));
+            }
+            history.lines.extend(contents.lines);
+        }
+        Ok(history)
+    }
+}
+
+/// Jobs that have failed for good since the launch began that this rank belongs to.
+fn failed_in_this_launch(lines: &[Line]) -> BTreeSet<JobIndex> {
+    let begins = |line: &Line| matches!(line, Line::Rank(start) if start.restart == 0);
+    let launch = lines.iter().rposition(begins).unwrap_or(0);
+    let failed = lines[launch..].iter().filter_map(|line| match line {
+        Line::JobEnd(end) if end.error.is_some() && !end.retried => Some(end.job_index),
+        _ => None,
+    });
+    failed.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jobs::journal::{JobEnd, RankStart};
+
+    #[test]
+    fn a_job_is_given_up_for_the_launch_in_which_it_failed() {
+        let life = |restart| Line::Rank(RankStart { restart, ..RankStart::default() });
+        let failed = |retried| Line::JobEnd(JobEnd { error: Some("x".to_owned()), retried, ..JobEnd::default() });
+        let one = BTreeSet::from([JobIndex(0)]);
+        assert_eq!(failed_in_this_launch(&[life(0), failed(true)]), BTreeSet::new());
+        assert_eq!(failed_in_this_launch(&[life(0), failed(false), life(1)]), one);
+        assert_eq!(failed_in_this_launch(&[life(0), failed(false), life(0)]), BTreeSet::new());
+    }
+}

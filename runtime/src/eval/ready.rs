@@ -1,0 +1,68 @@
+//! What a rank knows before it starts anything: all that can be refused is refused here.
+
+use std::time::SystemTime;
+
+use jobs::eval_args::EvalArgs;
+use jobs::job::{Job, Length, Status};
+use jobs::known;
+use jobs::layout::RunFolder;
+use jobs::plan::RunPlan;
+use jobs::rank_env::RankEnv;
+use jobs::setup::Setup;
+use jobs::time::rfc3339;
+
+use crate::device::Decision;
+use crate::eval::device;
+use crate::eval::job::JobError;
+use crate::eval::seating::Seating;
+use crate::{env, policy};
+
+/// All that is known before anything is started.
+pub struct Ready {
+    /// Who the rank is.
+    pub env: RankEnv,
+    /// Where files go.
+    pub folder: RunFolder,
+    /// What the run was asked to do.
+    pub plan: RunPlan,
+    /// What the policy is on.
+    pub device: Decision,
+    /// What of it is this rank's, and where it sits.
+    pub seating: Seating,
+}
+
+impl Ready {
+    /// Reads what the command line names, checks it, and writes the plan if that is not there yet.
+    ///
+    /// # Errors
+    /// The first thing that is wrong; it would be wrong the next time.
+    pub fn new(args: &EvalArgs) -> Result<Self, String> {
+        let variable = |name: &str| std::env::var(name).ok();
+        let env = RankEnv::read(variable).map_err(|err| err.to_string())?;
+        let setup = Setup::read(args, &variable).map_err(|err| err.to_string())?;
+        let jobs_file = setup.file.path.display().to_string();
+        known::check(&setup.file.jobs).map_err(|err| format!("`{jobs_file}`: {err}"))?;
+        let folder = RunFolder::new(&setup.output);
+        let mut seating = Seating::new(&setup, &env, &device::visible()?)?;
+        let plan = RunPlan::new(args, setup.file, env.world_size, rfc3339(SystemTime::now()));
+        check_arguments(&plan.jobs).map_err(|err| format!("`{jobs_file}`: {err}"))?;
+        plan.check(&folder).map_err(|err| err.to_string())?;
+        let device = device::decide(args, &env, &seating)?;
+        let plan = plan.clone().settle(&folder).map_err(|err| err.to_string())?;
+        seating.settle(&plan.jobs, &env, device.device);
+        Ok(Self { env, folder, plan, device, seating })
+    }
+}
+
+/// What would be refused when a job's turn comes, in hours perhaps.
+fn check_arguments(jobs: &[Job]) -> Result<(), String> {
+    jobs.iter().filter(|job| job.status == Status::Pending).try_for_each(|job| {
+        let place = |err: String| format!("job {} ({}): {err}", job.index.0, job.name);
+        env::check(job).map_err(|err| place(err.to_string()))?;
+        policy::check(&job.policy_type, &job.policy_config).map_err(|err| place(err.to_string()))?;
+        if job.length == Length::Policy && job.policy_type != "replay_action" {
+            return Err(place(JobError::NoLength { policy: job.policy_type.clone() }.to_string()));
+        }
+        Ok(())
+    })
+}
