@@ -141,6 +141,10 @@ pub struct EvalArgs {
     #[arg(long, value_enum, value_name = "FORMAT", help_heading = "Output")]
     pub log_format: Option<LogFormat>,
 
+    /// Answer `GET /metrics` for Prometheus on this port of rank 0's machine while the run lasts
+    #[arg(long, value_name = "PORT", help_heading = "Output", value_parser = clap::value_parser!(u16).range(1..))]
+    pub metrics_port: Option<u16>,
+
     /// Seconds without a sign of life after which a rank is missing from the report
     #[arg(long, default_value_t = 600, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub gather_timeout: u64,

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use jobs::episode::Episode;
 use serde::{Deserialize, Serialize};
 
 /// What a rank tells the others about itself, once a second.
@@ -20,6 +21,39 @@ pub struct Beat {
     pub solved: u64,
     /// Waits for the others with nothing left to do.
     pub arrived: bool,
+    /// Episodes of all jobs that this rank has ended in this launch.
+    #[serde(default)]
+    pub ended: u64,
+    /// Of those, solved.
+    #[serde(default)]
+    pub ended_solved: u64,
+    /// Of those, broken by an error.
+    #[serde(default)]
+    pub errors: u64,
+    /// Episodes of all jobs that are this rank's in this launch; 0 if that is not known.
+    #[serde(default)]
+    pub own: u64,
+    /// Jobs, or parts of them, that this rank has ended in this launch.
+    #[serde(default)]
+    pub jobs_done: u64,
+    /// Jobs, or parts of them, that are this rank's.
+    #[serde(default)]
+    pub jobs: u64,
+    /// Seconds in which environments were at work.
+    #[serde(default)]
+    pub sim_s: f64,
+    /// Seconds in which the policy inferred.
+    #[serde(default)]
+    pub infer_s: f64,
+    /// `cpu`, `cuda:1`.
+    #[serde(default)]
+    pub device: String,
+    /// Bytes of the GPU that are taken, by whomever.
+    #[serde(default)]
+    pub gpu_used: u64,
+    /// Bytes of the GPU.
+    #[serde(default)]
+    pub gpu_total: u64,
 }
 
 /// Last change of each rank's beat.
@@ -28,6 +62,23 @@ pub struct Watch {
     last: Vec<(Beat, Instant)>,
     /// Ranks that do not come back.
     gone: BTreeSet<usize>,
+}
+
+impl Beat {
+    /// Begins another job.
+    pub fn of_job(&self, job: &str) -> Self {
+        Self { job: job.to_owned(), done: 0, of: 0, solved: 0, ..self.clone() }
+    }
+
+    /// An episode has ended.
+    pub fn count(&mut self, episode: &Episode) {
+        let solved = u64::from(episode.success == Some(true));
+        self.done += 1;
+        self.solved += solved;
+        self.ended += 1;
+        self.ended_solved += solved;
+        self.errors += u64::from(episode.error.is_some());
+    }
 }
 
 impl Watch {

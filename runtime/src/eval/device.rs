@@ -48,6 +48,13 @@ fn config_device(job: &Job) -> Option<String> {
     id.map(|id| format!("cuda:{id}")).or(device.map(str::to_owned))
 }
 
+/// Bytes of the device that are taken, and that it has; none where there is none to ask.
+pub fn memory(device: Device) -> Option<(u64, u64)> {
+    let Device::Cuda(index) = device else { return None };
+    let memory = cuda::load().ok()?.memory(index).ok()?;
+    Some((memory.total_bytes.saturating_sub(memory.free_bytes), memory.total_bytes))
+}
+
 /// `cpu` or `cuda:1`.
 pub fn name(device: Device) -> String {
     match device {

@@ -16,6 +16,8 @@ pub struct History {
     pub suspects: Suspects,
     /// Jobs that have failed for good in this rank, in this launch.
     pub given_up: BTreeSet<JobIndex>,
+    /// UTC: when this launch began for this rank; empty before its first line.
+    pub launched: String,
     /// What the user should know of the files.
     pub notes: Vec<String>,
 }
@@ -32,7 +34,9 @@ impl History {
         for (path, contents) in journals {
             history.suspects.add(&contents.lines);
             if path == own {
-                history.given_up = failed_in_this_launch(&contents.lines);
+                let launch = this_launch(&contents.lines);
+                history.given_up = failed_for_good(launch);
+                history.launched = launch.first().and_then(started).unwrap_or_default();
             }
             if !contents.damaged.is_empty() {
                 let (path, damaged) = (path.display(), &contents.damaged);
@@ -44,11 +48,19 @@ impl History {
     }
 }
 
-/// Jobs that have failed for good since the launch began that this rank belongs to.
-fn failed_in_this_launch(lines: &[Line]) -> BTreeSet<JobIndex> {
+/// The lines since the launch began that this rank belongs to.
+fn this_launch(lines: &[Line]) -> &[Line] {
     let begins = |line: &Line| matches!(line, Line::Rank(start) if start.restart == 0);
-    let launch = lines.iter().rposition(begins).unwrap_or(0);
-    let failed = lines[launch..].iter().filter_map(|line| match line {
+    &lines[lines.iter().rposition(begins).unwrap_or(0)..]
+}
+
+fn started(line: &Line) -> Option<String> {
+    if let Line::Rank(start) = line { Some(start.started.clone()) } else { None }
+}
+
+/// Jobs that have failed and are not tried again.
+fn failed_for_good(launch: &[Line]) -> BTreeSet<JobIndex> {
+    let failed = launch.iter().filter_map(|line| match line {
         Line::JobEnd(end) if end.error.is_some() && !end.retried => Some(end.job_index),
         _ => None,
     });
@@ -64,9 +76,10 @@ mod tests {
     fn a_job_is_given_up_for_the_launch_in_which_it_failed() {
         let life = |restart| Line::Rank(RankStart { restart, ..RankStart::default() });
         let failed = |retried| Line::JobEnd(JobEnd { error: Some("x".to_owned()), retried, ..JobEnd::default() });
+        let given_up = |lines: &[Line]| failed_for_good(this_launch(lines));
         let one = BTreeSet::from([JobIndex(0)]);
-        assert_eq!(failed_in_this_launch(&[life(0), failed(true)]), BTreeSet::new());
-        assert_eq!(failed_in_this_launch(&[life(0), failed(false), life(1)]), one);
-        assert_eq!(failed_in_this_launch(&[life(0), failed(false), life(0)]), BTreeSet::new());
+        assert_eq!(given_up(&[life(0), failed(true)]), BTreeSet::new());
+        assert_eq!(given_up(&[life(0), failed(false), life(1)]), one);
+        assert_eq!(given_up(&[life(0), failed(false), life(0)]), BTreeSet::new());
     }
 }

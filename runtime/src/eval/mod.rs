@@ -15,6 +15,7 @@ mod busy;
 mod console;
 mod device;
 mod ending;
+mod exporter;
 mod failure;
 mod film;
 mod group;
@@ -33,6 +34,8 @@ mod rollout;
 mod schedule;
 mod seating;
 mod stop;
+mod tally;
+mod view;
 
 pub use rank::main;
 

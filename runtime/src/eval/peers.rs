@@ -53,16 +53,18 @@ impl Peers {
         self.store.as_ref()
     }
 
-    /// Tells the others how far this rank is, once a second at most; true when it did.
-    pub fn tell(&mut self, beat: &Beat) -> bool {
+    /// Whether the others have not been told anything for a second.
+    pub fn is_due(&self) -> bool {
         let moment = now();
-        let due = self.told.is_none_or(|told| moment.saturating_duration_since(told) >= EVERY);
-        if due {
-            self.told = Some(moment);
-            self.watch.on(self.rank, beat.clone(), moment);
-            self.publish(beat);
-        }
-        due
+        self.told.is_none_or(|told| moment.saturating_duration_since(told) >= EVERY)
+    }
+
+    /// Tells the others how far this rank is.
+    pub fn tell(&mut self, beat: &Beat) {
+        let moment = now();
+        self.told = Some(moment);
+        self.watch.on(self.rank, beat.clone(), moment);
+        self.publish(beat);
     }
 
     /// A store that is gone takes the launcher with it, and that one ends us; the evaluation itself needs no store.

@@ -1,4 +1,5 @@
-//! How far a run is: bars on a terminal, drawn by rank 0 for all ranks; a line now and then anywhere else.
+//! How far a run is: a table on a terminal, drawn by rank 0 for all ranks; a line now and then anywhere else; numbers for
+//! Prometheus where they are asked for.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -9,39 +10,64 @@ use serde_json::{Value, json};
 
 use crate::eval::beat::Beat;
 use crate::eval::console::{self, Level};
+use crate::eval::exporter::Exporter;
 use crate::eval::now;
+use crate::eval::view::{Before, Snapshot, View};
 
 /// At least this long between two lines of one rank about the same job.
 const LINE_EVERY: Duration = Duration::from_secs(5);
+
+/// At least this long between two lines about the whole run.
+const SUMMARY_EVERY: Duration = Duration::from_secs(30);
+
+/// Ranks that a table shows.
+const ROWS: usize = 16;
 
 /// Shows how far a run is.
 pub struct Progress {
     rank: usize,
     label: String,
     show: Show,
+    /// Rank 0 sees the whole run.
+    view: Option<View>,
+    told: Instant,
+    exporter: Option<Exporter>,
 }
 
 enum Show {
-    Bars {
-        all: MultiProgress,
-        bars: Vec<ProgressBar>,
-    },
-    Lines {
-        last: Option<(String, Instant, u64)>,
-    },
-    /// On a terminal rank 0 draws for everyone.
+    /// Rank 0 on a terminal.
+    Table { all: MultiProgress, lines: Vec<ProgressBar> },
+    /// Job, moment and steps of the last line.
+    Lines { last: Option<(String, Instant, u64)> },
+    /// Other ranks on a terminal.
     Quiet,
 }
 
 impl Progress {
-    /// Picks bars, lines or silence for a rank.
+    /// Picks a table, lines or silence for a rank.
     pub fn new(env: &RankEnv) -> Self {
-        let show = match (std::io::stderr().is_terminal(), env.rank) {
-            (true, 0) => bars(env.world_size),
-            (true, _) => Show::Quiet,
-            (false, _) => Show::Lines { last: None },
+        let is_terminal = std::io::stderr().is_terminal();
+        let style = console::Style::current();
+        let show = match env.rank {
+            _ if style.quiet => Show::Quiet,
+            _ if !is_terminal || style.json => Show::Lines { last: None },
+            0 => Show::Table {
+                all: MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(4)),
+                lines: Vec::new(),
+            },
+            _ => Show::Quiet,
         };
-        Self { rank: env.rank, label: format!("[rank {}/{}]", env.rank, env.world_size), show }
+        let view = (env.rank == 0).then(|| View::new(Before::default(), env.world_size));
+        let label = format!("[rank {}/{}]", env.rank, env.world_size);
+        Self { rank: env.rank, label, show, view, told: now(), exporter: None }
+    }
+
+    /// What is known of the whole run, and where its numbers are asked for.
+    pub fn begin(&mut self, before: Before, world_size: usize, exporter: Option<Exporter>) {
+        if self.view.is_some() {
+            self.view = Some(View::new(before, world_size));
+            self.exporter = exporter;
+        }
     }
 
     /// This rank moved.
@@ -59,13 +85,27 @@ impl Progress {
         }
     }
 
+    /// Whether [`Progress::all`] is of use.
+    pub fn shows_all(&self) -> bool {
+        self.view.is_some()
+    }
+
     /// All ranks, by rank.
-    pub fn all(&self, beats: &[Beat]) {
-        let Show::Bars { bars, .. } = &self.show else { return };
-        for (bar, beat) in bars.iter().zip(beats) {
-            bar.set_length(beat.of.max(1));
-            bar.set_position(beat.done);
-            bar.set_message(if beat.arrived { "done".to_owned() } else { text(beat) });
+    pub fn all(&mut self, beats: &[Beat]) {
+        let Some(view) = &mut self.view else { return };
+        let snapshot = view.on(beats, now());
+        if let Some(exporter) = &self.exporter {
+            exporter.show(&snapshot);
+        }
+        match &mut self.show {
+            Show::Table { all, lines } => draw(all, lines, &snapshot.table(ROWS)),
+            Show::Lines { .. } if self.told.elapsed() >= SUMMARY_EVERY => {
+                self.told = now();
+                for line in std::iter::once(&snapshot.summary()).chain(&snapshot.remarks) {
+                    console::say(Level::Info, "[all ranks]", line, whole(&snapshot));
+                }
+            }
+            Show::Lines { .. } | Show::Quiet => {}
         }
     }
 
@@ -77,10 +117,10 @@ impl Progress {
         self.line(&format!("{} in {:.1} s", text(beat), took.as_secs_f64()), beat);
     }
 
-    /// A line that the user should see, above the bars.
+    /// A line that the user should see, above the table.
     pub fn say(&self, line: &str) {
         let level = if line.starts_with("warning: ") { Level::Warning } else { Level::Info };
-        if let Show::Bars { all, .. } = &self.show {
+        if let Show::Table { all, .. } = &self.show {
             console::log(level, line);
             // A terminal that is gone needs no line.
             let _ = all.println(format!("{} {line}", self.label));
@@ -93,36 +133,39 @@ impl Progress {
     fn line(&self, line: &str, beat: &Beat) {
         match &self.show {
             Show::Lines { .. } => console::say(Level::Info, &self.label, line, facts(self.rank, beat)),
-            Show::Bars { .. } | Show::Quiet => console::log(Level::Info, line),
+            Show::Table { .. } | Show::Quiet => console::log(Level::Info, line),
         }
     }
 
-    /// Whether [`Progress::all`] is of use.
-    pub fn shows_all(&self) -> bool {
-        matches!(self.show, Show::Bars { .. })
-    }
-
-    /// Takes the bars away before the tables are printed.
+    /// Takes the table away before the results are printed.
     pub fn finish(&self) {
-        if let Show::Bars { all, bars } = &self.show {
-            bars.iter().for_each(ProgressBar::finish);
+        if let Show::Table { all, lines } = &self.show {
+            lines.iter().for_each(ProgressBar::finish);
             // As above.
             let _ = all.clear();
         }
     }
 }
 
-fn bars(world_size: usize) -> Show {
-    let all = MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(4));
-    let style = ProgressStyle::with_template("{prefix:>8} [{bar:30}] {pos:>5}/{len:<5} {msg}")
-        .unwrap_or_else(|_| ProgressStyle::default_bar());
-    let bar = |rank| all.add(ProgressBar::new(1)).with_style(style.clone()).with_prefix(format!("rank {rank}"));
-    let bars = (0..world_size).map(bar).collect();
-    Show::Bars { all, bars }
+fn draw(all: &MultiProgress, lines: &mut Vec<ProgressBar>, table: &[String]) {
+    while lines.len() < table.len() {
+        let style = ProgressStyle::with_template("{msg}").unwrap_or_else(|_| ProgressStyle::default_bar());
+        lines.push(all.add(ProgressBar::new(1)).with_style(style));
+    }
+    let none = String::new();
+    for (index, line) in lines.iter().enumerate() {
+        line.set_message(table.get(index).unwrap_or(&none).clone());
+    }
 }
 
 fn facts(rank: usize, beat: &Beat) -> Value {
     json!({"rank": rank, "job": beat.job, "done": beat.done, "of": beat.of, "solved": beat.solved, "steps": beat.steps})
+}
+
+fn whole(snapshot: &Snapshot) -> Value {
+    json!({"done": snapshot.done, "expected": snapshot.expected, "solved": snapshot.solved,
+           "errors": snapshot.errors, "episodes_per_s": snapshot.rate,
+           "left_s": snapshot.left.map(|left| left.as_secs_f64())})
 }
 
 fn text(beat: &Beat) -> String {

@@ -18,6 +18,7 @@ use jobs::{report, table};
 
 use crate::device::Decision;
 use crate::eval::beat::Beat;
+use crate::eval::exporter::Exporter;
 use crate::eval::history::History;
 use crate::eval::job::{Audience, Desk, Earlier, JobError, Site, run as run_job};
 use crate::eval::peers::Peers;
@@ -26,6 +27,7 @@ use crate::eval::progress::Progress;
 use crate::eval::ready::Ready;
 use crate::eval::seating::Seating;
 use crate::eval::stop::Stop;
+use crate::eval::tally;
 use crate::eval::{console, device, failure, now, outcome};
 
 /// The program `eval`: parses what follows the word, and runs this rank's share.
@@ -82,7 +84,7 @@ fn run(args: &EvalArgs) -> Result<ExitCode, Fault> {
         policy,
         stop: &stop,
         journal,
-        company: Company { peers, progress, solo: env.world_size == 1, stop: stop.clone() },
+        company: Company { peers, progress, solo: env.world_size == 1, stop: stop.clone(), device: device.device },
         busy_s: 0.0,
         failed: None,
     };
@@ -116,14 +118,18 @@ struct Company {
     progress: Progress,
     solo: bool,
     stop: Stop,
+    device: tch::Device,
 }
 
 impl Audience for Company {
     fn on(&mut self, beat: &Beat, _: Option<&Episode>) {
         self.progress.moved(beat);
-        if !self.peers.tell(beat) {
+        if !self.peers.is_due() {
             return;
         }
+        let (gpu_used, gpu_total) = device::memory(self.device).unwrap_or_default();
+        let beat = &Beat { gpu_used, gpu_total, ..beat.clone() };
+        self.peers.tell(beat);
         if let Some(reason) = self.peers.called_off() {
             self.stop.call_off(reason);
         }
@@ -144,9 +150,9 @@ impl Rank<'_> {
         self.append(&Line::Rank(self.start_line()))?;
         let mut history = self.history()?;
         self.announce(&history.lines);
-        let mut last = Beat::default();
+        let mut last = self.begin(own, &history);
         for work in own {
-            last = self.job(work, &mut history, last.steps)?;
+            last = self.job(work, &mut history, last)?;
             if self.stop.asked() || (self.failed.is_some() && !self.args.continue_on_error) {
                 break;
             }
@@ -171,6 +177,18 @@ impl Rank<'_> {
             history.notes.iter().for_each(|note| self.company.progress.say(&format!("warning: {note}")));
         }
         Ok(history)
+    }
+
+    /// What this rank has to do, as its first sign of life, and what is known of the whole run.
+    fn begin(&mut self, own: &[Work], history: &History) -> Beat {
+        let (jobs, lines) = (&self.plan.jobs, &history.lines);
+        let exporter = self.args.metrics_port.filter(|_| self.env.rank == 0).and_then(|port| {
+            let said = |err| self.company.progress.say(&format!("warning: no metrics on port {port}: {err}"));
+            Exporter::listen(port).map_err(said).ok()
+        });
+        let before = tally::before(jobs, lines, &history.launched);
+        self.company.progress.begin(before, self.env.world_size, exporter);
+        Beat { device: device::name(self.device.device), ..tally::own(own, lines, &history.launched, self.env.rank) }
     }
 
     fn announce(&self, before: &[Line]) {
@@ -205,15 +223,15 @@ impl Rank<'_> {
     }
 
     /// Runs what is left of a job, again if it fails; only an unwritable journal is an error of the rank.
-    fn job(&mut self, work: &Work, history: &mut History, steps: u64) -> Result<Beat, String> {
-        let mut beat = Beat { job: work.job.name.clone(), steps, ..Beat::default() };
+    fn job(&mut self, work: &Work, history: &mut History, last: Beat) -> Result<Beat, String> {
+        let mut beat = last;
         if history.given_up.contains(&work.job.index) {
             self.failed.get_or_insert_with(|| format!("{} has failed before this rank was restarted", beat.job));
             return Ok(beat);
         }
         for attempt in 1..=self.args.job_attempts {
             let error;
-            (beat, error) = self.attempt(work, history, beat.steps, attempt)?;
+            (beat, error) = self.attempt(work, history, &beat, attempt)?;
             let Some(error) = error else { break };
             if attempt == self.args.job_attempts {
                 self.failed = Some(format!("{}: {error}", work.job.name));
@@ -222,6 +240,7 @@ impl Rank<'_> {
             }
             *history = self.history()?;
         }
+        beat.jobs_done += u64::from(!self.stop.asked());
         Ok(beat)
     }
 
@@ -230,7 +249,7 @@ impl Rank<'_> {
         &mut self,
         work: &Work,
         history: &History,
-        steps: u64,
+        last: &Beat,
         attempt: u32,
     ) -> Result<(Beat, Option<String>), String> {
         let job = &work.job;
@@ -242,7 +261,7 @@ impl Rank<'_> {
         done.retain(|episode| work.runs(*episode));
         let solved =
             report::solved(earlier.into_iter().filter(|line| of_episode(line).is_none_or(|e| work.runs(e))), job.index);
-        let mut beat = Beat { job: job.name.clone(), steps, done: done.len() as u64, solved, ..Beat::default() };
+        let mut beat = Beat { done: done.len() as u64, solved, ..last.of_job(&job.name) };
         if report::finished(before.iter().copied(), job, work.share) {
             return Ok((beat, None));
         }

@@ -160,8 +160,7 @@ fn journal(episode: Episode, desk: &mut Desk, beat: &mut Beat) -> Result<(), Job
     let line = Line::Episode(Box::new(episode));
     desk.write(&line)?;
     if let Line::Episode(episode) = &line {
-        beat.done += 1;
-        beat.solved += u64::from(episode.success == Some(true));
+        beat.count(episode);
         desk.audience.on(beat, Some(episode));
     }
     Ok(())

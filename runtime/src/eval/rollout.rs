@@ -154,6 +154,10 @@ impl Rollout<'_, '_> {
 
     fn turns(&mut self, state: &mut State, desk: &mut Desk) -> Result<(), JobError> {
         (0..state.groups.len()).try_for_each(|group| self.advance(state, group, desk))?;
+        let busy_before = (
+            self.beat.sim_s - self.totals.sim_busy.total().as_secs_f64(),
+            self.beat.infer_s - self.totals.infer_busy.as_secs_f64(),
+        );
         let mut moved = now();
         let mut told = false;
         while state.groups.iter().any(Group::is_waiting) {
@@ -174,6 +178,8 @@ impl Rollout<'_, '_> {
                 Err(RecvTimeoutError::Disconnected) => unreachable!("the loop holds a sender itself"),
             }
             self.recording.settle(desk, self.beat)?;
+            self.beat.sim_s = busy_before.0 + self.totals.sim_busy.total().as_secs_f64();
+            self.beat.infer_s = busy_before.1 + self.totals.infer_busy.as_secs_f64();
             desk.audience.on(self.beat, None);
         }
         Ok(())

@@ -1,0 +1,92 @@
+//! What is done and what is to be done, counted for those who look on. Pure.
+
+use std::collections::BTreeSet;
+
+use jobs::assign::Work;
+use jobs::episode::Episode;
+use jobs::job::{Job, JobIndex, Length, Status};
+use jobs::journal::Line;
+
+use crate::eval::beat::Beat;
+use crate::eval::view::Before;
+
+/// Episodes of the whole run, and those that were done before this launch, which began at `launched`.
+pub fn before(jobs: &[Job], lines: &[Line], launched: &str) -> Before {
+    let pending = jobs.iter().filter(|job| job.status == Status::Pending);
+    let mut before = Before { expected: pending.map(count).sum(), ..Before::default() };
+    let mut seen = BTreeSet::new();
+    for episode in scored(lines).filter(|episode| episode.ended.as_str() < launched) {
+        if seen.insert((episode.job_index, episode.episode)) {
+            before.done += 1;
+            before.solved += u64::from(episode.success == Some(true));
+        }
+    }
+    before
+}
+
+/// What this rank has ended in this launch, before it was restarted, and what it has to do in all.
+pub fn own(work: &[Work], lines: &[Line], launched: &str, rank: usize) -> Beat {
+    let mut beat = Beat { jobs: work.len() as u64, ..Beat::default() };
+    let of_launch = |episode: &&Episode| episode.rank == rank && episode.ended.as_str() >= launched;
+    scored(lines).filter(of_launch).for_each(|episode| beat.count(episode));
+    let done: BTreeSet<(JobIndex, u64)> = scored(lines).map(|episode| (episode.job_index, episode.episode)).collect();
+    let left = |work: &Work| {
+        let count = count(&work.job)?;
+        Some(work.episodes(0..count).filter(|episode| !done.contains(&(work.job.index, *episode))).count() as u64)
+    };
+    beat.own = work.iter().map(left).sum::<Option<u64>>().map_or(0, |left| left + beat.ended);
+    (beat.done, beat.solved) = (0, 0);
+    beat
+}
+
+fn scored(lines: &[Line]) -> impl Iterator<Item = &Episode> {
+    lines.iter().filter_map(|line| match line {
+        Line::Episode(episode) if episode.error.is_none() => Some(&**episode),
+        _ => None,
+    })
+}
+
+fn count(job: &Job) -> Option<u64> {
+    if let Length::Episodes(count) = job.length { Some(count) } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jobs::assign;
+    use jobs::placement::Placement;
+    use serde_json::{Value, json};
+
+    fn jobs() -> Vec<Job> {
+        let job = |name: &str| {
+            json!({"name": name, "arena_env_args": {"environment": "reach"}, "policy_type": "scripted",
+                   "num_episodes": 4})
+        };
+        jobs::file::parse(&json!({"jobs": [job("a"), job("b")]})).unwrap()
+    }
+
+    fn ended(job: usize, episode: u64, rank: usize, at: &str, error: Value) -> Line {
+        let line = json!({
+            "type": "episode", "job": "a", "job_index": job, "episode": episode, "seed": 1, "rank": rank, "env": 0,
+            "rebuild": 0, "success": true, "end": "success", "length": 1, "return": 0.0, "language_instruction": "",
+            "wall_s": 0.1, "infer_calls": 1, "ended": at, "error": error
+        });
+        serde_json::from_value(line).unwrap()
+    }
+
+    #[test]
+    fn what_was_done_before_is_told_apart_from_what_this_launch_did() {
+        let lines = [
+            ended(0, 0, 0, "2026-01-01T00:00:01.000Z", Value::Null),
+            ended(0, 1, 1, "2026-01-01T00:00:02.000Z", json!("a crash")),
+            ended(0, 1, 0, "2026-01-01T00:01:01.000Z", Value::Null),
+            ended(1, 1, 1, "2026-01-01T00:01:01.000Z", Value::Null),
+        ];
+        let launched = "2026-01-01T00:01:00.000Z";
+        let before = before(&jobs(), &lines, launched);
+        assert_eq!((before.expected, before.done, before.solved), (Some(8), 1, 1));
+        let work = assign::work(&jobs(), &Placement::of_ranks(0..2), 0);
+        let own = own(&work, &lines, launched, 0);
+        assert_eq!((own.ended, own.own, own.jobs, own.done), (1, 3, 1, 0));
+    }
+}
