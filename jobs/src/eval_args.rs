@@ -7,10 +7,12 @@ use std::time::Duration;
 use clap::Parser;
 use serde::{Deserialize, Serialize};
 
+use crate::assign::{Assign, Assignment, Only, Shard};
+
 /// Runs the jobs of a file and reports what came out.
 ///
-/// Each rank runs the jobs with `index % world_size == rank`; a job with `total_num_envs` is shared by all ranks. Several
-/// words of an option may be joined by `-` or `_`.
+/// Each rank runs the jobs with `index % world_size == rank`, unless --assign or --shard say otherwise; a job with
+/// `total_num_envs` is shared by all ranks. Several words of an option may be joined by `-` or `_`.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "eval", bin_name = "rrun eval", max_term_width = 100)]
 pub struct EvalArgs {
@@ -41,6 +43,19 @@ pub struct EvalArgs {
     /// Attempts at a job before it is marked as failed; finished episodes are kept
     #[arg(long, default_value_t = 2, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     pub job_attempts: u32,
+
+    /// Who runs what; results do not depend on it
+    #[arg(long, value_enum, default_value_t, value_name = "RULE", help_heading = "Assignment")]
+    pub assign: Assign,
+
+    /// What the rule deals to ranks: whole jobs, or the episodes of each job that has a number of them [default: jobs]
+    #[arg(long, value_enum, value_name = "WHAT", help_heading = "Assignment")]
+    pub shard: Option<Shard>,
+
+    /// Run nothing but these jobs, and of these all or some episodes, as 'reach:0,3-5;push'; in a folder of its own
+    /// [default output: outputs/<name of the jobs file>_only]
+    #[arg(long, value_name = "JOB[:EPISODES][;…]", help_heading = "Assignment")]
+    pub only: Option<Only>,
 
     /// Groups of environments that take turns: while the policy infers for one, another steps
     #[arg(long, visible_alias = "pipeline-stage-num", default_value_t = 2, value_name = "N",
@@ -245,6 +260,11 @@ impl EvalArgs {
     pub fn parse_words(words: &[OsString]) -> Result<Self, clap::Error> {
         let name = std::iter::once(OsString::from("eval"));
         Self::try_parse_from(name.chain(words.iter().map(|word| with_dashes(word))))
+    }
+
+    /// By which rule jobs or episodes are dealt to ranks.
+    pub fn assignment(&self) -> Assignment {
+        Assignment { assign: self.assign, shard: self.shard.unwrap_or(Shard::Jobs) }
     }
 
     /// Time without a sign of life after which a rank is missing.

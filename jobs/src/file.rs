@@ -215,6 +215,7 @@ fn job(index: usize, entry: &Value) -> Result<Job, Refusal> {
         rollout: said.settings,
         video: video::settings(&mut fields)?,
         num_rebuilds,
+        only: None,
         language_instruction: fields.optional_string("language_instruction")?,
         variations: fields.object("variations")?.unwrap_or_default(),
         seed: fields.whole("seed")?,

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::assign::Numbers;
+
 /// Position of a job in its file, from 0; what the assignment to ranks goes by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -42,6 +44,9 @@ pub struct Job {
     pub video: VideoSettings,
     /// How often the environment is torn down and built again, at least 1.
     pub num_rebuilds: u64,
+    /// Of its episodes only these are run (`--only`); `None`: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub only: Option<Numbers>,
     /// Overrides the task's own words.
     pub language_instruction: Option<String>,
     /// Nested environment variations, kept as they are.
@@ -163,6 +168,16 @@ impl Status {
 }
 
 impl Job {
+    /// Whether `episode` is one that is to be run.
+    pub fn selects(&self, episode: u64) -> bool {
+        self.only.as_ref().is_none_or(|only| only.has(episode))
+    }
+
+    /// How many of its `count` episodes are to be run.
+    pub fn selected(&self, count: u64) -> u64 {
+        self.only.as_ref().map_or(count, Numbers::count)
+    }
+
     /// Episode ranges of the rebuilds: as even as it goes, the first ones take the remainder (5 over 2: 3, 2).
     pub fn rebuilds(&self, episodes: u64) -> Vec<std::ops::Range<u64>> {
         let (share, extra) = (episodes / self.num_rebuilds, episodes % self.num_rebuilds);

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::assign;
+use crate::assign::{self, Assignment};
 use crate::job::Job;
 use crate::placement::Placement;
 
@@ -72,8 +72,9 @@ impl Estimate {
 }
 
 /// What each GPU that is used will hold, by its number. Looks at the checkpoints' files.
-pub fn estimates(jobs: &[Job], placement: &Placement) -> Vec<Estimate> {
-    let work: Vec<_> = (0..placement.world_size()).map(|rank| assign::work(jobs, placement, rank)).collect();
+pub fn estimates(jobs: &[Job], placement: &Placement, assignment: Assignment) -> Vec<Estimate> {
+    let of_rank = |rank| assign::work(jobs, placement, assignment, rank);
+    let work: Vec<_> = (0..placement.world_size()).map(of_rank).collect();
     let of_gpu = |gpu: usize| {
         let mut estimate = Estimate { gpu, ..Estimate::default() };
         for (own, process) in work.iter().zip(&placement.rollout) {
@@ -161,7 +162,7 @@ mod tests {
 
     #[test]
     fn environments_count_where_they_draw() {
-        let found = estimates(&omnigibson(4), &placed("env: 0-1, rollout: 2-3"));
+        let found = estimates(&omnigibson(4), &placed("env: 0-1, rollout: 2-3"), Assignment::default());
         let gib: Vec<_> =
             found.iter().map(|estimate| (estimate.gpu, estimate.envs_gib, estimate.policies_gib)).collect();
         assert_eq!(gib, [(0, 20.0, 0.0), (1, 20.0, 0.0), (2, 0.0, 0.0), (3, 0.0, 0.0)]);
@@ -178,7 +179,7 @@ mod tests {
         }
         let entry = json!({"name": "a", "arena_env_args": {"environment": "reach", "env_memory_gb": 0.5, "num_envs": 4},
                            "policy_type": "gr00t", "policy_config_dict": {"model_path": dir.path()}, "num_episodes": 1});
-        let found = estimates(&jobs(json!([entry])), &placed("env: 0, rollout: 1"));
+        let found = estimates(&jobs(json!([entry])), &placed("env: 0, rollout: 1"), Assignment::default());
         assert_eq!((found[0].envs_gib, found[1].policies_gib), (2.0, 2.0 * 1.15));
         assert!(!found[1].has_unknown);
     }
@@ -187,7 +188,7 @@ mod tests {
     fn what_is_not_known_is_said() {
         let entry = json!({"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": "gr00t",
                            "policy_config_dict": {"model_path": "/nowhere"}, "num_episodes": 1});
-        let found = estimates(&jobs(json!([entry])), &placed("env: 0, rollout: 0"));
+        let found = estimates(&jobs(json!([entry])), &placed("env: 0, rollout: 0"), Assignment::default());
         assert_eq!(found[0].text(Some(1 << 30)), "memory: unknown of 1.0 GiB");
     }
 
@@ -198,7 +199,7 @@ mod tests {
                                                   "arena_env_args": {"environment": "reach", "env_memory_gb": gib}})
         };
         let entries = jobs(json!([entry("a", 3.0), entry("b", 1.0), entry("c", 2.0)]));
-        let found = estimates(&entries, &placed("env: 0:0-1, rollout: 0-1"));
+        let found = estimates(&entries, &placed("env: 0:0-1, rollout: 0-1"), Assignment::default());
         assert_eq!(found[0].envs_gib, 4.0, "rank 0 has jobs a and c, rank 1 has b, and both draw on GPU 0");
     }
 }

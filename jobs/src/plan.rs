@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::assign::Only;
 use crate::eval_args::EvalArgs;
 use crate::file::JobFile;
 use crate::job::{Job, Length};
@@ -25,9 +26,12 @@ pub struct RunPlan {
     pub jobs_sha256: String,
     /// Base seed.
     pub seed: u64,
+    /// Of the jobs file these jobs and episodes only; `None`: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub only: Option<Only>,
     /// Ranks when it was begun; a run can be gone on with by another number.
     pub world_size: usize,
-    /// All jobs, in file order.
+    /// All jobs that may run, in file order.
     pub jobs: Vec<Job>,
     /// Version of `rrun` that began it.
     pub rrun: String,
@@ -89,6 +93,7 @@ impl RunPlan {
             jobs_file: file.path.display().to_string(),
             jobs_sha256: file.sha256,
             seed: args.seed,
+            only: args.only.clone(),
             world_size,
             jobs,
             rrun: env!("CARGO_PKG_VERSION").to_owned(),
@@ -158,10 +163,12 @@ impl RunPlan {
     }
 
     fn refuse_other(&self, found: &Self, folder: &RunFolder) -> Result<(), RunFolderError> {
+        let only = |plan: &Self| plan.only.as_ref().map_or_else(|| "not given".to_owned(), |only| format!("`{only}`"));
         let pairs = [
             ("schema", &found.schema, &self.schema),
             ("jobs file (sha256)", &found.jobs_sha256, &self.jobs_sha256),
             ("seed", &found.seed.to_string(), &self.seed.to_string()),
+            ("--only", &only(found), &only(self)),
         ];
         let other = |field, found: &String, wanted: &String| RunFolderError::Other {
             folder: folder.root().to_owned(),
@@ -222,6 +229,9 @@ mod tests {
         let before = std::fs::read(folder.plan()).unwrap();
         assert!(plan("2", 3).settle(&folder).unwrap_err().to_string().contains("its seed is 1, this one has 2"));
         assert!(plan("1", 4).settle(&folder).unwrap_err().to_string().contains("its jobs file (sha256) is 0"));
+        let some = RunPlan { only: Some("a:1".parse().unwrap()), ..plan("1", 3) };
+        let refusal = some.settle(&folder).unwrap_err().to_string();
+        assert!(refusal.contains("its --only is not given, this one has `a:1`; name another --output"), "{refusal}");
         assert_eq!(std::fs::read(folder.plan()).unwrap(), before);
     }
 

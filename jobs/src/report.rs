@@ -190,10 +190,14 @@ fn status(merged: &Merged, job: &Job, rates: &Rates, standing: &[&JobEnd]) -> St
 
 fn missing<'a>(merged: &Merged, job: &'a Job) -> impl Iterator<Item = EpisodeId> + use<'a> {
     let found: Vec<_> = merged.counted(job.index).iter().map(|episode| episode.episode).collect();
-    // Those of a job in steps are not known beforehand.
-    let expected = if matches!(job.length, Length::Steps(_)) { 0 } else { merged.expected(job).unwrap_or(0) };
-    (0..expected)
-        .filter(move |episode| found.binary_search(episode).is_err())
+    let numbers = match (job.status, job.length) {
+        (Status::Pending, Length::Episodes(count)) => count,
+        // Those of a job in steps are not known beforehand.
+        (_, Length::Steps(_)) => 0,
+        _ => merged.expected(job).unwrap_or(0),
+    };
+    (0..numbers)
+        .filter(move |episode| job.selects(*episode) && found.binary_search(episode).is_err())
         .map(|episode| EpisodeId { job: job.name.clone(), episode })
 }
 

@@ -3,6 +3,7 @@
 use serde_json::Value;
 use std::path::PathBuf;
 
+use crate::assign::{Assignment, OnlyError};
 use crate::config::{Config, ConfigError};
 use crate::eval_args::EvalArgs;
 use crate::file::{self, JobFile, JobFileError};
@@ -24,6 +25,8 @@ pub struct Setup {
     pub num_nodes: Option<usize>,
     /// The run folder: `--output`, `runner.logger.log_path`, else `outputs/<jobs file or job>`.
     pub output: PathBuf,
+    /// By which rule ranks get their work.
+    pub assignment: Assignment,
     /// What the user should know before the start.
     pub notes: Vec<String>,
 }
@@ -51,6 +54,9 @@ pub enum SetupError {
     /// Jobs twice.
     #[error("--jobs `{}` and the `jobs` of --config are both given; one list of jobs is needed", .0.display())]
     TwoLists(PathBuf),
+    /// `--only`.
+    #[error(transparent)]
+    Only(#[from] OnlyError),
     /// A shared job cannot be dealt.
     #[error("job {index} ({name}): {err}")]
     Division {
@@ -78,7 +84,12 @@ impl Setup {
         let file = jobs(args, &config)?;
         let notes = unused(&config, components.as_ref()).into_iter().collect();
         let output = output(args, &config, &file);
-        Ok(Self { file, components, num_nodes: config.num_nodes, output, notes })
+        let file = match &args.only {
+            Some(only) => JobFile { jobs: only.choose(file.jobs)?, ..file },
+            None => file,
+        };
+        let assignment = args.assignment();
+        Ok(Self { file, components, num_nodes: config.num_nodes, output, assignment, notes })
     }
 
     /// The placement on what there is, if one was asked for.
@@ -152,7 +163,14 @@ fn output(args: &EvalArgs, config: &Config, file: &JobFile) -> PathBuf {
         None if file.jobs.len() == 1 => file.jobs[0].name.clone().into(),
         None => config.name().into(),
     };
-    given.unwrap_or_else(|| PathBuf::from("outputs").join(name()))
+    // A choice has a folder of its own: beside the whole it would be refused.
+    let suffix = if args.only.is_some() { "_only" } else { "" };
+    let own = || {
+        let mut name = name();
+        name.push(suffix);
+        PathBuf::from("outputs").join(name)
+    };
+    given.unwrap_or_else(own)
 }
 
 /// One line about all settings without effect.

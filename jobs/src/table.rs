@@ -15,7 +15,7 @@ pub fn jobs<'a>(rows: impl IntoIterator<Item = (&'a Job, &'a str)>) -> String {
     let head = ["Job Name", "Status", "Policy Type", "Num Envs", "Num Steps", "Num Episodes", "Num Rebuilds"];
     let row = |(job, status): (&Job, &str)| {
         let (steps, episodes) = match job.length {
-            Length::Episodes(count) => ("-".to_owned(), count.to_string()),
+            Length::Episodes(count) => ("-".to_owned(), job.selected(count).to_string()),
             Length::Steps(count) => (count.to_string(), "-".to_owned()),
             Length::Policy => ("-".to_owned(), "policy".to_owned()),
         };
@@ -152,6 +152,7 @@ mod tests {
             jobs_file: String::new(),
             jobs_sha256: String::new(),
             seed: 0,
+            only: None,
             world_size: 1,
             jobs: crate::file::parse(&json!({"jobs": entries})).unwrap(),
             rrun: String::new(),

@@ -85,7 +85,7 @@ impl<'a> Merged<'a> {
     pub(super) fn expected(&self, job: &Job) -> Option<u64> {
         let said = self.job_starts.get(&job.index).and_then(|starts| starts.iter().rev().find_map(|s| s.episodes));
         match (job.status, job.length) {
-            (Status::Pending, Length::Episodes(count)) => Some(count),
+            (Status::Pending, Length::Episodes(count)) => Some(job.selected(count)),
             (Status::Pending, Length::Steps(_)) => Some(self.counted(job.index).len() as u64),
             (Status::Pending, Length::Policy) => said,
             _ => Some(0),

@@ -14,6 +14,7 @@ fn plan(jobs: serde_json::Value) -> RunPlan {
         jobs_file: "jobs.json".to_owned(),
         jobs_sha256: String::new(),
         seed: 42,
+        only: None,
         world_size: 2,
         jobs: crate::file::parse(&json!({"jobs": jobs})).unwrap(),
         rrun: String::new(),

@@ -86,3 +86,14 @@ fn what_is_missing_or_twice_is_said() {
         setup(&["--config", "/nowhere.yaml"]).unwrap_err().starts_with("cannot read config `/nowhere.yaml`: No such")
     );
 }
+
+#[test]
+fn a_choice_of_jobs_has_a_folder_of_its_own() {
+    let dir = folder();
+    let jobs = path(&dir, "jobs.json");
+    let chosen = setup(&["--jobs", &jobs, "--only", "reach"]).unwrap();
+    assert_eq!((chosen.file.jobs.len(), chosen.output.as_path()), (1, Path::new("outputs/jobs_only")));
+    let named = setup(&["--jobs", &jobs, "--only", "reach", "--output", "there"]).unwrap();
+    assert_eq!(named.output, Path::new("there"));
+    assert_eq!(setup(&["--jobs", &jobs, "--only", "push"]).unwrap_err(), "--only: no job is called `push`");
+}

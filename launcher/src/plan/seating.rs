@@ -225,7 +225,7 @@ impl Seating {
     /// Everything that is said about `placement`; `capacity` is what the GPUs of this node have.
     pub fn new(setup: &Setup, placement: Placement, resources: Resources, capacity: &[Memory]) -> Self {
         let total_num_envs = setup.total_num_envs();
-        let memory = memory::estimates(&setup.file.jobs, &placement);
+        let memory = memory::estimates(&setup.file.jobs, &placement, setup.assignment);
         let lines =
             placement.allocation(total_num_envs).into_iter().zip(&memory).map(|(line, estimate)| match resources {
                 Resources::Gpus { .. } => {

@@ -262,7 +262,11 @@ impl Rank<'_> {
         let solved =
             report::solved(earlier.into_iter().filter(|line| of_episode(line).is_none_or(|e| work.runs(e))), job.index);
         let mut beat = Beat { done: done.len() as u64, solved, ..last.of_job(&job.name) };
-        if report::finished(before.iter().copied(), job, work.share) {
+        let is_finished = match job.length {
+            Length::Episodes(_) => work.is_done(&done),
+            Length::Steps(_) | Length::Policy => report::finished(before.iter().copied(), job, work.share),
+        };
+        if is_finished {
             return Ok((beat, None));
         }
         let earlier = Earlier { done, lines: before, suspects: &history.suspects, attempt: attempt - 1 };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use jobs::assign::{self, Work};
+use jobs::assign::{self, Assignment, Work};
 use jobs::eval_args::EvalArgs;
 use jobs::job::Job;
 use jobs::placement::{Placement, Resources};
@@ -21,6 +21,7 @@ pub struct Seating {
     placement: Placement,
     resources: Resources,
     is_placed: bool,
+    assignment: Assignment,
     /// What this rank runs.
     pub work: Vec<Work>,
 }
@@ -44,8 +45,9 @@ impl Seating {
             ));
         }
         setup.check(&placement).map_err(|err| err.to_string())?;
-        let work = assign::work(&setup.file.jobs, &placement, env.rank);
-        Ok(Self { placement, resources, is_placed, work })
+        let assignment = setup.assignment;
+        let work = assign::work(&setup.file.jobs, &placement, assignment, env.rank);
+        Ok(Self { placement, resources, is_placed, assignment, work })
     }
 
     /// Where this rank was put, if somebody did.
@@ -65,7 +67,7 @@ impl Seating {
         if !self.is_placed {
             self.placement = Placement::of_ranks(vec![device::gpu(device); env.world_size]);
         }
-        self.work = assign::work(jobs, &self.placement, env.rank);
+        self.work = assign::work(jobs, &self.placement, self.assignment, env.rank);
     }
 
     /// Where the environments of `work` are to run: each on the GPU of its worker, on the policy's if nothing is placed.

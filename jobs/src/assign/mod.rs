@@ -1,0 +1,135 @@
+//! Which rank runs what: whole jobs, or of each job some episodes.
+//!
+//! ```text
+//! --shard jobs      position of a job in the file  ─┐
+//! --shard episodes  number of an episode in its job ─┴─► Part ─► Work of a rank, minus what the journals have
+//! ```
+//! An assignment is a function of jobs, world size and rank alone, so a restart finds what it left. A job in steps, or as
+//! long as its policy, stays whole. A shared job (`total_num_envs`) is dealt by environments, whatever the rule.
+
+use std::ops::Range;
+
+use crate::job::{Job, Length, Status};
+use crate::placement::{Placement, Seat, Share};
+
+mod only;
+mod part;
+
+pub use only::{Numbers, Only, OnlyError};
+pub use part::Part;
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+/// By which rule jobs or episodes are dealt to ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Assign {
+    /// Arena's: the one at `index` goes to rank `index % world_size`.
+    #[default]
+    Modulo,
+    /// Contiguous blocks, the first ones longer by one where it does not come out even.
+    Block,
+    /// A fixed permutation, then as modulo: tasks that repeat with the world size do not all meet one rank.
+    Shuffle,
+}
+
+/// What is dealt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Shard {
+    /// Whole jobs.
+    Jobs,
+    /// The episodes of each job.
+    Episodes,
+}
+
+/// Rule and what it is applied to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Assignment {
+    /// The rule.
+    pub assign: Assign,
+    /// What it deals.
+    pub shard: Shard,
+}
+
+impl Default for Assignment {
+    fn default() -> Self {
+        Self { assign: Assign::Modulo, shard: Shard::Jobs }
+    }
+}
+
+/// What one rank runs of one job.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Work {
+    /// The job; `num_envs` is what this rank has of them.
+    pub job: Job,
+    /// The rank's environments of a shared job; `None`: the rank has all that it says.
+    pub share: Option<Share>,
+    /// The rank's episodes of a job that is dealt by episodes.
+    pub part: Part,
+    /// Where each of the rank's environments sits, one a copy, in order.
+    pub seats: Vec<Seat>,
+}
+
+impl Work {
+    /// Whether `episode` is this rank's.
+    pub fn runs(&self, episode: u64) -> bool {
+        self.job.selects(episode)
+            && self.part.has(episode)
+            && self.share.is_none_or(|share| share.slot(episode).is_some())
+    }
+
+    /// The copy that has to run `episode` of a shared job; `None`: whichever is free.
+    pub fn slot(&self, episode: u64) -> Option<usize> {
+        self.share.and_then(|share| share.slot(episode))
+    }
+
+    /// Those of `episodes` that are this rank's.
+    pub fn episodes(&self, episodes: Range<u64>) -> impl Iterator<Item = u64> {
+        episodes.filter(|episode| self.runs(*episode))
+    }
+
+    /// Whether all episodes of this rank are in `done`, which ascends; never for a job whose episodes are not counted
+    /// beforehand.
+    pub fn is_done(&self, done: &[u64]) -> bool {
+        let Length::Episodes(count) = self.job.length else { return false };
+        self.episodes(0..count).all(|episode| done.binary_search(&episode).is_ok())
+    }
+}
+
+/// What `rank` runs, in file order. Jobs that are not pending keep their place in the count, so an assignment does not
+/// move when one is done. `total_num_envs` of shared jobs is known to be divisible, see [`crate::setup::Setup::check`].
+pub fn work(jobs: &[Job], placement: &Placement, assignment: Assignment, rank: usize) -> Vec<Work> {
+    let world_size = placement.world_size().max(1);
+    let by_job = Part::new(assignment.assign, (rank, world_size), jobs.len() as u64, 0);
+    let part = |(position, job): (u64, &Job)| match (assignment.shard, job.length) {
+        _ if job.sharing.is_some() => Some(Part::All),
+        (Shard::Episodes, Length::Episodes(count)) => {
+            Some(by_episode(job, assignment.assign, (rank, world_size), count))
+        }
+        _ => by_job.has(position).then_some(Part::All),
+    };
+    let pending = (0..).zip(jobs).filter(|(_, job)| job.status == Status::Pending);
+    pending.filter_map(|(position, job)| Some(of_rank(job, part((position, job))?, placement, rank))).collect()
+}
+
+/// The first part of a job, which may be the longer one, goes to another rank from job to job.
+fn by_episode(job: &Job, assign: Assign, (rank, world_size): (usize, usize), count: u64) -> Part {
+    let nth = (rank + world_size - job.index.0 % world_size) % world_size;
+    Part::new(assign, (nth, world_size), count, 1 + job.index.0 as u64)
+}
+
+fn of_rank(job: &Job, part: Part, placement: &Placement, rank: usize) -> Work {
+    let (share, seats) = match job.sharing {
+        Some(sharing) => {
+            let total = sharing.total_num_envs;
+            (Some(Share::of(rank, placement.world_size(), total)), placement.seats(rank, total))
+        }
+        None => (None, placement.home(rank, job.num_envs)),
+    };
+    Work { job: Job { num_envs: seats.len(), ..job.clone() }, share, part, seats }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,281 @@
+//! `--only`: some jobs of a file, and of these some episodes.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::job::{Job, Length, Status};
+
+/// Which jobs run, and which of their episodes; written as `push;reach:0,3-5`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Only(BTreeMap<String, Option<Numbers>>);
+
+/// Numbers of episodes: ranges that ascend and do not touch; written as `0,3-5`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Numbers(Vec<RangeInclusive<u64>>);
+
+/// Why a choice does not fit the jobs.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OnlyError {
+    /// No job of that name.
+    #[error("--only: no job is called `{name}`{hint}")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// The nearest name, as a clause.
+        hint: String,
+    },
+    /// A job that would not run.
+    #[error("--only: job `{name}` is {}, only pending jobs run", status.as_str())]
+    NotPending {
+        /// Name.
+        name: String,
+        /// What it is.
+        status: Status,
+    },
+    /// An episode that there is not.
+    #[error("--only: job `{name}` has {count} episodes, from 0; there is no episode {found}")]
+    Beyond {
+        /// Name.
+        name: String,
+        /// `num_episodes`.
+        count: u64,
+        /// The highest one that was asked for.
+        found: u64,
+    },
+    /// Episodes of a job that does not count them.
+    #[error(
+        "--only: job `{name}` has no num_episodes, so that its episodes cannot be chosen; `{name}` alone is possible"
+    )]
+    Uncounted {
+        /// Name.
+        name: String,
+    },
+}
+
+impl Only {
+    /// The jobs that are named, in the order of the file, with the episodes that are.
+    ///
+    /// # Errors
+    /// [`OnlyError`] for the first name or number that does not fit.
+    pub fn choose(&self, jobs: Vec<Job>) -> Result<Vec<Job>, OnlyError> {
+        for (name, numbers) in &self.0 {
+            let Some(job) = jobs.iter().find(|job| job.name == *name) else {
+                let close = jobs.iter().map(|job| job.name.as_str()).find(|job| strsim::jaro_winkler(job, name) > 0.85);
+                let hint = close.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
+                return Err(OnlyError::Unknown { name: name.clone(), hint });
+            };
+            check(job, numbers.as_ref())?;
+        }
+        let chosen = jobs.into_iter().filter_map(|job| {
+            let only = self.0.get(&job.name)?.clone();
+            Some(Job { only, ..job })
+        });
+        Ok(chosen.collect())
+    }
+}
+
+fn check(job: &Job, numbers: Option<&Numbers>) -> Result<(), OnlyError> {
+    let name = || job.name.clone();
+    if job.status != Status::Pending {
+        return Err(OnlyError::NotPending { name: name(), status: job.status });
+    }
+    match (numbers.map(Numbers::last), job.length) {
+        (Some(found), Length::Episodes(count)) if found >= count => {
+            Err(OnlyError::Beyond { name: name(), count, found })
+        }
+        (Some(_), Length::Steps(_) | Length::Policy) => Err(OnlyError::Uncounted { name: name() }),
+        _ => Ok(()),
+    }
+}
+
+impl Numbers {
+    /// Whether `number` is one of them.
+    pub fn has(&self, number: u64) -> bool {
+        let next = self.0.partition_point(|range| *range.end() < number);
+        self.0.get(next).is_some_and(|range| range.contains(&number))
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.0.iter().map(|range| range.end() - range.start() + 1).sum()
+    }
+
+    fn last(&self) -> u64 {
+        self.0.last().map_or(0, |range| *range.end())
+    }
+
+    /// Sorted, with those that overlap or touch as one.
+    fn new(mut ranges: Vec<RangeInclusive<u64>>) -> Self {
+        ranges.sort_by_key(|range| *range.start());
+        let mut joined: Vec<RangeInclusive<u64>> = Vec::new();
+        for range in ranges {
+            match joined.last_mut() {
+                Some(last) if *range.start() <= last.end() + 1 => {
+                    *last = *last.start()..=*last.end().max(range.end());
+                }
+                _ => joined.push(range),
+            }
+        }
+        Self(joined)
+    }
+}
+
+impl FromStr for Numbers {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // A job has a million episodes at most: nothing that is added to a number overflows.
+        let number = |text: &str| text.trim().parse::<u32>().ok().map(u64::from);
+        let range = |piece: &str| {
+            let (first, last) = piece.split_once('-').unwrap_or((piece, piece));
+            let range = number(first)?..=number(last)?;
+            (range.start() <= range.end()).then_some(range)
+        };
+        let ranges: Option<Vec<_>> = text.split(',').map(range).collect();
+        ranges.map(Self::new).ok_or_else(|| format!("`{text}` is no list of episodes, as `0,3-5` is"))
+    }
+}
+
+impl fmt::Display for Numbers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (nth, range) in self.0.iter().enumerate() {
+            f.write_str(if nth > 0 { "," } else { "" })?;
+            match range.start() == range.end() {
+                true => write!(f, "{}", range.start())?,
+                false => write!(f, "{}-{}", range.start(), range.end())?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Only {
+    type Err = String;
+
+    /// A job that is named twice runs the episodes of both; a whole one is whole.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut jobs: BTreeMap<String, Option<Numbers>> = BTreeMap::new();
+        for piece in text.split(';').map(str::trim).filter(|piece| !piece.is_empty()) {
+            let (name, numbers) = entry(piece)?;
+            let joined = match (jobs.remove(&name), numbers) {
+                (None, numbers) => numbers,
+                (Some(Some(before)), Some(numbers)) => Some(Numbers::new([before.0, numbers.0].concat())),
+                (Some(_), _) => None,
+            };
+            jobs.insert(name, joined);
+        }
+        if jobs.is_empty() {
+            return Err("no job is named, `JOB` or `JOB:0,3-5` is needed".to_owned());
+        }
+        Ok(Self(jobs))
+    }
+}
+
+/// A name may have colons; what looks like numbers after the last one is meant as such.
+fn entry(piece: &str) -> Result<(String, Option<Numbers>), String> {
+    let looks_like_numbers = |text: &str| text.chars().all(|letter| letter.is_ascii_digit() || ",- ".contains(letter));
+    match piece.rsplit_once(':') {
+        Some((name, numbers)) if looks_like_numbers(numbers) => Ok((name.trim().to_owned(), Some(numbers.parse()?))),
+        _ => Ok((piece.to_owned(), None)),
+    }
+}
+
+impl fmt::Display for Only {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (nth, (name, numbers)) in self.0.iter().enumerate() {
+            f.write_str(if nth > 0 { ";" } else { "" })?;
+            f.write_str(name)?;
+            if let Some(numbers) = numbers {
+                write!(f, ":{numbers}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl TryFrom<String> for Only {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Only> for String {
+    fn from(only: Only) -> Self {
+        only.to_string()
+    }
+}
+
+impl TryFrom<String> for Numbers {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Numbers> for String {
+    fn from(numbers: Numbers) -> Self {
+        numbers.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn jobs() -> Vec<Job> {
+        let entry = |name: &str, length: &str| json!({"name": name, "arena_env_args": {"environment": "reach"}, "policy_type": "scripted", length: 6});
+        let mut jobs = [entry("reach", "num_episodes"), entry("push", "num_episodes"), entry("walk", "num_steps")];
+        jobs[1]["status"] = "completed".into();
+        crate::file::parse(&json!({"jobs": jobs})).unwrap()
+    }
+
+    fn choose(text: &str) -> Result<Vec<(String, Option<String>)>, String> {
+        let chosen = text.parse::<Only>()?.choose(jobs()).map_err(|err| err.to_string())?;
+        Ok(chosen.into_iter().map(|job| (job.name, job.only.map(String::from))).collect())
+    }
+
+    #[test]
+    fn jobs_stay_in_the_order_of_the_file_and_numbers_are_joined() {
+        let chosen = choose("walk; reach:5,0,3-4, 1").unwrap();
+        assert_eq!(chosen, [("reach".to_owned(), Some("0-1,3-5".to_owned())), ("walk".to_owned(), None)]);
+        assert_eq!(choose("reach:0;reach:2").unwrap()[0].1.as_deref(), Some("0,2"));
+        assert_eq!(choose("reach:0;reach").unwrap()[0].1, None);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_by_name() {
+        let refusal = |text: &str| choose(text).unwrap_err();
+        assert_eq!(refusal("raech"), "--only: no job is called `raech`; did you mean `reach`?");
+        assert_eq!(refusal("x:y"), "--only: no job is called `x:y`");
+        assert_eq!(refusal("push"), "--only: job `push` is completed, only pending jobs run");
+        assert_eq!(refusal("reach:2-6"), "--only: job `reach` has 6 episodes, from 0; there is no episode 6");
+        assert!(refusal("walk:1").starts_with("--only: job `walk` has no num_episodes, so that"));
+        assert_eq!(refusal("reach:5-2"), "`5-2` is no list of episodes, as `0,3-5` is");
+        assert_eq!(refusal("reach:"), "`` is no list of episodes, as `0,3-5` is");
+        assert!(refusal(" ; ").starts_with("no job is named"));
+    }
+
+    #[test]
+    fn numbers_know_what_they_have() {
+        let numbers: Numbers = "7,0-2".parse().unwrap();
+        let had: Vec<_> = (0..10).filter(|number| numbers.has(*number)).collect();
+        assert_eq!((had, numbers.count()), (vec![0, 1, 2, 7], 4));
+    }
+
+    #[test]
+    fn a_choice_is_a_text_in_the_plan() {
+        let only: Only = "b;a:3,1".parse().unwrap();
+        assert_eq!(serde_json::to_value(&only).unwrap(), json!("a:1,3;b"));
+        assert_eq!(serde_json::from_value::<Only>(json!("a:1,3;b")).unwrap(), only);
+    }
+}

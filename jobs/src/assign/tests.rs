@@ -1,0 +1,159 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::file::parse;
+
+const STATIC: [Assign; 3] = [Assign::Modulo, Assign::Block, Assign::Shuffle];
+
+fn entry(name: usize, length: &str, count: u64) -> serde_json::Value {
+    json!({"name": format!("j{name}"), "arena_env_args": {"environment": "reach"}, "policy_type": "zero_action",
+           length: count})
+}
+
+fn jobs(entries: Vec<serde_json::Value>) -> Vec<Job> {
+    parse(&json!({"jobs": entries})).unwrap()
+}
+
+/// Jobs of these lengths; what is 0 is a job in steps.
+fn of_lengths(lengths: &[u64]) -> Vec<Job> {
+    let entries = lengths.iter().enumerate().map(|(name, count)| match count {
+        0 => entry(name, "num_steps", 7),
+        count => entry(name, "num_episodes", *count),
+    });
+    jobs(entries.collect())
+}
+
+/// How often each rank's work has each job and episode, summed over the ranks; a job in steps has episode 0.
+fn counts(jobs: &[Job], assignment: Assignment, world: usize) -> BTreeMap<(usize, u64), usize> {
+    let mut counts = BTreeMap::new();
+    let placement = Placement::of_ranks(vec![0; world]);
+    for work in (0..world).flat_map(|rank| work(jobs, &placement, assignment, rank)) {
+        let count = if let Length::Episodes(count) = work.job.length { count } else { 1 };
+        work.episodes(0..count).for_each(|episode| *counts.entry((work.job.index.0, episode)).or_default() += 1);
+    }
+    counts
+}
+
+fn each_once(jobs: &[Job]) -> BTreeMap<(usize, u64), usize> {
+    let episodes = |job: &Job| if let Length::Episodes(count) = job.length { count } else { 1 };
+    jobs.iter().flat_map(|job| (0..episodes(job)).map(|episode| ((job.index.0, episode), 1))).collect()
+}
+
+proptest! {
+    #[test]
+    fn every_job_and_episode_is_one_ranks_by_every_rule(
+        lengths in proptest::collection::vec(0u64..70, 1..12), world in 1usize..=64
+    ) {
+        let jobs = of_lengths(&lengths);
+        for (assign, shard) in STATIC.into_iter().flat_map(|rule| [(rule, Shard::Jobs), (rule, Shard::Episodes)]) {
+            prop_assert_eq!(counts(&jobs, Assignment { assign, shard }, world), each_once(&jobs), "{:?} {:?}", assign, shard);
+        }
+    }
+
+    #[test]
+    fn parts_of_a_job_differ_by_one_episode_at_most(count in 1u64..300, world in 1usize..=64) {
+        for assign in STATIC {
+            let sizes = (0..world).map(|nth| {
+                let part = Part::new(assign, (nth, world), count, 3);
+                (0..count).filter(|number| part.has(*number)).count()
+            });
+            let sizes: Vec<_> = sizes.collect();
+            prop_assert!(sizes.iter().max().unwrap() - sizes.iter().min().unwrap() <= 1, "{:?}", assign);
+        }
+    }
+
+    #[test]
+    fn shared_jobs_are_dealt_by_environments_whatever_the_rule(
+        shared in proptest::collection::vec(any::<bool>(), 1..6), world in 1usize..9, workers in 1usize..4,
+        times in 1usize..3, episodes in 1u64..40
+    ) {
+        let processes = |count: usize| Placement::of_ranks(0..count).env;
+        let placement = Placement { env: processes(workers), rollout: processes(world) };
+        let jobs = mixed(&shared, world * workers * times, episodes);
+        for (assign, shard) in STATIC.into_iter().flat_map(|rule| [(rule, Shard::Jobs), (rule, Shard::Episodes)]) {
+            let mut seen: Vec<_> = (0..world)
+                .flat_map(|rank| work(&jobs, &placement, Assignment { assign, shard }, rank))
+                .flat_map(|work| work.episodes(0..episodes).map(|e| (work.job.index, e)).collect::<Vec<_>>())
+                .collect();
+            seen.sort_unstable();
+            let all: Vec<_> = jobs.iter().flat_map(|job| (0..episodes).map(|e| (job.index, e))).collect();
+            prop_assert_eq!(seen, all);
+        }
+    }
+}
+
+/// Jobs of which some are shared; `total` environments each.
+fn mixed(shared: &[bool], total: usize, episodes: u64) -> Vec<Job> {
+    let entries = shared.iter().enumerate().map(|(name, shared)| {
+        let mut entry = entry(name, "num_episodes", episodes);
+        if *shared {
+            entry["total_num_envs"] = total.into();
+        }
+        entry
+    });
+    jobs(entries.collect())
+}
+
+fn names(jobs: &[Job], assignment: Assignment, rank: usize, world: usize) -> Vec<String> {
+    let placement = Placement::of_ranks(vec![0; world]);
+    work(jobs, &placement, assignment, rank).into_iter().map(|work| work.job.name).collect()
+}
+
+#[test]
+fn a_job_goes_to_index_modulo_world_size() {
+    let jobs = of_lengths(&[1; 5]);
+    assert_eq!(names(&jobs, Assignment::default(), 1, 2), ["j1", "j3"]);
+    let block = Assignment { assign: Assign::Block, ..Assignment::default() };
+    assert_eq!(names(&jobs, block, 0, 2), ["j0", "j1", "j2"]);
+}
+
+#[test]
+fn a_rank_has_as_many_copies_as_seats() {
+    let jobs = mixed(&[true, false, false], 8, 1);
+    let own = work(&jobs, &Placement::of_ranks(0..2), Assignment::default(), 1);
+    let copies: Vec<_> = own.iter().map(|work| (work.job.name.as_str(), work.job.num_envs, work.seats.len())).collect();
+    assert_eq!(copies, [("j0", 4, 4), ("j1", 1, 1)]);
+    assert_eq!(jobs[0].num_envs, 8, "the job itself has them all");
+}
+
+#[test]
+fn a_completed_job_does_not_move_the_others() {
+    let with_done = |done: usize| {
+        let mut jobs = of_lengths(&[1; 4]);
+        jobs[..done].iter_mut().for_each(|job| job.status = Status::Completed);
+        names(&jobs, Assignment::default(), 1, 2)
+    };
+    assert_eq!(with_done(0), ["j1", "j3"]);
+    assert_eq!(with_done(1), ["j1", "j3"]);
+    assert_eq!(with_done(2), ["j3"]);
+}
+
+#[test]
+fn jobs_of_one_episode_are_spread_over_the_ranks() {
+    let jobs = of_lengths(&[1; 8]);
+    let by_episode = Assignment { shard: Shard::Episodes, ..Assignment::default() };
+    let own = |rank| {
+        let work = work(&jobs, &Placement::of_ranks(vec![0; 4]), by_episode, rank);
+        work.into_iter().filter(|work| work.runs(0)).map(|work| work.job.name).collect::<Vec<_>>()
+    };
+    assert_eq!((own(0), own(3)), (vec!["j0".to_owned(), "j4".to_owned()], vec!["j3".to_owned(), "j7".to_owned()]));
+}
+
+#[test]
+fn a_rank_is_done_with_a_job_when_its_own_episodes_are() {
+    let by_episode = Assignment { shard: Shard::Episodes, ..Assignment::default() };
+    let jobs = of_lengths(&[5, 0]);
+    let work = work(&jobs, &Placement::of_ranks(vec![0; 2]), by_episode, 1);
+    assert_eq!((work[0].is_done(&[1]), work[0].is_done(&[1, 3])), (false, true));
+    assert!(!work[1].is_done(&[]), "a job in steps has no count");
+}
+
+#[test]
+fn only_the_chosen_episodes_run() {
+    let chosen = "j1:1-2,4".parse::<Only>().unwrap().choose(of_lengths(&[3, 6, 3])).unwrap();
+    let own = work(&chosen, &Placement::of_ranks(vec![0; 1]), Assignment::default(), 0);
+    assert_eq!(own.iter().map(|work| work.episodes(0..6).collect::<Vec<_>>()).collect::<Vec<_>>(), [[1, 2, 4]]);
+}
