@@ -1,0 +1,252 @@
+use super::*;
+use crate::process::exit::Exit;
+
+const GRACE: Duration = Duration::from_secs(30);
+const TERM: Action = Action::Send { signal: libc::SIGTERM };
+const KILL: Action = Action::Send { signal: libc::SIGKILL };
+const SWEEP_TOLD: Action = Action::Sweep { groups_know: true };
+
+fn started(size: usize, max_restarts: u32, now: Instant) -> Group {
+    let mut group = Group::new(size, max_restarts, GRACE);
+    assert_eq!(group.on(Event::Ready, now), [Action::Join]);
+    assert_eq!(group.on(Event::Joined { attempt: 0 }, now), [Action::Spawn { attempt: 0 }]);
+    group
+}
+
+fn tell(rank: usize, restarts: bool) -> Action {
+    Action::Tell { rank: LocalRank(rank), restarts }
+}
+
+fn exited(rank: usize, code: i32) -> Event {
+    Event::Exited(LocalRank(rank), Exit::Code(code))
+}
+
+fn received(number: i32) -> Event {
+    Event::Received(Received { number, is_listed: true })
+}
+
+fn unlisted(number: i32) -> Event {
+    Event::Received(Received { number, is_listed: false })
+}
+
+#[test]
+fn all_exits_with_zero_are_success() {
+    let now = Instant::now();
+    let mut group = started(2, 0, now);
+    assert_eq!(group.on(exited(1, 0), now), []);
+    assert_eq!(group.on(exited(0, 0), now), [Action::Sweep { groups_know: false }]);
+    assert_eq!(group.on(Event::Swept, now), [Action::Part]);
+    assert_eq!(group.on(Event::Over(End::Succeeded), now), [Action::Finish(End::Succeeded)]);
+}
+
+#[test]
+fn a_failure_terminates_the_others_and_fails_the_launch() {
+    let now = Instant::now();
+    let mut group = started(3, 0, now);
+    assert_eq!(group.on(exited(1, 7), now), [tell(1, false), TERM]);
+    assert_eq!(group.deadline(), Some(now + GRACE));
+    assert_eq!(group.on(exited(0, 0), now), []);
+    assert_eq!(group.on(exited(2, 1), now), [SWEEP_TOLD]);
+    assert_eq!(group.on(Event::Swept, now), [Action::Finish(End::Failed)]);
+}
+
+#[test]
+fn the_failure_of_the_last_rank_tells_the_groups_and_sweeps() {
+    let now = Instant::now();
+    let mut group = started(1, 0, now);
+    assert_eq!(group.on(exited(0, 1), now), [tell(0, false), TERM, SWEEP_TOLD]);
+}
+
+#[test]
+fn who_outlives_the_grace_is_killed() {
+    let now = Instant::now();
+    let mut group = started(2, 0, now);
+    group.on(exited(0, 1), now);
+    assert_eq!(group.on(Event::Deadline, now + GRACE), [KILL]);
+    assert_eq!(group.on(exited(1, 0), now + GRACE), [SWEEP_TOLD]);
+}
+
+#[test]
+fn who_survives_even_sigkill_is_abandoned_without_restart() {
+    let now = Instant::now();
+    let mut group = started(2, 1, now);
+    group.on(exited(0, 1), now);
+    group.on(Event::Deadline, now + GRACE);
+    let at = group.deadline().expect("the wait has a limit");
+    assert_eq!(group.on(Event::Deadline, at), [Action::Abandon(LocalRank(1)), SWEEP_TOLD]);
+    assert_eq!(group.on(Event::Swept, at), [Action::Finish(End::Failed)]);
+}
+
+#[test]
+fn leftovers_that_survive_sigkill_are_not_waited_for_without_limit() {
+    let now = Instant::now();
+    let mut group = started(1, 0, now);
+    group.on(exited(0, 0), now);
+    group.on(Event::Deadline, now + LEFTOVER_GRACE);
+    let at = group.deadline().expect("the wait has a limit");
+    assert_eq!(group.on(Event::Deadline, at), [Action::Part]);
+}
+
+#[test]
+fn leftovers_that_outlive_their_grace_are_killed() {
+    let now = Instant::now();
+    let mut group = started(1, 0, now);
+    group.on(exited(0, 0), now);
+    assert_eq!(group.deadline(), Some(now + LEFTOVER_GRACE));
+    assert_eq!(group.on(Event::Deadline, now + LEFTOVER_GRACE), [Action::KillLeftovers]);
+    assert_eq!(group.on(Event::Swept, now), [Action::Part]);
+}
+
+#[test]
+fn a_restart_comes_after_everything_ended_and_counts() {
+    let now = Instant::now();
+    let mut group = started(2, 1, now);
+    assert_eq!(group.on(exited(0, 3), now), [tell(0, true), TERM]);
+    assert_eq!(group.on(exited(1, 3), now), [SWEEP_TOLD]);
+    assert_eq!(group.on(Event::Swept, now), [Action::Join]);
+    assert_eq!(group.on(Event::Joined { attempt: 1 }, now), [Action::Spawn { attempt: 1 }]);
+    assert_eq!(group.on(exited(0, 3), now), [tell(0, false), TERM]);
+    group.on(exited(1, 3), now);
+    assert_eq!(group.on(Event::Swept, now), [Action::Finish(End::Failed)]);
+}
+
+#[test]
+fn a_signal_is_forwarded_and_ends_without_restart() {
+    let now = Instant::now();
+    let mut group = started(1, 5, now);
+    assert_eq!(group.on(received(libc::SIGUSR1), now), [Action::Send { signal: libc::SIGUSR1 }]);
+    assert_eq!(group.on(exited(0, 0), now), [SWEEP_TOLD]);
+    assert_eq!(group.on(Event::Swept, now), [Action::Finish(End::Stopped { signal: libc::SIGUSR1 })]);
+}
+
+#[test]
+fn second_interrupt_kills_at_once() {
+    let now = Instant::now();
+    let mut group = started(2, 0, now);
+    assert_eq!(group.on(received(libc::SIGINT), now), [Action::Send { signal: libc::SIGINT }]);
+    assert_eq!(group.on(received(libc::SIGINT), now), [KILL]);
+}
+
+#[test]
+fn second_sigterm_is_forwarded_with_little_grace_and_a_third_kills() {
+    let now = Instant::now();
+    let mut group = started(2, 0, now);
+    group.on(received(libc::SIGTERM), now);
+    assert_eq!(group.on(received(libc::SIGTERM), now), [TERM]);
+    assert_eq!(group.deadline(), Some(now + LAST_GRACE));
+    assert_eq!(group.on(received(libc::SIGTERM), now), [KILL]);
+}
+
+#[test]
+fn a_signal_during_the_stop_before_a_restart_cancels_the_restart() {
+    let now = Instant::now();
+    let mut group = started(2, 3, now);
+    group.on(exited(0, 1), now);
+    let later = now + Duration::from_secs(10);
+    assert_eq!(group.on(received(libc::SIGTERM), later), [TERM]);
+    assert_eq!(group.deadline(), Some(now + GRACE), "the grace does not start again");
+    group.on(exited(1, 0), later);
+    assert_eq!(group.on(Event::Swept, later), [Action::Finish(End::Stopped { signal: libc::SIGTERM })]);
+}
+
+#[test]
+fn a_signal_while_sweeping_cancels_the_restart_but_not_success() {
+    let now = Instant::now();
+    let mut restarting = started(1, 1, now);
+    restarting.on(exited(0, 1), now);
+    assert_eq!(restarting.on(received(libc::SIGTERM), now), [Action::KillLeftovers]);
+    assert_eq!(restarting.on(Event::Swept, now), [Action::Finish(End::Stopped { signal: libc::SIGTERM })]);
+    let mut succeeded = started(1, 1, now);
+    succeeded.on(exited(0, 0), now);
+    assert_eq!(succeeded.on(received(libc::SIGTERM), now), [Action::KillLeftovers]);
+    assert_eq!(succeeded.on(Event::Swept, now), [Action::Part]);
+}
+
+#[test]
+fn an_unlisted_signal_kills_the_ranks() {
+    let now = Instant::now();
+    let mut group = started(2, 3, now);
+    assert_eq!(group.on(unlisted(libc::SIGUSR1), now), [KILL]);
+    group.on(exited(0, 0), now);
+    group.on(exited(1, 0), now);
+    assert_eq!(group.on(Event::Swept, now), [Action::Finish(End::Killed { signal: libc::SIGUSR1 })]);
+}
+
+#[test]
+fn a_signal_before_the_start_finishes() {
+    let now = Instant::now();
+    let mut group = Group::new(1, 0, GRACE);
+    assert_eq!(group.on(received(libc::SIGTERM), now), [Action::Finish(End::Stopped { signal: libc::SIGTERM })]);
+}
+
+#[test]
+fn a_rank_that_cannot_start_stops_those_before_it() {
+    let now = Instant::now();
+    let mut group = started(3, 3, now);
+    assert_eq!(group.on(Event::NotStarted(LocalRank(1)), now), [tell(1, false), TERM]);
+    assert_eq!(group.on(exited(0, 0), now), [SWEEP_TOLD]);
+    assert_eq!(group.on(Event::Swept, now), [Action::Finish(End::NotStarted)]);
+}
+
+#[test]
+fn the_first_rank_that_cannot_start_leaves_nothing_to_wait_for() {
+    let now = Instant::now();
+    let mut group = started(2, 3, now);
+    assert_eq!(group.on(Event::NotStarted(LocalRank(0)), now), [tell(0, false), TERM, SWEEP_TOLD]);
+}
+
+#[test]
+fn another_round_stops_the_ranks_and_costs_no_restart() {
+    let now = Instant::now();
+    let mut group = started(1, 0, now);
+    assert_eq!(group.on(Event::Changed, now), [TERM]);
+    assert_eq!(group.on(exited(0, 143), now), [SWEEP_TOLD]);
+    assert_eq!(group.on(Event::Swept, now), [Action::Join]);
+    assert_eq!(group.on(Event::Joined { attempt: 0 }, now), [Action::Spawn { attempt: 0 }]);
+}
+
+#[test]
+fn restarts_on_other_nodes_count_too() {
+    let now = Instant::now();
+    let mut group = started(1, 1, now);
+    group.on(Event::Changed, now);
+    group.on(exited(0, 143), now);
+    group.on(Event::Swept, now);
+    assert_eq!(group.on(Event::Joined { attempt: 1 }, now), [Action::Spawn { attempt: 1 }]);
+    assert_eq!(group.on(exited(0, 3), now)[0], tell(0, false));
+}
+
+#[test]
+fn the_end_of_the_launch_elsewhere_ends_the_ranks() {
+    let now = Instant::now();
+    let mut group = started(1, 5, now);
+    assert_eq!(group.on(Event::Over(End::Failed), now), [TERM]);
+    group.on(exited(0, 143), now);
+    assert_eq!(group.on(Event::Swept, now), [Action::Finish(End::Failed)]);
+}
+
+#[test]
+fn the_end_of_the_launch_elsewhere_cancels_a_restart() {
+    let now = Instant::now();
+    let mut group = started(1, 5, now);
+    group.on(exited(0, 1), now);
+    assert_eq!(group.on(Event::Over(End::Failed), now), []);
+    assert_eq!(group.on(Event::Swept, now), [Action::Finish(End::Failed)]);
+}
+
+#[test]
+fn who_has_succeeded_joins_a_new_round_of_the_others() {
+    let now = Instant::now();
+    let mut group = started(1, 0, now);
+    group.on(exited(0, 0), now);
+    group.on(Event::Swept, now);
+    assert_eq!(group.on(Event::Changed, now), [Action::Join]);
+}
+
+#[test]
+fn a_node_that_is_not_needed_ends_without_ranks() {
+    let now = Instant::now();
+    let mut group = Group::new(1, 0, GRACE);
+    group.on(Event::Ready, now);
+    assert_eq!(group.on(Event::Over(End::Succeeded), now), [Action::Finish(End::Succeeded)]);
+}
