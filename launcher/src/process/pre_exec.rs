@@ -126,6 +126,13 @@ fn close_others_on_exec() {
     unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
 }
 
+/// Sends `signal`, also one of the real-time signals, which `nix` has no names for, to a process group. A group that is
+/// gone, and a number that is no signal, are no error.
+pub fn signal_group(group: Pid, signal: i32) {
+    // SAFETY: `killpg` takes two numbers and touches no memory of ours.
+    unsafe { libc::killpg(group.as_raw(), signal) };
+}
+
 /// How the child `pid` ended and what it used; `None` if it lives. It is not reaped. This stands here because unsafe code
 /// does: `nix` has no `waitid` with the kernel's fifth argument, and no names for real-time signals.
 pub fn ended(pid: Pid) -> io::Result<Option<(Exit, Usage)>> {

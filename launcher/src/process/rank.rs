@@ -3,7 +3,6 @@
 use std::time::SystemTime;
 
 use nix::errno::Errno;
-use nix::sys::signal::killpg;
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 
@@ -64,11 +63,7 @@ impl Rank {
 
     /// Sends `signal` to the whole process group, also when its leader has ended. A group that is gone is no error.
     pub fn signal(&self, signal: i32) {
-        // Between real-time signals and the group `nix` has no call; `kill` to the negative pid is the same thing.
-        match nix::sys::signal::Signal::try_from(signal) {
-            Ok(signal) => drop(killpg(self.pid, signal)),
-            Err(_) => drop(killpg(self.pid, nix::sys::signal::Signal::SIGTERM)),
-        }
+        pre_exec::signal_group(self.pid, signal);
     }
 
     /// Removes the zombie; waits if the leader still runs.
@@ -112,6 +107,13 @@ mod tests {
         let rank = sh("sleep 100");
         rank.signal(libc::SIGTERM);
         assert_eq!(rank.wait(), Exit::Signal(libc::SIGTERM));
+    }
+
+    #[test]
+    fn a_real_time_signal_reaches_the_group_as_it_is() {
+        let rank = sh("exec sleep 100");
+        rank.signal(40);
+        assert_eq!(rank.wait(), Exit::Signal(40));
     }
 
     #[test]
