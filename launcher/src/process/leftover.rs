@@ -1,6 +1,9 @@
 //! Processes that a rank left behind: found in `/proc` by the rank's session, or, when the launcher is a subreaper,
 //! because the kernel made us their parent after theirs died.
 //!
+//! Of one rank alone these are the processes of its session, and those children of ours that have its mark in their
+//! environment: what has left the session, and had no parent any more, could be any rank's.
+//!
 //! A rank is never reaped here: a child is looked at before it is waited for.
 //!
 //! A subreaper whose ranks have all ended and that has no other child has no leftovers: whatever a rank started is our
@@ -36,6 +39,15 @@ pub enum Reach {
     OutsideGroups,
 }
 
+/// By what the leftovers of one rank are told from those of others.
+#[derive(Clone, Copy, Debug)]
+pub struct Trace<'a> {
+    /// The rank's pid, which is its session; it has ended and was not reaped.
+    pub pid: i32,
+    /// `NAME=value` in the environment of the rank, and of no other.
+    pub mark: &'a str,
+}
+
 /// The processes that belong to this launch, besides the ranks themselves.
 #[derive(Debug)]
 pub struct Leftovers {
@@ -61,42 +73,63 @@ impl Leftovers {
 
     /// Reaps adopted children that have ended and signals the living leftovers of `ranks`. Says how many live.
     pub fn signal(&self, ranks: &BTreeSet<i32>, reach: Reach, signal: Option<Signal>) -> usize {
-        if self.has_none(ranks) {
+        let have_ended = || ranks.iter().all(|&pid| matches!(ended(Pid::from_raw(pid)), Ok(Some(_))));
+        if self.knows_all_children(ranks) && have_ended() {
             return 0;
         }
-        let mut living = 0;
-        for pid in pids().filter(|pid| !ranks.contains(pid)) {
-            let Some(stat) = read(pid) else { continue };
-            let is_ours = ranks.contains(&stat.session) || self.is_adopted(pid, stat);
-            if !is_ours || self.reaped(pid, stat) {
-                continue;
-            }
-            living += 1;
-            if reach == Reach::All || !ranks.contains(&stat.group) {
-                signal.map(|signal| kill(Pid::from_raw(pid), signal));
-            }
+        let living = self.living(ranks, |pid, stat| ranks.contains(&stat.session) || self.is_adopted(pid, stat));
+        for (pid, _) in living.iter().filter(|(_, stat)| reach == Reach::All || !ranks.contains(&stat.group)) {
+            signal.map(|signal| kill(Pid::from_raw(*pid), signal));
         }
-        living
+        living.len()
     }
 
-    /// Reaps adopted children that have ended, as far as no zombie of a rank stands before them.
+    /// The same for the leftovers of one of the `ranks`.
+    pub fn signal_of(&self, ranks: &BTreeSet<i32>, rank: Trace<'_>, signal: Option<Signal>) -> usize {
+        if self.knows_all_children(ranks) {
+            return 0;
+        }
+        let is_its_own = |pid, stat: Stat| {
+            stat.session == rank.pid || (self.is_adopted(pid, stat) && is_in_environment(pid, rank.mark))
+        };
+        let living = self.living(ranks, is_its_own);
+        for (pid, _) in &living {
+            signal.map(|signal| kill(Pid::from_raw(*pid), signal));
+        }
+        living.len()
+    }
+
+    /// Reaps adopted children that have ended.
     pub fn reap(&self, ranks: &BTreeSet<i32>) {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        let is_strange = |pid: &i32| !ranks.contains(pid) && !self.before.contains(pid);
+        let wait = |pid| waitpid(pid, Some(WaitPidFlag::WNOHANG));
         while self.adopts
             && let Ok(status) = waitid(Id::All, flags)
             && let Some(pid) = status.pid()
-            && !ranks.contains(&pid.as_raw())
-            && !self.before.contains(&pid.as_raw())
-            && waitpid(pid, Some(WaitPidFlag::WNOHANG)).is_ok()
-        {}
+        {
+            if is_strange(&pid.as_raw()) && wait(pid).is_ok() {
+                continue;
+            }
+            // The zombie of a rank stands before those that may be there too.
+            for pid in children().into_iter().flatten().filter(is_strange) {
+                let _ = wait(Pid::from_raw(pid));
+            }
+            return;
+        }
     }
 
-    /// Whether that is sure without a search.
-    fn has_none(&self, ranks: &BTreeSet<i32>) -> bool {
+    /// Whether it is sure that we have no child but ranks. Then a rank that has ended has left nothing behind.
+    fn knows_all_children(&self, ranks: &BTreeSet<i32>) -> bool {
         let is_known = |pid: &i32| ranks.contains(pid) || self.before.contains(pid);
-        self.adopts
-            && ranks.iter().all(|&pid| matches!(ended(Pid::from_raw(pid)), Ok(Some(_))))
-            && children().is_some_and(|children| children.iter().all(is_known))
+        self.adopts && children().is_some_and(|children| children.iter().all(is_known))
+    }
+
+    /// The processes that are meant, but for ranks; adopted children of them that have ended are reaped.
+    fn living(&self, ranks: &BTreeSet<i32>, is_meant: impl Fn(i32, Stat) -> bool) -> Vec<(i32, Stat)> {
+        let strangers = pids().filter(|pid| !ranks.contains(pid));
+        let found = strangers.filter_map(|pid| Some((pid, read(pid)?)));
+        found.filter(|(pid, stat)| is_meant(*pid, *stat) && !self.reaped(*pid, *stat)).collect()
     }
 
     fn is_adopted(&self, pid: i32, stat: Stat) -> bool {
@@ -114,6 +147,12 @@ impl Leftovers {
 
 fn pids() -> impl Iterator<Item = i32> {
     fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// Whether a process was started with this `NAME=value`; no if that is not ours to know.
+fn is_in_environment(pid: i32, entry: &str) -> bool {
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    environment.split(|&byte| byte == 0).any(|found| found == entry.as_bytes())
 }
 
 /// The first fields are all that is wanted; they end before this many bytes, as a name has 64 at most.
