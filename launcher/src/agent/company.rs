@@ -108,7 +108,7 @@ pub fn alone(plan: &Plan, store: Option<&AgentStore>, restarts: u32) -> Place {
         port: store.map_or(0, AgentStore::port),
         is_agent_store: store.is_none_or(AgentStore::is_hosted),
     };
-    Place { node: 0, nodes: 1, assigned: Assigned(0, nproc, 0, nproc), master, restarts }
+    Place { node: 0, nodes: 1, assigned: Assigned(0, nproc, 0, nproc), master, restarts, round: restarts.into() }
 }
 
 /// Puts into the store what torchrun leaves there with the static backend, which has a port that others may know.

@@ -60,7 +60,7 @@ mod tests {
 
     fn place(is_agent_store: bool) -> Place {
         let master = Master { addr: "node0".to_owned(), port: 4321, is_agent_store };
-        Place { node: 1, nodes: 3, assigned: Assigned(4, 9, 1, 5), master, restarts: 2 }
+        Place { node: 1, nodes: 3, assigned: Assigned(4, 9, 1, 5), master, restarts: 2, round: 7 }
     }
 
     #[test]

@@ -188,7 +188,8 @@ impl<'a> Apart<'a> {
     fn place(&self) -> Place {
         let RendezvousPlan { ref host, port, max: nodes, .. } = self.job.plan;
         let master = Master { addr: host.clone(), port, is_agent_store: true };
-        Place { node: self.job.node_rank(), nodes, assigned: self.fixed.assigned, master, restarts: self.restarts }
+        let (node, assigned, restarts) = (self.job.node_rank(), self.fixed.assigned, self.restarts);
+        Place { node, nodes, assigned, master, restarts, round: restarts.into() }
     }
 
     /// Waits for the others; what goes wrong does not change that the ranks here have succeeded.

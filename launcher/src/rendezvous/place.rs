@@ -63,6 +63,8 @@ pub struct Place {
     pub master: Master,
     /// `TORCHELASTIC_RESTART_COUNT`: restarts of the whole job so far.
     pub restarts: u32,
+    /// Rounds of all nodes before this one, whatever ended them; the same number on each node.
+    pub round: u64,
 }
 
 #[cfg(test)]

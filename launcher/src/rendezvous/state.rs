@@ -181,7 +181,8 @@ impl State {
             local_world_size: card.nproc,
         };
         let assigned: Vec<Assigned> = assign(&self.world.iter().enumerate().map(info).collect::<Vec<_>>());
-        Some(Place { node, nodes: self.world.len(), assigned: assigned[node], master, restarts: self.restarts })
+        let (nodes, assigned) = (self.world.len(), assigned[node]);
+        Some(Place { node, nodes, assigned, master, restarts: self.restarts, round: self.round })
     }
 }
 
