@@ -16,6 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use crate::agent::group::budget::Restart;
 use crate::agent::{print, say};
 use crate::plan::Plan;
 
@@ -44,6 +45,20 @@ pub enum Happening<'a> {
         code: i32,
         /// What it used, if the kernel tells.
         usage: Option<Value>,
+    },
+    /// A rank has failed, and will be started again alone.
+    Restart {
+        /// Which, with the pid that it had.
+        who: Who,
+        /// When, and for which time.
+        restart: Restart,
+    },
+    /// A rank has failed, and will not come back.
+    Lost {
+        /// Which, with the pid that it had.
+        who: Who,
+        /// Why.
+        reason: &'a str,
     },
     /// The ranks meet: the first time, after a failure, or because nodes came or went.
     Round {
@@ -119,6 +134,19 @@ fn event(plan: &Plan, happening: &Happening<'_>, now: SystemTime) -> Value {
             own.insert("exit_code".to_owned(), (*code).into());
             own.extend(usage.iter().map(|usage| ("usage".to_owned(), usage.clone())));
             return whole(plan, &format!("torchelastic.worker.status.{name}"), "WORKER", own, now);
+        }
+        Happening::Restart { who, restart } => {
+            let mut own = of_rank(*who);
+            own.insert("attempt".to_owned(), restart.attempt.into());
+            own.insert("restart".to_owned(), restart.number.into());
+            own.insert("of".to_owned(), restart.of.into());
+            own.insert("after_s".to_owned(), restart.after.as_secs().into());
+            ("rrun.rank.restart", "AGENT", own)
+        }
+        Happening::Lost { who, reason } => {
+            let mut own = of_rank(*who);
+            own.insert("reason".to_owned(), (*reason).into());
+            ("rrun.rank.lost", "AGENT", own)
         }
         Happening::Round { restarts, node, nodes } => {
             let mut own = one("agent_restarts", (*restarts).into());

@@ -29,6 +29,14 @@ fn options_show_in_the_plan() {
 }
 
 #[test]
+fn the_failure_policy_shows_in_the_plan() {
+    let policy = |rrun: Rrun| plan(rrun.program(&["train.py"]))["failure_policy"].clone();
+    assert_eq!(policy(Rrun::new()), "torchrun");
+    assert_eq!(policy(Rrun::new().options(&["--failure_policy", "isolate"])), "isolate");
+    assert_eq!(policy(Rrun::new().env("PET_FAILURE_POLICY", "isolate")), "isolate");
+}
+
+#[test]
 fn a_launch_that_would_be_refused_is() {
     let rrun = Rrun::new().options(&["--dry-run", "--nproc-per-node", "abc"]).program(&["train.py"]);
     rrun.fails_with(1).stdout_is("").stderr_has("Unsupported nproc_per_node value: abc");

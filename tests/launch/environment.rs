@@ -187,7 +187,7 @@ fn two_launches_side_by_side_have_a_port_each() {
 }
 
 /// Free now, and outside the range from which the other tests' ports come (32768 and up).
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     let first = 20_000 + (std::process::id() % 10_000) as u16;
     (first..32_000).find(|&port| TcpListener::bind(("0.0.0.0", port)).is_ok()).unwrap()
 }

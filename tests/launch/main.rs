@@ -10,6 +10,7 @@ mod ended;
 mod environment;
 mod events;
 mod failures;
+mod isolation;
 mod leftovers;
 mod logs;
 mod restarts;

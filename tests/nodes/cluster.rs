@@ -169,6 +169,16 @@ impl Cluster {
         self.dir.path().join(name)
     }
 
+    /// The text of a file there; none before there is one.
+    pub fn text(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+
+    /// Whether the launcher of a node has not ended yet.
+    pub fn is_running(&mut self, node: usize) -> bool {
+        self.nodes[node].child.try_wait().unwrap().is_none()
+    }
+
     /// Lets the ranks of [`RECORD`] end.
     pub fn go(&self) {
         fs::write(self.dir.path().join("go"), "").unwrap();

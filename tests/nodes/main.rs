@@ -7,6 +7,7 @@ mod elastic;
 mod fixed;
 mod foreign;
 mod gloo;
+mod isolation;
 mod lab;
 mod losses;
 mod partitions;

@@ -1,7 +1,9 @@
-//! One attempt: the ranks that were started, their files, and who failed.
+//! One attempt: the ranks that were started, their files, and who failed. Where ranks restart alone, it has of each the
+//! attempt that is its last.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::mem;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
@@ -15,7 +17,6 @@ use crate::failure::{Casualty, Failure};
 use crate::logs::attempt::{AttemptLogs, RankLogs};
 use crate::logs::last_lines::last_lines;
 use crate::logs::tail::Tail;
-use crate::plan::RankPlan;
 use crate::process::command::Command;
 use crate::process::environment::Environment;
 use crate::process::exit::Exit;
@@ -32,7 +33,10 @@ const LAST_LINES: usize = 10;
 pub struct Attempt {
     ranks: Vec<Rank>,
     logs: Vec<RankLogs>,
+    /// What follows the files of the ranks that were started together.
     tail: Option<Tail>,
+    /// What follows those of a rank that was started again alone.
+    own_tails: BTreeMap<LocalRank, Tail>,
     casualties: Vec<Casualty>,
     /// The last signal sent to the ranks.
     sent: Option<i32>,
@@ -44,35 +48,43 @@ impl Attempt {
         Attempt { logs: logs.ranks, tail: logs.tail, ..Attempt::default() }
     }
 
-    /// Starts the ranks side by side; says why one cannot, and which.
-    pub fn spawn(&mut self, round: &Round<'_>) -> Result<(), LocalRank> {
-        let (ranks, failed) = match Environment::inherited(&round.plan.env).and_then(|env| Ok((env, Start::new()?))) {
-            Ok((environment, start)) => self.start(round, &environment, start),
-            Err(err) => (Vec::new(), Some(NotStarted { index: 0, err })),
-        };
-        for (index, (plan, rank)) in round.plan.ranks.iter().zip(&ranks).enumerate() {
-            let (global, local_rank, pid) = (round.rank(index), plan.local_rank, rank.pid().as_raw());
-            events::record(round.plan, &Happening::Started(Who { rank: global, local_rank, pid }));
-        }
+    /// Starts the ranks side by side, each for the time that `attempt` says; says why one cannot, and which.
+    pub fn spawn(&mut self, round: &Round<'_>, attempt: impl Fn(LocalRank) -> u32) -> Result<(), LocalRank> {
+        let logs = self.logs.iter_mut().enumerate().map(|(index, logs)| (LocalRank(index), logs));
+        let (ranks, failed) = start(round, logs.map(|(rank, logs)| (rank, attempt(rank), logs)));
         self.ranks = ranks;
+        self.ranks.iter().enumerate().for_each(|(index, rank)| started(round, index, rank));
         let Some(NotStarted { index, err }) = failed else { return Ok(()) };
-        let program = round.plan.ranks.get(index).and_then(|plan| plan.argv.first());
-        let program = program.map_or_else(String::new, |program| format!("`{}`: ", program.to_string_lossy()));
-        say(format_args!("cannot start rank {}: {program}{err}", round.rank(index)));
+        say_not_started(round, LocalRank(index), &err);
         Err(LocalRank(index))
     }
 
-    /// The ranks that run, and the first that could not be started.
-    fn start(&mut self, round: &Round<'_>, common: &Environment, mut start: Start) -> (Vec<Rank>, Option<NotStarted>) {
-        let ranks = round.plan.ranks.iter().zip(&mut self.logs).enumerate();
-        let mut failures = ranks.filter_map(|(index, (plan, logs))| {
-            let spawned = command(round, common, plan, logs).and_then(|command| start.spawn(&command));
-            spawned.err().map(|err| NotStarted { index, err })
-        });
-        let failed = failures.next();
-        drop(failures);
-        let (ranks, earlier) = start.finish();
-        (ranks, earlier.or(failed))
+    /// Starts a rank that has ended again, with new log files; its failure is past then. Gives what has followed the old
+    /// files.
+    pub fn restart(
+        &mut self,
+        round: &Round<'_>,
+        rank: LocalRank,
+        attempt: u32,
+        logs: AttemptLogs,
+    ) -> Result<Option<Tail>, LocalRank> {
+        let AttemptLogs { ranks: mut logs, tail } = logs;
+        let (mut ranks, failed) = start(round, logs.iter_mut().map(|logs| (rank, attempt, logs)));
+        if let Some(NotStarted { err, .. }) = failed {
+            say_not_started(round, rank, &err);
+            return Err(rank);
+        }
+        let (Some(new), Some(logs)) = (ranks.pop(), logs.pop()) else { return Err(rank) };
+        let (Some(old), Some(place)) = (self.ranks.get_mut(rank.0), self.logs.get_mut(rank.0)) else {
+            return Err(rank);
+        };
+        started(round, rank.0, &new);
+        mem::replace(old, new).reap();
+        *place = logs;
+        self.casualties.retain(|casualty| casualty.index != rank.0);
+        let old_tail = self.own_tails.remove(&rank);
+        self.own_tails.extend(tail.map(|tail| (rank, tail)));
+        Ok(old_tail)
     }
 
     /// Who has ended since the last look, in local-rank order.
@@ -129,9 +141,9 @@ impl Attempt {
     }
 
     /// Reaps every rank that has ended, and gives what follows their files.
-    pub fn end(&mut self) -> Option<Tail> {
+    pub fn end(&mut self) -> Vec<Tail> {
         self.ranks.drain(..).filter(|rank| rank.ended().is_some()).for_each(Rank::reap);
-        self.tail.take()
+        self.tail.take().into_iter().chain(mem::take(&mut self.own_tails).into_values()).collect()
     }
 
     /// The failures of this attempt, in the order in which they were seen.
@@ -148,15 +160,47 @@ impl Attempt {
     }
 }
 
+/// Ranks that are to be started: which, for which time, with which files.
+type Starter<'a> = (LocalRank, u32, &'a mut RankLogs);
+
+/// The ranks that run, and the first that could not be started.
+fn start<'a>(round: &Round<'_>, ranks: impl Iterator<Item = Starter<'a>>) -> (Vec<Rank>, Option<NotStarted>) {
+    let (common, mut start) = match Environment::inherited(&round.plan.env).and_then(|env| Ok((env, Start::new()?))) {
+        Ok(both) => both,
+        Err(err) => return (Vec::new(), Some(NotStarted { index: 0, err })),
+    };
+    let mut failures = ranks.enumerate().filter_map(|(index, starter)| {
+        let spawned = command(round, &common, starter).and_then(|command| start.spawn(&command));
+        spawned.err().map(|err| NotStarted { index, err })
+    });
+    let failed = failures.next();
+    drop(failures);
+    let (ranks, earlier) = start.finish();
+    (ranks, earlier.or(failed))
+}
+
 fn command<'a>(
     round: &Round<'_>,
     common: &'a Environment,
-    plan: &RankPlan,
-    logs: &mut RankLogs,
+    (rank, attempt, logs): Starter<'_>,
 ) -> io::Result<Command<'a>> {
+    let plan = round.plan.ranks.get(rank.0).ok_or_else(|| io::Error::other("there is no such rank"))?;
     let output = logs.output.take().ok_or_else(|| io::Error::other("it runs already"))?;
-    let command = Command::new(plan, common, &round.variables(plan, logs.error_file.as_deref()), output)?;
-    Ok(command.with_open_files(round.plan.open_files))
+    let variables = round.variables(plan, attempt, logs.error_file.as_deref());
+    Ok(Command::new(plan, common, &variables, output)?.with_open_files(round.plan.open_files))
+}
+
+/// Tells of the start of the rank `index` who wants to know.
+fn started(round: &Round<'_>, index: usize, rank: &Rank) {
+    let local_rank = round.plan.ranks.get(index).map_or(index, |rank| rank.local_rank);
+    let who = Who { rank: round.rank(index), local_rank, pid: rank.pid().as_raw() };
+    events::record(round.plan, &Happening::Started(who));
+}
+
+fn say_not_started(round: &Round<'_>, LocalRank(index): LocalRank, err: &io::Error) {
+    let program = round.plan.ranks.get(index).and_then(|plan| plan.argv.first());
+    let program = program.map_or_else(String::new, |program| format!("`{}`: ", program.to_string_lossy()));
+    say(format_args!("cannot start rank {}: {program}{err}", round.rank(index)));
 }
 
 /// Tells of the end of the rank `index`, and what it used, who wants to know.

@@ -2,13 +2,18 @@
 
 use std::env;
 use std::future::pending;
+use std::time::Duration;
 
 use crate::plan::Plan;
 use crate::plan::rendezvous::RendezvousPlan;
 use crate::rendezvous::place::{Assigned, Master, Place, RoleInfo};
 use crate::rendezvous::ranks_store::AgentStore;
 use crate::rendezvous::{Command, Notice, Rendezvous};
-use crate::store::StoreError;
+use crate::store::{Client, StoreError};
+
+/// How long the store of the ranks may take to answer: nothing waits for it, and who does not hear that a rank is lost sees
+/// that it is still.
+const SHORT: Duration = Duration::from_secs(5);
 
 /// Who else takes part.
 #[derive(Debug)]
@@ -90,6 +95,25 @@ impl<'a> Company<'a> {
         true
     }
 
+    /// Tells the other ranks, in the store where they meet in `place`, that this one will not come back.
+    pub fn lost(&self, place: &Place, rank: usize, reason: &str) {
+        let (Company::Alone { plan, .. } | Company::Nodes { plan, .. }) = self;
+        let key = format!("rrun/lost/{}/{}/{rank}", plan.run_id, place.round);
+        if let Company::Alone { store: Some(AgentStore::Hosted { handle, .. }), .. } = self {
+            // As it travels.
+            if let Err(err) = handle.set(&format!("/{key}"), reason.as_bytes()) {
+                tracing::warn!("`{key}` is not in the store: {err}");
+            }
+            return;
+        }
+        let (Master { addr, port, .. }, reason) = (place.master.clone(), reason.to_owned());
+        tokio::spawn(async move {
+            if let Err(err) = put(&addr, port, &key, reason.as_bytes()).await {
+                tracing::warn!("the other ranks do not hear that one is lost: {err}");
+            }
+        });
+    }
+
     /// Leaves the others; `why` they cannot go on if this node has been their host.
     pub async fn leave(&mut self, why: Option<String>) {
         if let Company::Nodes { rendezvous, .. } = self
@@ -109,6 +133,13 @@ pub fn alone(plan: &Plan, store: Option<&AgentStore>, restarts: u32) -> Place {
         is_agent_store: store.is_none_or(AgentStore::is_hosted),
     };
     Place { node: 0, nodes: 1, assigned: Assigned(0, nproc, 0, nproc), master, restarts, round: restarts.into() }
+}
+
+/// Stores a value where the ranks meet, and waits until it is there.
+async fn put(host: &str, port: u16, key: &str, value: &[u8]) -> Result<(), StoreError> {
+    let mut client = Client::connect(host, port, SHORT).await?;
+    client.set(key, value).await?;
+    client.get(key).await.map(drop)
 }
 
 /// Puts into the store what torchrun leaves there with the static backend, which has a port that others may know.

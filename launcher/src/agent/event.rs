@@ -2,6 +2,7 @@
 
 use std::fmt::{Display, Formatter};
 
+use crate::agent::group::budget::Restart;
 use crate::process::exit::Exit;
 use crate::signals::{self, Received};
 
@@ -39,6 +40,12 @@ pub enum Event {
     Deadline,
     /// No process of this attempt lives any more.
     Swept,
+    /// No process lives any more that this rank, which has ended, left behind.
+    RankSwept(LocalRank),
+    /// This rank could not be started again.
+    NotRestarted(LocalRank),
+    /// The ranks have been told that the launch will end soon.
+    EndAnnounced,
 }
 
 /// What is to be done, in this order.
@@ -75,8 +82,44 @@ pub enum Action {
     KillLeftovers,
     /// Say that this rank survived SIGKILL, and wait for it no longer.
     Abandon(LocalRank),
+    /// Say that this rank has failed, and will be started again.
+    Promise {
+        /// Which.
+        rank: LocalRank,
+        /// When, and how many more it has.
+        restart: Restart,
+    },
+    /// Say to the user and to the other ranks that this rank has failed, and will not come back.
+    Lose {
+        /// Which.
+        rank: LocalRank,
+        /// Why.
+        why: Loss,
+    },
+    /// Tell what this rank left behind to end, and say [`Event::RankSwept`] when it has.
+    SweepRank(LocalRank),
+    /// SIGKILL to what this rank left behind.
+    KillLeftoversOf(LocalRank),
+    /// Start this rank again.
+    Restart {
+        /// Which.
+        rank: LocalRank,
+        /// Its `TORCHELASTIC_RESTART_COUNT`.
+        attempt: u32,
+    },
     /// The launch is over.
     Finish(End),
+}
+
+/// Why a rank that has failed is not started again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// It has had its restarts.
+    Spent,
+    /// It says itself, by [`jobs::exit::FINAL`], that a restart would change nothing.
+    Final,
+    /// The end of the launch has been announced.
+    Ending,
 }
 
 /// How a launch ended.

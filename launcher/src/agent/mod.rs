@@ -103,7 +103,7 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::events::EventLog;
-    use crate::plan::{LogPlan, RankPlan, Sender, SignalPlan, StorePlan, Streams};
+    use crate::plan::{FailurePolicy, LogPlan, RankPlan, Sender, SignalPlan, StorePlan, Streams};
 
     /// A launch of `nproc` ranks with no options.
     pub(crate) fn plan(argv: &[&str], nproc: usize) -> Plan {
@@ -120,6 +120,7 @@ pub(crate) mod tests {
             nnodes: 1,
             run_id: "none".to_owned(),
             role: "default".to_owned(),
+            failure_policy: FailurePolicy::Torchrun,
             max_restarts: 0,
             shutdown_timeout: Duration::from_secs(30),
             store: StorePlan { master_addr: "127.0.0.1".to_owned(), port: None },

@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::plan::{Plan, RankPlan};
+use crate::plan::{FailurePolicy, Plan, RankPlan};
 use crate::rendezvous::place::{Assigned, Place};
+
+/// Marks a rank and all that it starts as its own, for the case that it leaves something behind.
+const MARK: &str = "RRUN_RANK_MARK";
 
 /// What the ranks of one round have in common on this node.
 #[derive(Clone, Debug)]
@@ -21,9 +24,14 @@ impl Round<'_> {
         self.place.assigned.0 + index
     }
 
-    /// The variables of `rank` that do not come from the plan. Without `error_file` its variable is empty, as torchrun
-    /// leaves it with `--log-dir /dev/null`.
-    pub fn variables(&self, rank: &RankPlan, error_file: Option<&Path>) -> BTreeMap<String, String> {
+    /// `NAME=value` in the environment of a rank that may be started again alone, and of no other.
+    pub fn mark(&self, index: usize) -> String {
+        format!("{MARK}={}.{index}", std::process::id())
+    }
+
+    /// The variables of `rank`, started for the time `attempt`, that do not come from the plan. Without `error_file` its
+    /// variable is empty, as torchrun leaves it with `--log-dir /dev/null`.
+    pub fn variables(&self, rank: &RankPlan, attempt: u32, error_file: Option<&Path>) -> BTreeMap<String, String> {
         let (plan, place) = (self.plan, &self.place);
         let Assigned(base, world, base_of_role, world_of_role) = place.assigned;
         let index = rank.local_rank - plan.ranks.first().map_or(0, |first| first.local_rank);
@@ -40,15 +48,27 @@ impl Round<'_> {
             ("ROLE_WORLD_SIZE", world_of_role.to_string()),
             ("MASTER_ADDR", place.master.addr.clone()),
             ("MASTER_PORT", place.master.port.to_string()),
-            ("TORCHELASTIC_RESTART_COUNT", place.restarts.to_string()),
+            ("TORCHELASTIC_RESTART_COUNT", attempt.to_string()),
             ("TORCHELASTIC_MAX_RESTARTS", plan.max_restarts.to_string()),
             ("TORCHELASTIC_RUN_ID", plan.run_id.clone()),
             ("TORCHELASTIC_USE_AGENT_STORE", has_agent_store.to_owned()),
             ("TORCHELASTIC_ERROR_FILE", error_file.map_or_else(String::new, |path| path.display().to_string())),
             ("TORCHELASTIC_SIGNALS_TO_HANDLE", plan.signals.spec.clone()),
         ]
+        .into_iter()
+        .chain(self.of_isolated(index))
         .map(|(name, value)| (name.to_owned(), value))
-        .into()
+        .collect()
+    }
+
+    /// What only ranks have that are started again alone. Their count of restarts says nothing of the others, so that
+    /// what belongs to all ranks of one round goes by the number of the round.
+    fn of_isolated(&self, index: usize) -> Vec<(&'static str, String)> {
+        if self.plan.failure_policy == FailurePolicy::Torchrun {
+            return Vec::new();
+        }
+        let mark = self.mark(index).split_off(MARK.len() + 1);
+        vec![("RRUN_FAILURE_POLICY", "isolate".to_owned()), ("RRUN_ROUND", self.place.round.to_string()), (MARK, mark)]
     }
 }
 
@@ -67,7 +87,7 @@ mod tests {
     fn a_rank_learns_its_place_in_the_world() {
         let plan = plan(&["true"], 3);
         let round = Round { plan: &plan, place: place(true) };
-        let variables = round.variables(&plan.ranks[1], Some(Path::new("/logs/error.json")));
+        let variables = round.variables(&plan.ranks[1], 2, Some(Path::new("/logs/error.json")));
         let of = |name: &str| variables[name].as_str();
         assert_eq!([of("RANK"), of("ROLE_RANK"), of("GROUP_RANK")], ["5", "2", "1"]);
         assert_eq!([of("WORLD_SIZE"), of("LOCAL_WORLD_SIZE"), of("ROLE_WORLD_SIZE")], ["9", "3", "5"]);
@@ -81,14 +101,29 @@ mod tests {
         let mut plan = plan(&["true"], 2);
         plan.ranks.iter_mut().for_each(|rank| rank.local_rank += 3);
         let round = Round { plan: &plan, place: place(true) };
-        assert_eq!(round.variables(&plan.ranks[1], None)["RANK"], "5");
+        assert_eq!(round.variables(&plan.ranks[1], 0, None)["RANK"], "5");
+    }
+
+    #[test]
+    fn only_ranks_that_restart_alone_know_the_round() {
+        let together = plan(&["true"], 2);
+        let isolated = Plan { failure_policy: FailurePolicy::Isolate, ..together.clone() };
+        let variables = |plan: &Plan| Round { plan, place: place(true) }.variables(&plan.ranks[1], 5, None);
+        assert!(variables(&together).keys().all(|name| !name.starts_with("RRUN_")));
+        let own = variables(&isolated);
+        let of = |name: &str| own[name].as_str();
+        assert_eq!(
+            [of("RRUN_FAILURE_POLICY"), of("RRUN_ROUND"), of("TORCHELASTIC_RESTART_COUNT")],
+            ["isolate", "7", "5"]
+        );
+        assert_eq!(Round { plan: &isolated, place: place(true) }.mark(1), format!("{MARK}={}", own[MARK]));
     }
 
     #[test]
     fn without_log_folder_the_error_file_is_the_empty_string() {
         let plan = plan(&["true"], 1);
         let round = Round { plan: &plan, place: place(false) };
-        let variables = round.variables(&plan.ranks[0], None);
+        let variables = round.variables(&plan.ranks[0], 0, None);
         assert_eq!(variables["TORCHELASTIC_ERROR_FILE"], "");
         assert_eq!(variables["TORCHELASTIC_USE_AGENT_STORE"], "False");
     }

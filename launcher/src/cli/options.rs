@@ -108,9 +108,16 @@ pub struct Cli {
     #[arg(long, value_name = "CONF", default_value = "", hide_default_value = true, help_heading = "Rendezvous")]
     pub rdzv_conf: String,
 
-    /// Restarts of all ranks before the launch has failed
+    /// Restarts of all ranks before the launch has failed; with isolate, of each rank before it is lost [default: 0; for
+    /// eval with isolate 3]
     #[arg(long, value_name = "N", default_value = "0", value_parser = parse_int, help_heading = "Failure and stop")]
+    #[arg(hide_default_value = true)]
     pub max_restarts: i64,
+
+    /// What a rank that fails means for the others: torchrun (all end, and restart together) or isolate (it restarts
+    /// alone, they go on) [default: isolate for eval, else torchrun]
+    #[arg(long, value_name = "POLICY", value_parser = parse_failure_policy, help_heading = "Failure and stop")]
+    pub failure_policy: Option<String>,
 
     /// Seconds between the signal that ends a rank and SIGKILL [default: TORCH_ELASTIC_SHUTDOWN_TIMEOUT or 30]
     #[arg(long, value_name = "SECONDS", value_parser = parse_int, help_heading = "Failure and stop")]
@@ -208,6 +215,10 @@ fn parse_start_method(text: &str) -> Result<String, String> {
 
 fn parse_numa_binding(text: &str) -> Result<String, String> {
     choice(text, &["node", "socket", "exclusive", "core-complex"])
+}
+
+fn parse_failure_policy(text: &str) -> Result<String, String> {
+    choice(text, &["isolate", "torchrun"])
 }
 
 fn parse_slurm(text: &str) -> Result<String, String> {

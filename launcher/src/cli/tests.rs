@@ -69,6 +69,7 @@ fn every_option_with_a_value_is_read_in_both_spellings() {
         ("shutdown-timeout", "7"),
         ("log-line-prefix-template", "t"),
         ("slurm", "off"),
+        ("failure-policy", "isolate"),
     ];
     for join in ["-", "_"] {
         let words: Vec<String> = values

@@ -1,21 +1,22 @@
 //! The log files of one attempt: made, given to the ranks, followed.
 
-use std::fs::{self, File, OpenOptions};
+use std::collections::btree_map::{BTreeMap, Entry};
+use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::logs::LogError;
 use crate::logs::console;
-use crate::logs::folder::{RunFolder, make};
+use crate::logs::folder::RunFolder;
 use crate::logs::prefix::{Names, prefix};
 use crate::logs::tail::{Filtered, Followed, Tail};
 use crate::plan::{LogPlan, Plan, RankPlan};
 use crate::process::command::{Output, Stream};
 
-/// The log files of one attempt.
+/// The log files of ranks that are started together.
 #[derive(Debug)]
 pub struct AttemptLogs {
-    /// One entry a local rank.
+    /// One entry a rank.
     pub ranks: Vec<RankLogs>,
     /// Who follows the teed files; `None` if none is teed.
     pub tail: Option<Tail>,
@@ -33,7 +34,18 @@ pub struct RankLogs {
     pub captured: Vec<PathBuf>,
 }
 
-/// What the lines of all ranks have in common.
+/// A rank that is to have log files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Writer {
+    /// Place among the ranks of this node.
+    pub index: usize,
+    /// Global rank.
+    pub rank: usize,
+    /// Which attempt of its this is.
+    pub attempt: u32,
+}
+
+/// What the lines of all ranks of one attempt have in common.
 struct Tee<'a> {
     plan: &'a Plan,
     hostname: String,
@@ -52,20 +64,24 @@ impl AttemptLogs {
         AttemptLogs { ranks: (0..nproc).map(|_| rank()).collect(), tail: None }
     }
 
-    /// Makes folders and files for all ranks of `plan`; `base_rank` is the global rank of the first.
-    pub fn create(run: &RunFolder, attempt: u32, plan: &Plan, base_rank: usize) -> Result<AttemptLogs, LogError> {
-        let folder = run.attempt(attempt)?;
-        let LogPlan { duplicate_stdout, duplicate_stderr, .. } = &plan.logs;
-        let hostname = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
-        let stdout = filtered(folder.join("filtered_stdout.log"), duplicate_stdout)?;
-        let stderr = filtered(folder.join("filtered_stderr.log"), duplicate_stderr)?;
-        let tee = Tee { plan, hostname, stdout, stderr };
+    /// Makes folders and files for these ranks of `plan`.
+    pub fn create(run: &RunFolder, plan: &Plan, writers: &[Writer]) -> Result<AttemptLogs, LogError> {
+        let mut tees: BTreeMap<PathBuf, Tee<'_>> = BTreeMap::new();
         let mut followed = Vec::new();
         let mut ranks = Vec::new();
-        for (index, rank) in plan.ranks.iter().enumerate() {
-            let folder = make(folder.join(rank.local_rank.to_string()), |path| fs::create_dir(path))?;
+        for writer in writers {
+            let Some(rank) = plan.ranks.get(writer.index) else { continue };
+            let attempt = run.attempt(writer.attempt, rank.local_rank)?;
+            let folder = attempt.join(rank.local_rank.to_string());
+            let tee = match tees.entry(attempt) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => {
+                    let tee = Tee::new(plan, new.key())?;
+                    new.insert(tee)
+                }
+            };
             ranks.push(RankLogs::create(&folder, rank)?);
-            followed.extend(tee.followed(&folder, rank, base_rank + index));
+            followed.extend(tee.followed(&folder, rank, writer.rank));
         }
         let tail = if followed.is_empty() { None } else { Some(Tail::start(followed)?) };
         Ok(AttemptLogs { ranks, tail })
@@ -87,7 +103,15 @@ impl RankLogs {
     }
 }
 
-impl Tee<'_> {
+impl<'a> Tee<'a> {
+    fn new(plan: &'a Plan, folder: &Path) -> Result<Tee<'a>, LogError> {
+        let LogPlan { duplicate_stdout, duplicate_stderr, .. } = &plan.logs;
+        let hostname = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
+        let stdout = filtered(folder.join("filtered_stdout.log"), duplicate_stdout)?;
+        let stderr = filtered(folder.join("filtered_stderr.log"), duplicate_stderr)?;
+        Ok(Tee { plan, hostname, stdout, stderr })
+    }
+
     fn followed(&self, folder: &Path, rank: &RankPlan, global: usize) -> Vec<Followed> {
         let names = Names {
             role_name: &self.plan.role,
@@ -119,23 +143,25 @@ fn stderr_log(folder: &Path) -> PathBuf {
 
 fn stdio(is_captured: bool, is_shown: bool, path: &Path) -> Result<Stream, LogError> {
     match (is_captured, is_shown) {
-        (true, _) => open(path.to_path_buf()).map(Stream::File),
+        (true, _) => open(OpenOptions::new().create_new(true), path.to_path_buf()).map(Stream::File),
         (false, true) => Ok(Stream::Inherit),
         (false, false) => Ok(Stream::Null),
     }
 }
 
-/// A new, empty file to append to, so that a rank that opens it again overwrites nothing.
-fn open(path: PathBuf) -> Result<File, LogError> {
-    match OpenOptions::new().create_new(true).append(true).open(&path) {
+/// A file to append to, so that a rank that opens it again overwrites nothing.
+fn open(how: &mut OpenOptions, path: PathBuf) -> Result<File, LogError> {
+    match how.append(true).open(&path) {
         Ok(file) => Ok(file),
         Err(err) => Err(LogError::Make { path, err }),
     }
 }
 
+/// Ranks that are started one after the other write into the file of their attempt.
 fn filtered(path: PathBuf, substrings: &[String]) -> Result<Option<Arc<Filtered>>, LogError> {
     if substrings.is_empty() {
         return Ok(None);
     }
-    Ok(Some(Arc::new(Filtered { file: open(path)?, substrings: substrings.to_vec() })))
+    let file = open(OpenOptions::new().create(true), path)?;
+    Ok(Some(Arc::new(Filtered { file, substrings: substrings.to_vec() })))
 }

@@ -39,13 +39,15 @@ impl RunFolder {
         Ok(RunFolder { path: unique(&root, &format!("{}_", run_id.replace('/', "_")))? })
     }
 
-    /// An empty folder for this attempt. Nodes that come and go make more rounds of it: these are `attempt_0.1` and so
-    /// on, where torchrun would wipe the first.
-    pub fn attempt(&self, attempt: u32) -> Result<PathBuf, LogError> {
+    /// The folder of this attempt in which the rank finds an empty one of its own, which is made. Nodes that come and go
+    /// make more rounds of an attempt: these are `attempt_0.1` and so on, where torchrun would wipe the first.
+    pub fn attempt(&self, attempt: u32, local_rank: usize) -> Result<PathBuf, LogError> {
         let first = self.path.join(format!("attempt_{attempt}"));
         let more = (1_u32..).map(|round| self.path.join(format!("attempt_{attempt}.{round}")));
-        let path = std::iter::once(first).chain(more).find(|path| !path.exists()).unwrap_or_default();
-        make(path, |path| fs::create_dir(path))
+        let is_free = |path: &PathBuf| !path.join(local_rank.to_string()).exists();
+        let path = std::iter::once(first).chain(more).find(is_free).unwrap_or_default();
+        make(path.join(local_rank.to_string()), |path| fs::create_dir_all(path))?;
+        Ok(path)
     }
 }
 
@@ -106,10 +108,21 @@ mod tests {
     fn an_attempt_made_again_is_empty_and_wipes_nothing() {
         let root = tempfile::tempdir().expect("a folder");
         let run = RunFolder::create(Some(root.path()), "none").expect("made");
-        let first = run.attempt(0).expect("made");
-        fs::write(first.join("old"), "").expect("written");
-        assert_eq!(fs::read_dir(run.attempt(0).expect("made")).expect("listed").count(), 0);
-        assert!(first.join("old").exists());
+        let first = run.attempt(0, 0).expect("made");
+        fs::write(first.join("0/old"), "").expect("written");
+        let again = run.attempt(0, 0).expect("made");
+        assert_eq!(
+            (again.as_path(), fs::read_dir(again.join("0")).expect("listed").count()),
+            (&*run.path.join("attempt_0.1"), 0)
+        );
+        assert!(first.join("0/old").exists());
+    }
+
+    #[test]
+    fn ranks_share_the_folder_of_an_attempt() {
+        let root = tempfile::tempdir().expect("a folder");
+        let run = RunFolder::create(Some(root.path()), "none").expect("made");
+        assert_eq!(run.attempt(1, 0).expect("made"), run.attempt(1, 3).expect("made"));
     }
 
     #[test]

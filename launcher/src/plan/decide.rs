@@ -9,7 +9,9 @@ use crate::plan::meeting::Meeting;
 use crate::plan::program::Program;
 use crate::plan::ranks::Ranks;
 use crate::plan::seating::Launch;
-use crate::plan::{LogPlan, Plan, SignalPlan, caveats, conf, eval, limits, nodes, nproc, numa, variables};
+use crate::plan::{
+    FailurePolicy, LogPlan, Plan, SignalPlan, caveats, conf, eval, limits, nodes, nproc, numa, variables,
+};
 use crate::slurm::{Slurm, Task};
 
 impl Plan {
@@ -30,7 +32,8 @@ impl Plan {
     /// With options that no variable of SLURM changes any more.
     fn of_options(cli: &Cli, task: Option<Task>, env: &Environment, node: &Node) -> Result<Plan, PlanError> {
         let nodes = nodes::nodes(&cli.nnodes)?;
-        let max_restarts = limits::max_restarts(cli)?;
+        let failure_policy = FailurePolicy::new(cli);
+        let max_restarts = failure_policy.max_restarts(cli)?;
         let visible_devices = env.get("CUDA_VISIBLE_DEVICES").map(|list| list.to_string_lossy());
         let asked = Asked::of(cli, env, node)?;
         let given = nproc::nproc(&cli.nproc_per_node, node, visible_devices.as_deref())?;
@@ -68,6 +71,7 @@ impl Plan {
             nnodes: nodes.max,
             run_id,
             role: cli.role.clone(),
+            failure_policy,
             max_restarts,
             shutdown_timeout,
             store,

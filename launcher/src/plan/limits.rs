@@ -1,4 +1,4 @@
-//! How often and how long: restarts, grace, monitoring.
+//! How long: grace, monitoring.
 
 use std::time::Duration;
 
@@ -11,14 +11,6 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The default since torch 2.12, in seconds.
 const SHUTDOWN_VARIABLE: &str = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
-
-/// `--max-restarts`.
-///
-/// # Errors
-/// A negative number.
-pub fn max_restarts(cli: &Cli) -> Result<u32, PlanError> {
-    u32::try_from(cli.max_restarts).map_err(|_| PlanError::MaxRestarts(cli.max_restarts))
-}
 
 /// `--shutdown-timeout`, else its variable, else 30 s.
 ///

@@ -12,6 +12,7 @@ pub mod decide;
 pub mod endpoint;
 pub mod error;
 pub mod eval;
+pub mod failure;
 pub mod limits;
 pub mod logs;
 pub mod meeting;
@@ -39,6 +40,7 @@ use crate::events::EventLog;
 use crate::numa::CpuList;
 pub use crate::plan::error::PlanError;
 use crate::plan::eval::EvalPlan;
+pub use crate::plan::failure::FailurePolicy;
 use crate::plan::rendezvous::RendezvousPlan;
 use crate::process::files::FileLimit;
 
@@ -51,7 +53,9 @@ pub struct Plan {
     pub run_id: String,
     /// `ROLE_NAME`.
     pub role: String,
-    /// Group restarts before the launch has failed.
+    /// What a rank that fails means for the others.
+    pub failure_policy: FailurePolicy,
+    /// Restarts of all ranks before the launch has failed, or of each before it is lost.
     pub max_restarts: u32,
     /// Time between SIGTERM and SIGKILL.
     pub shutdown_timeout: Duration,

@@ -1,10 +1,14 @@
 //! The loop: waits for something to happen, asks the group what it means, does it.
 
+mod others;
+mod single;
+
 use std::collections::VecDeque;
 use std::future::{Future, pending};
 use std::pin::Pin;
 use std::time::{Duration, Instant, SystemTime};
 
+use jobs::exit::FINAL;
 use nix::sys::signal::Signal;
 use tokio::select;
 use tokio::signal::unix::{SignalKind, signal};
@@ -18,13 +22,12 @@ use crate::agent::group::Group;
 use crate::agent::variables::Round;
 use crate::agent::{chain, last_words, say};
 use crate::events::{self, Happening};
-use crate::logs::attempt::AttemptLogs;
+use crate::logs::attempt::{AttemptLogs, Writer};
 use crate::logs::folder::RunFolder;
-use crate::plan::{Plan, Sender};
+use crate::plan::{FailurePolicy, Plan, Sender};
 use crate::process::exit::Exit;
 use crate::process::leftover::{Leftovers, Reach};
 use crate::process::oom::OomKills;
-use crate::rendezvous::Notice;
 use crate::rendezvous::place::Place;
 use crate::signals::{self, Notices, Signals};
 
@@ -66,6 +69,11 @@ impl<'a> Driver<'a> {
             false => Some(RunFolder::create(plan.logs.dir.as_deref(), &plan.run_id)?),
         };
         let group = Group::new(plan.ranks.len(), plan.max_restarts, plan.shutdown_timeout);
+        let group = match plan.failure_policy {
+            FailurePolicy::Torchrun => group,
+            // What a foreign program means by its exit codes is not ours to know.
+            FailurePolicy::Isolate => group.isolated(plan.eval.as_ref().map(|_| FINAL.into())),
+        };
         let attempt = Attempt::default();
         let memory = OomKills::now();
         let flushes = Vec::new();
@@ -126,11 +134,11 @@ impl<'a> Driver<'a> {
             }
             number = self.notices.recv() => {
                 self.pass_on(number);
-                Vec::new()
+                vec![Event::EndAnnounced]
             }
             notice = self.company.recv() => self.heard(notice).into_iter().collect(),
             _ = self.exits.recv() => self.exited(),
-            () = sleep(SWEEP_PERIOD), if self.group.is_sweeping() => self.swept().into_iter().collect(),
+            () = sleep(SWEEP_PERIOD), if self.is_sweeping() => self.swept(),
             () = deadline => vec![Event::Deadline],
         }
     }
@@ -148,72 +156,16 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// What other nodes do.
-    fn heard(&mut self, notice: Notice) -> Option<Event> {
-        match notice {
-            Notice::Said(line) => {
-                say(line);
-                None
-            }
-            Notice::Joined(place) => Some(self.joined(place)),
-            Notice::Changed(why) => {
-                say(why);
-                Some(Event::Changed)
-            }
-            Notice::Succeeded => Some(Event::Over(End::Succeeded)),
-            Notice::Failed(why) => {
-                say(format_args!("the launch has failed on {why}"));
-                self.ended_by_others = true;
-                Some(Event::Over(End::Failed))
-            }
-            Notice::Lost(err) => {
-                say(chain(&err));
-                self.ended_by_others = true;
-                Some(Event::Over(if self.group.is_joining() { End::NotStarted } else { End::Failed }))
-            }
-            Notice::Left => None,
-        }
-    }
-
-    fn joined(&mut self, place: Place) -> Event {
-        let attempt = place.restarts;
-        if attempt > self.place.restarts {
-            say(format_args!("restart {attempt} of {}", self.plan.max_restarts));
-        }
-        self.place = place;
-        let Place { node, nodes, .. } = self.place;
-        events::record(self.plan, &Happening::Round { restarts: attempt, node, nodes });
-        self.end_attempt();
-        Event::Joined { attempt }
-    }
-
-    async fn join(&mut self) -> Option<Event> {
-        match self.company.join().await {
-            Ok(Some(place)) => Some(self.joined(place)),
-            Ok(None) => None,
-            Err(err) => {
-                say(chain(&err));
-                Some(Event::Over(End::NotStarted))
-            }
-        }
-    }
-
-    /// What other nodes are told of a failure here.
-    fn tell(&self, rank: LocalRank, restarts: bool) {
-        let failed = self.attempt.casualty(rank).map(|casualty| format!("rank {} {}", casualty.rank, casualty.exit));
-        let failure = failed.unwrap_or_else(|| format!("rank {} could not be started", self.round().rank(rank.0)));
-        self.company.failed(failure, restarts);
-    }
-
     fn exited(&mut self) -> Vec<Event> {
         let round = self.round();
         let exited = self.attempt.exited(&round, SystemTime::now());
         self.leftovers.reap(&self.attempt.pids());
-        let is_first = |rank: &LocalRank| !self.group.is_stopping() && self.attempt.casualty(*rank).is_some();
-        for rank in exited.iter().map(|(rank, _)| rank).filter(|rank| is_first(rank)) {
+        // Of ranks that fail each for itself it is said what that means for them.
+        let is_root = self.plan.failure_policy == FailurePolicy::Torchrun && !self.group.is_stopping();
+        for (rank, _) in exited.iter().filter(|(rank, _)| is_root && self.attempt.casualty(*rank).is_some()) {
             self.say_failure(*rank);
         }
-        let swept = if self.group.is_sweeping() { self.swept() } else { None };
+        let swept = self.swept();
         exited.into_iter().map(|(rank, exit)| Event::Exited(rank, exit)).chain(swept).collect()
     }
 
@@ -221,22 +173,35 @@ impl<'a> Driver<'a> {
         let Some(casualty) = self.attempt.casualty(rank) else { return };
         let (code, pid) = (casualty.exit.returncode(), casualty.pid);
         let program = self.plan.ranks[rank.0].argv[0].to_string_lossy();
-        let hint = match casualty.exit {
-            Exit::Signal(libc::SIGKILL) => self.memory.hint(),
-            Exit::Signal(_) | Exit::Code(_) => "",
-        };
-        say(format_args!("rank {} {}{hint}", casualty.rank, casualty.exit));
+        say(format_args!("rank {} {}{}", casualty.rank, casualty.exit, self.hint(casualty.exit)));
         say(format_args!("failed (exitcode: {code}) local_rank: {rank} (pid: {pid}) of binary: {program}"));
     }
 
-    fn swept(&self) -> Option<Event> {
-        (self.leftovers.signal(&self.attempt.pids(), Reach::All, None) == 0).then_some(Event::Swept)
+    /// What may be the cause of such an end.
+    fn hint(&self, exit: Exit) -> &'static str {
+        match exit {
+            Exit::Signal(libc::SIGKILL) => self.memory.hint(),
+            Exit::Signal(_) | Exit::Code(_) => "",
+        }
+    }
+
+    fn is_sweeping(&self) -> bool {
+        self.group.is_sweeping() || !self.group.sweeping().is_empty()
+    }
+
+    /// Whose leftovers, of those that are waited for, have ended.
+    fn swept(&self) -> Vec<Event> {
+        if !self.group.is_sweeping() {
+            return self.group.sweeping().into_iter().filter_map(|rank| self.sweep_rank(rank, None)).collect();
+        }
+        let living = self.leftovers.signal(&self.attempt.pids(), Reach::All, None);
+        (living == 0).then_some(Event::Swept).into_iter().collect()
     }
 
     async fn act(&mut self, action: Action) -> Option<Event> {
         match action {
             Action::Join => self.join().await,
-            Action::Spawn { attempt } => self.spawn(attempt).err().map(Event::NotStarted),
+            Action::Spawn { .. } => self.spawn().err().map(Event::NotStarted),
             Action::Tell { rank, restarts } => {
                 self.tell(rank, restarts);
                 None
@@ -261,24 +226,38 @@ impl<'a> Driver<'a> {
                 say(format_args!("rank {rank} (pid {pid}) does not end even by SIGKILL and is left behind"));
                 None
             }
+            Action::Promise { rank, restart } => {
+                self.promise(rank, restart);
+                None
+            }
+            Action::Lose { rank, why } => {
+                self.lose(rank, why);
+                None
+            }
+            Action::SweepRank(rank) => self.sweep_rank(rank, Some(Signal::SIGTERM)),
+            Action::KillLeftoversOf(rank) => {
+                self.kill_leftovers_of(rank);
+                None
+            }
+            Action::Restart { rank, attempt } => self.restart(rank, attempt).err().map(Event::NotRestarted),
             Action::Finish(_) => None,
         }
     }
 
-    fn spawn(&mut self, attempt: u32) -> Result<(), LocalRank> {
+    fn spawn(&mut self) -> Result<(), LocalRank> {
         let round = self.round();
-        let logs = match &self.folder {
-            Some(folder) => AttemptLogs::create(folder, attempt, self.plan, round.rank(0)),
-            None => Ok(AttemptLogs::disabled(self.plan.ranks.len())),
-        };
-        match logs {
-            Ok(logs) => self.attempt = Attempt::new(logs),
-            Err(err) => {
-                say(chain(&err));
-                return Err(LocalRank(0));
-            }
+        let writer = |index| Writer { index, rank: round.rank(index), attempt: self.group.attempt(LocalRank(index)) };
+        let logs = self.logs(&(0..self.plan.ranks.len()).map(writer).collect::<Vec<_>>());
+        self.attempt = Attempt::new(logs.map_err(|()| LocalRank(0))?);
+        self.attempt.spawn(&round, |rank| self.group.attempt(rank))
+    }
+
+    /// New log files for these ranks. What is wrong with them is said.
+    fn logs(&self, writers: &[Writer]) -> Result<AttemptLogs, ()> {
+        match &self.folder {
+            Some(folder) => AttemptLogs::create(folder, self.plan, writers).map_err(|err| say(chain(&err))),
+            None => Ok(AttemptLogs::disabled(writers.len())),
         }
-        self.attempt.spawn(&round)
     }
 
     fn round(&self) -> Round<'a> {
@@ -286,7 +265,7 @@ impl<'a> Driver<'a> {
     }
 
     fn end_attempt(&mut self) {
-        if let Some(tail) = self.attempt.end() {
+        for tail in self.attempt.end() {
             self.flushes.push(Box::pin(tail.finish()));
         }
     }

@@ -11,14 +11,22 @@
 //! ```
 //! *Joining* and *Parting* wait for other nodes; alone they take no time.
 //!
+//! With `--failure-policy isolate` a failure leaves *Healthy* as it is: see [`isolation`].
+//!
 //! *Stopping* waits for the ranks: the grace, then SIGKILL to every group. *Sweeping* waits for what they left behind:
 //! [`LEFTOVER_GRACE`] at most, then SIGKILL. After SIGKILL both wait [`UNINTERRUPTIBLE_GRACE`] and no longer.
+
+pub mod budget;
+pub mod isolation;
+pub mod stopping;
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use crate::agent::event::{Action, End, Event, LocalRank};
-use crate::signals::Received;
+use crate::agent::group::isolation::Isolation;
+use crate::agent::group::stopping::end_by;
+use crate::process::exit::Exit;
 
 /// How long processes that outlive their rank may take to end after SIGTERM. Torchrun leaves them alone; five seconds
 /// let a data loader or a logger close its files and keep the end of a launch short.
@@ -27,9 +35,6 @@ pub const LEFTOVER_GRACE: Duration = Duration::from_secs(5);
 /// How long to wait after SIGKILL for a process that sits in an uninterruptible system call, a hung GPU driver or file
 /// server for instance (pytorch/pytorch#185414: torchrun waits without limit).
 pub const UNINTERRUPTIBLE_GRACE: Duration = Duration::from_secs(30);
-
-/// What is left of the grace after a second signal: it is forwarded, as torchrun does, but its sender is in a hurry.
-pub const LAST_GRACE: Duration = Duration::from_secs(2);
 
 /// The worker group.
 #[derive(Debug)]
@@ -42,6 +47,8 @@ pub struct Group {
     /// Listed signals received so far.
     signals: u32,
     state: State,
+    /// `None` if all ranks share the fate of one.
+    isolation: Option<Isolation>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +57,7 @@ enum State {
     Healthy,
     Stopping { then: Then, patience: Patience },
     Sweeping { then: Then, patience: Patience },
-    Parting,
+    Parting { end: End },
     Finished,
 }
 
@@ -64,6 +71,8 @@ enum Patience {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Then {
     Restart,
+    /// Wait for the other nodes, then finish.
+    Part(End),
     Finish(End),
 }
 
@@ -71,7 +80,14 @@ impl Group {
     /// A group of `size` ranks; `grace` lies between SIGTERM and SIGKILL.
     pub fn new(size: usize, max_restarts: u32, grace: Duration) -> Group {
         let living = BTreeSet::new();
-        Group { size, grace, max_restarts, attempt: 0, living, signals: 0, state: State::Joining }
+        Group { size, grace, max_restarts, attempt: 0, living, signals: 0, state: State::Joining, isolation: None }
+    }
+
+    /// The same with ranks that fail each for itself: restarts are those of one rank, and one that exits with
+    /// `final_code` gets none.
+    pub fn isolated(self, final_code: Option<i32>) -> Group {
+        let isolation = Isolation::new(self.size, self.max_restarts, final_code, self.grace);
+        Group { isolation: Some(isolation), ..self }
     }
 
     /// When [`Event::Deadline`] is wanted.
@@ -80,8 +96,14 @@ impl Group {
             State::Stopping { patience, .. } | State::Sweeping { patience, .. } => match patience {
                 Patience::KillAt(at) | Patience::GiveUpAt(at) => Some(at),
             },
-            State::Joining | State::Healthy | State::Parting | State::Finished => None,
+            State::Healthy => self.isolation.as_ref().and_then(Isolation::deadline),
+            State::Joining | State::Parting { .. } | State::Finished => None,
         }
+    }
+
+    /// `TORCHELASTIC_RESTART_COUNT` of a rank that is started with all others.
+    pub fn attempt(&self, rank: LocalRank) -> u32 {
+        self.isolation.as_ref().map_or(self.attempt, |isolation| isolation.attempt(rank))
     }
 
     /// Whether ranks that end now were told to.
@@ -94,6 +116,17 @@ impl Group {
         matches!(self.state, State::Sweeping { .. })
     }
 
+    /// The ranks of which [`Event::RankSwept`] is waited for.
+    pub fn sweeping(&self) -> BTreeSet<LocalRank> {
+        let isolation = self.isolation.as_ref().filter(|_| self.state == State::Healthy);
+        isolation.map(Isolation::sweeping).unwrap_or_default()
+    }
+
+    /// Whether a rank besides this one runs on this node, or will.
+    pub fn has_others(&self, rank: LocalRank) -> bool {
+        self.isolation.as_ref().is_some_and(|isolation| isolation.has_others(rank))
+    }
+
     /// Whether the ranks have not been started yet in this round.
     pub fn is_joining(&self) -> bool {
         self.state == State::Joining
@@ -103,9 +136,9 @@ impl Group {
     pub fn on(&mut self, event: Event, now: Instant) -> Vec<Action> {
         match (self.state, event) {
             (State::Joining, Event::Ready) => vec![Action::Join],
-            (State::Joining, Event::Joined { attempt }) => self.spawn(attempt),
+            (State::Joining, Event::Joined { attempt }) => self.spawn(attempt, now),
             (State::Joining, Event::Over(end)) => self.finish(end),
-            (State::Joining | State::Parting, Event::Received(received)) => self.finish(end_by(received)),
+            (State::Joining | State::Parting { .. }, Event::Received(received)) => self.finish(end_by(received)),
             (State::Healthy, Event::NotStarted(rank)) => self.not_started(rank, now),
             (State::Healthy, Event::Changed) => self.stop(Then::Restart, libc::SIGTERM, self.grace, now),
             (State::Healthy, Event::Over(end)) => self.stop(Then::Finish(end), libc::SIGTERM, self.grace, now),
@@ -117,13 +150,17 @@ impl Group {
                 self.state = State::Sweeping { then: without_restart(then, end), patience };
                 Vec::new()
             }
-            (State::Parting, Event::Changed) => self.join(),
-            // As in torchrun, what becomes of other nodes does not change that all ranks here have succeeded.
-            (State::Parting, Event::Over(_)) => self.finish(End::Succeeded),
+            (State::Parting { .. }, Event::Changed) => self.join(),
+            // As in torchrun, what becomes of other nodes does not change what has become of the ranks here.
+            (State::Parting { end }, Event::Over(_)) => self.finish(end),
             (State::Healthy | State::Stopping { .. }, Event::Exited(rank, exit)) => {
                 self.living.remove(&rank);
-                self.exited(rank, exit.is_success(), now)
+                self.exited(rank, exit, now)
             }
+            (State::Healthy, Event::NotRestarted(rank)) => self.isolate(now, |ranks| ranks.not_restarted(rank, now)),
+            (State::Healthy, Event::RankSwept(rank)) => self.isolate(now, |ranks| ranks.swept(rank, now)),
+            (State::Healthy, Event::Deadline) => self.isolate(now, |ranks| ranks.deadline_has_come(now)),
+            (State::Healthy, Event::EndAnnounced) => self.isolate(now, Isolation::announce_end),
             (State::Healthy, Event::Received(received)) => self.stop_by(received, self.grace, now),
             (State::Stopping { .. }, Event::Received(received)) => self.hurry(received, now),
             (State::Stopping { then, patience }, Event::Deadline) => match patience {
@@ -138,12 +175,17 @@ impl Group {
                 self.kill_leftovers(without_restart(then, end_by(received)), now)
             }
             (State::Sweeping { then, .. }, Event::Swept) => self.swept(then),
+            (_, Event::EndAnnounced) => {
+                // Ranks that stop have nothing to lose; those of a further round are not started again either.
+                self.isolation.as_mut().map(Isolation::announce_end);
+                Vec::new()
+            }
             (
                 State::Joining
                 | State::Healthy
                 | State::Stopping { .. }
                 | State::Sweeping { .. }
-                | State::Parting
+                | State::Parting { .. }
                 | State::Finished,
                 _,
             ) => Vec::new(),
@@ -155,9 +197,12 @@ impl Group {
         vec![Action::Join]
     }
 
-    fn spawn(&mut self, attempt: u32) -> Vec<Action> {
+    fn spawn(&mut self, attempt: u32, now: Instant) -> Vec<Action> {
         self.attempt = attempt;
         self.living = (0..self.size).map(LocalRank).collect();
+        if let Some(isolation) = &mut self.isolation {
+            isolation.begin(now);
+        }
         self.state = State::Healthy;
         vec![Action::Spawn { attempt }]
     }
@@ -174,18 +219,33 @@ impl Group {
     }
 
     /// A rank has left `living`.
-    fn exited(&mut self, rank: LocalRank, is_success: bool, now: Instant) -> Vec<Action> {
+    fn exited(&mut self, rank: LocalRank, exit: Exit, now: Instant) -> Vec<Action> {
         match self.state {
             State::Stopping { then, .. } if self.living.is_empty() => self.sweep(then, true, now),
-            State::Healthy if !is_success => self.failed(rank, now),
-            State::Healthy if self.living.is_empty() => self.sweep(Then::Finish(End::Succeeded), false, now),
+            State::Healthy if self.isolation.is_some() => self.isolate(now, |ranks| ranks.exited(rank, exit, now)),
+            State::Healthy if !exit.is_success() => self.failed(rank, now),
+            State::Healthy if self.living.is_empty() => self.sweep(Then::Part(End::Succeeded), false, now),
             State::Joining
             | State::Healthy
             | State::Stopping { .. }
             | State::Sweeping { .. }
-            | State::Parting
+            | State::Parting { .. }
             | State::Finished => Vec::new(),
         }
+    }
+
+    /// What happens to single ranks; the round is over with the last of them.
+    fn isolate(&mut self, now: Instant, on: impl FnOnce(&mut Isolation) -> Vec<Action>) -> Vec<Action> {
+        let Some(isolation) = &mut self.isolation else { return Vec::new() };
+        let mut actions = on(isolation);
+        self.living = isolation.running();
+        if !isolation.is_over() {
+            return actions;
+        }
+        let then = Then::Part(isolation.end());
+        // All that is left is swept together.
+        actions.retain(|action| !matches!(action, Action::SweepRank(_)));
+        [actions, self.sweep(then, false, now)].concat()
     }
 
     fn failed(&mut self, rank: LocalRank, now: Instant) -> Vec<Action> {
@@ -193,40 +253,6 @@ impl Group {
         let then = if restarts { Then::Restart } else { Then::Finish(End::Failed) };
         let stop = self.stop(then, libc::SIGTERM, self.grace, now);
         [vec![Action::Tell { rank, restarts }], stop].concat()
-    }
-
-    fn stop_by(&mut self, received: Received, grace: Duration, now: Instant) -> Vec<Action> {
-        let then = Then::Finish(end_by(received));
-        if !received.is_listed {
-            return self.stop(then, libc::SIGKILL, grace, now);
-        }
-        self.signals += 1;
-        self.stop(then, received.number, grace, now)
-    }
-
-    /// A signal while the ranks are ending. The first one during a stop of our own is forwarded; the second one of all
-    /// is too, with little grace left; a second Ctrl-C, and any third, kills at once.
-    fn hurry(&mut self, received: Received, now: Instant) -> Vec<Action> {
-        let kills = self.signals > 0 && (received.number == libc::SIGINT || self.signals > 1);
-        if kills {
-            return self.stop(Then::Finish(end_by(received)), libc::SIGKILL, Duration::ZERO, now);
-        }
-        let left = self.deadline().map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
-        let grace = if self.signals > 0 { left.min(LAST_GRACE) } else { left };
-        self.stop_by(received, grace, now)
-    }
-
-    fn stop(&mut self, then: Then, signal: i32, grace: Duration, now: Instant) -> Vec<Action> {
-        let send = Action::Send { signal };
-        if self.living.is_empty() {
-            return [vec![send], self.sweep(then, true, now)].concat();
-        }
-        let patience = match signal {
-            libc::SIGKILL => Patience::GiveUpAt(now + UNINTERRUPTIBLE_GRACE),
-            _ => Patience::KillAt(now + grace),
-        };
-        self.state = State::Stopping { then, patience };
-        vec![send]
     }
 
     fn sweep(&mut self, then: Then, groups_know: bool, now: Instant) -> Vec<Action> {
@@ -242,26 +268,12 @@ impl Group {
     fn swept(&mut self, then: Then) -> Vec<Action> {
         match then {
             Then::Restart => self.join(),
-            Then::Finish(End::Succeeded) => {
-                self.state = State::Parting;
+            Then::Part(end) => {
+                self.state = State::Parting { end };
                 vec![Action::Part]
             }
             Then::Finish(end) => self.finish(end),
         }
-    }
-
-    /// Ranks that SIGKILL cannot end still hold their devices, so a restart would meet them there.
-    fn abandon(&mut self, then: Then, now: Instant) -> Vec<Action> {
-        let abandoned: Vec<Action> = std::mem::take(&mut self.living).into_iter().map(Action::Abandon).collect();
-        let then = if then == Then::Restart { Then::Finish(End::Failed) } else { then };
-        [abandoned, self.sweep(then, true, now)].concat()
-    }
-}
-
-fn end_by(received: Received) -> End {
-    match received {
-        Received { number: signal, is_listed: true } => End::Stopped { signal },
-        Received { number: signal, is_listed: false } => End::Killed { signal },
     }
 }
 
@@ -269,7 +281,7 @@ fn end_by(received: Received) -> End {
 fn without_restart(then: Then, end: End) -> Then {
     match then {
         Then::Restart => Then::Finish(end),
-        Then::Finish(end) => Then::Finish(end),
+        Then::Part(_) | Then::Finish(_) => then,
     }
 }
 

@@ -1,5 +1,7 @@
 use super::*;
+use crate::agent::group::stopping::LAST_GRACE;
 use crate::process::exit::Exit;
+use crate::signals::Received;
 
 const GRACE: Duration = Duration::from_secs(30);
 const TERM: Action = Action::Send { signal: libc::SIGTERM };

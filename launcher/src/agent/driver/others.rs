@@ -1,0 +1,68 @@
+//! What is heard from the other nodes, and what they are told.
+
+use crate::agent::driver::Driver;
+use crate::agent::event::{End, Event, LocalRank};
+use crate::agent::{chain, say};
+use crate::events::{self, Happening};
+use crate::rendezvous::Notice;
+use crate::rendezvous::place::Place;
+
+impl Driver<'_> {
+    /// What other nodes do.
+    pub(super) fn heard(&mut self, notice: Notice) -> Option<Event> {
+        match notice {
+            Notice::Said(line) => {
+                say(line);
+                None
+            }
+            Notice::Joined(place) => Some(self.joined(place)),
+            Notice::Changed(why) => {
+                say(why);
+                Some(Event::Changed)
+            }
+            Notice::Succeeded => Some(Event::Over(End::Succeeded)),
+            Notice::Failed(why) => {
+                say(format_args!("the launch has failed on {why}"));
+                self.ended_by_others = true;
+                Some(Event::Over(End::Failed))
+            }
+            Notice::Lost(err) => {
+                say(chain(&err));
+                self.ended_by_others = true;
+                Some(Event::Over(if self.group.is_joining() { End::NotStarted } else { End::Failed }))
+            }
+            Notice::Left => None,
+        }
+    }
+
+    fn joined(&mut self, place: Place) -> Event {
+        let attempt = place.restarts;
+        if attempt > self.place.restarts {
+            say(format_args!("restart {attempt} of {}", self.plan.max_restarts));
+        }
+        self.place = place;
+        let Place { node, nodes, .. } = self.place;
+        events::record(self.plan, &Happening::Round { restarts: attempt, node, nodes });
+        self.end_attempt();
+        Event::Joined { attempt }
+    }
+
+    /// Takes part in the next round.
+    pub(super) async fn join(&mut self) -> Option<Event> {
+        match self.company.join().await {
+            Ok(Some(place)) => Some(self.joined(place)),
+            Ok(None) => None,
+            Err(err) => {
+                say(chain(&err));
+                Some(Event::Over(End::NotStarted))
+            }
+        }
+    }
+
+    /// What other nodes are told of a failure here.
+    pub(super) fn tell(&self, rank: LocalRank, restarts: bool) {
+        let failed = self.attempt.casualty(rank).map(|casualty| format!("rank {} {}", casualty.rank, casualty.exit));
+        let failure = failed.unwrap_or_else(|| format!("rank {} could not be started", self.round().rank(rank.0)));
+        self.company.failed(failure, restarts);
+    }
+}

@@ -1,0 +1,79 @@
+//! What is done about a rank that fails for itself: said, swept, started again, given up.
+
+use nix::sys::signal::Signal;
+
+use crate::agent::driver::Driver;
+use crate::agent::event::{Event, LocalRank, Loss};
+use crate::agent::group::budget::Restart;
+use crate::agent::say;
+use crate::events::{self, Happening, Who};
+use crate::failure::Casualty;
+use crate::logs::attempt::Writer;
+use crate::process::leftover::Trace;
+
+impl Driver<'_> {
+    /// Says that a rank will be started again.
+    pub(super) fn promise(&self, rank: LocalRank, restart: Restart) {
+        let Some(casualty) = self.attempt.casualty(rank) else { return };
+        let Restart { number, of, after, .. } = restart;
+        let (failure, others) = (self.failure(casualty), self.others(rank));
+        say(format_args!("{failure}; restart {number} of {of} in {} s{others}", after.as_secs()));
+        events::record(self.plan, &Happening::Restart { who: who(casualty), restart });
+    }
+
+    /// Says to the user, and to the other ranks, that a rank is gone for good.
+    pub(super) fn lose(&self, rank: LocalRank, why: Loss) {
+        let Some(casualty) = self.attempt.casualty(rank) else { return };
+        let why = match why {
+            Loss::Spent => "no restart is left",
+            Loss::Final => "a restart would not change that",
+            Loss::Ending => "the end of the launch was announced",
+        };
+        let reason = format!("{}; {why}", self.failure(casualty));
+        say(format_args!("{reason}{}", self.others(rank)));
+        events::record(self.plan, &Happening::Lost { who: who(casualty), reason: &reason });
+        self.company.lost(&self.place, casualty.rank, &reason);
+    }
+
+    /// Starts a rank again.
+    pub(super) fn restart(&mut self, rank: LocalRank, attempt: u32) -> Result<(), LocalRank> {
+        let round = self.round();
+        let writer = Writer { index: rank.0, rank: round.rank(rank.0), attempt };
+        let logs = self.logs(&[writer]).map_err(|()| rank)?;
+        if let Some(tail) = self.attempt.restart(&round, rank, attempt, logs)? {
+            self.flushes.push(Box::pin(tail.finish()));
+        }
+        Ok(())
+    }
+
+    /// Signals what a rank that has ended left behind; says when nothing of it lives.
+    pub(super) fn sweep_rank(&self, rank: LocalRank, signal: Option<Signal>) -> Option<Event> {
+        (self.leftovers_of(rank, signal) == 0).then_some(Event::RankSwept(rank))
+    }
+
+    /// Ends what a rank left behind and did not end when it was told to.
+    pub(super) fn kill_leftovers_of(&self, rank: LocalRank) {
+        let living = self.leftovers_of(rank, Some(Signal::SIGKILL));
+        let global = self.round().rank(rank.0);
+        say(format_args!("processes that rank {global} had left behind, killed: {living}"));
+    }
+
+    fn leftovers_of(&self, rank: LocalRank, signal: Option<Signal>) -> usize {
+        let Some(pid) = self.attempt.pid(rank) else { return 0 };
+        let mark = self.round().mark(rank.0);
+        self.leftovers.signal_of(&self.attempt.pids(), Trace { pid, mark: &mark }, signal)
+    }
+
+    fn failure(&self, casualty: &Casualty) -> String {
+        format!("rank {} {}{}", casualty.rank, casualty.exit, self.hint(casualty.exit))
+    }
+
+    fn others(&self, rank: LocalRank) -> &'static str {
+        let has_others = self.place.nodes > 1 || self.group.has_others(rank);
+        if has_others { ", the other ranks go on" } else { "" }
+    }
+}
+
+fn who(casualty: &Casualty) -> Who {
+    Who { rank: casualty.rank, local_rank: casualty.local_rank, pid: casualty.pid }
+}

@@ -1,0 +1,101 @@
+//! How often a rank may be started again on its own, and how long it has to wait for it. Pure.
+
+use std::time::Duration;
+
+/// Before the first restart; doubles with each further one.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Before any restart at most: what a rank waits for, a file server or a GPU that is being reset, is back within minutes.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// A rank that has lived so long has not failed in the way that the one before it did, so that nothing is held against
+/// it: a crash an hour must not end a night, and one at every start must not last for it.
+const GOOD_LIFE: Duration = Duration::from_secs(10 * 60);
+
+/// The restarts of one rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    max: u32,
+    /// Restarts that count against `max`.
+    spent: u32,
+    /// Restarts of its life.
+    restarts: u32,
+}
+
+/// A rank that is to be started again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Restart {
+    /// Which of those that it may have, from 1.
+    pub number: u32,
+    /// How many it may have.
+    pub of: u32,
+    /// `TORCHELASTIC_RESTART_COUNT`: restarts of its life, this one included.
+    pub attempt: u32,
+    /// When.
+    pub after: Duration,
+}
+
+impl Budget {
+    /// A rank that may be started again `max` times.
+    pub fn new(max: u32) -> Budget {
+        Budget { max, spent: 0, restarts: 0 }
+    }
+
+    /// Restarts of its life.
+    pub fn restarts(&self) -> u32 {
+        self.restarts
+    }
+
+    /// Takes one restart for a rank that has failed after such a life, if one is left.
+    pub fn take(&mut self, life: Duration) -> Option<Restart> {
+        if life >= GOOD_LIFE {
+            self.spent = 0;
+        }
+        if self.spent == self.max {
+            return None;
+        }
+        let after = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(self.spent)).min(LONGEST_PAUSE);
+        self.spent += 1;
+        self.restarts = self.restarts.saturating_add(1);
+        Some(Restart { number: self.spent, of: self.max, attempt: self.restarts, after })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHORT: Duration = Duration::from_secs(1);
+
+    fn pauses(budget: &mut Budget, count: usize) -> Vec<u64> {
+        (0..count).filter_map(|_| budget.take(SHORT)).map(|restart| restart.after.as_secs()).collect()
+    }
+
+    #[test]
+    fn pauses_double_up_to_a_minute() {
+        assert_eq!(pauses(&mut Budget::new(100), 9), [1, 2, 4, 8, 16, 32, 60, 60, 60]);
+        assert_eq!(pauses(&mut Budget::new(u32::MAX), 40).last(), Some(&60));
+    }
+
+    #[test]
+    fn a_budget_is_spent_after_as_many_restarts_as_it_has() {
+        let mut budget = Budget::new(2);
+        let numbers: Vec<_> = (0..3).map(|_| budget.take(SHORT).map(|it| (it.number, it.of, it.attempt))).collect();
+        assert_eq!(numbers, [Some((1, 2, 1)), Some((2, 2, 2)), None]);
+        assert_eq!((budget.restarts(), Budget::new(0).take(SHORT)), (2, None));
+    }
+
+    #[test]
+    fn a_good_life_gives_budget_and_pause_back_but_not_the_count() {
+        let mut budget = Budget::new(2);
+        pauses(&mut budget, 2);
+        let again = budget.take(GOOD_LIFE).expect("it has its budget back");
+        assert_eq!((again.number, again.attempt, again.after), (1, 3, FIRST_PAUSE));
+        assert_eq!(budget.take(GOOD_LIFE - SHORT).map(|restart| restart.number), Some(2));
+    }
+
+    #[test]
+    fn no_restart_stays_none_however_long_the_life() {
+        assert_eq!(Budget::new(0).take(GOOD_LIFE), None);
+    }
+}

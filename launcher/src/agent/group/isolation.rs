@@ -1,0 +1,216 @@
+//! Ranks that fail each for itself, `--failure-policy isolate`. Pure.
+//!
+//! ```text
+//!           fails, a restart is left             swept, and the pause is over
+//!  Running ─────────────────────────► Returning ──────────────────────────────► Running
+//!     │  ╲                                 │
+//!     │   ╲ fails, none is left            │ the end was announced
+//!     │    ╲ fails for good                ▼
+//!     │     ╲────────────────────────►   Lost        The round is over when no rank is running or returning.
+//!     ▼ exits with 0
+//! Succeeded
+//! ```
+//! What a rank leaves behind when it fails is told to end at once, before the pause: [`LEFTOVER_GRACE`] at most, then
+//! SIGKILL, then [`UNINTERRUPTIBLE_GRACE`]. What one that has succeeded leaves behind may run on till the round is over.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use crate::agent::event::{Action, End, LocalRank, Loss};
+use crate::agent::group::budget::{Budget, Restart};
+use crate::agent::group::{LEFTOVER_GRACE, Patience, UNINTERRUPTIBLE_GRACE};
+use crate::process::exit::Exit;
+
+/// The ranks of one node.
+#[derive(Debug)]
+pub struct Isolation {
+    ranks: Vec<Member>,
+    /// The exit code of a rank that another start would not help.
+    final_code: Option<i32>,
+    /// How long leftovers may take to end.
+    grace: Duration,
+    /// The end of the launch was announced: nothing is started any more.
+    ends: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    budget: Budget,
+    fate: Fate,
+    /// While what it left behind is waited for.
+    sweep: Option<Patience>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    Running { since: Instant },
+    Returning { due: Instant, attempt: u32 },
+    Succeeded,
+    Lost,
+}
+
+impl Isolation {
+    /// Ranks that may be started again `max_restarts` times each, unless they exit with `final_code`.
+    pub fn new(size: usize, max_restarts: u32, final_code: Option<i32>, grace: Duration) -> Isolation {
+        let member = Member { budget: Budget::new(max_restarts), fate: Fate::Succeeded, sweep: None };
+        Isolation { ranks: vec![member; size], final_code, grace: grace.min(LEFTOVER_GRACE), ends: false }
+    }
+
+    /// A round begins: all ranks are started, also those that were lost in the round before.
+    pub fn begin(&mut self, now: Instant) {
+        for rank in &mut self.ranks {
+            *rank = Member { fate: Fate::Running { since: now }, sweep: None, ..*rank };
+        }
+    }
+
+    /// `TORCHELASTIC_RESTART_COUNT` of a rank.
+    pub fn attempt(&self, rank: LocalRank) -> u32 {
+        self.ranks.get(rank.0).map_or(0, |member| member.budget.restarts())
+    }
+
+    /// Ranks that run.
+    pub fn running(&self) -> BTreeSet<LocalRank> {
+        self.select(|member| matches!(member.fate, Fate::Running { .. }))
+    }
+
+    /// Ranks whose leftovers are waited for.
+    pub fn sweeping(&self) -> BTreeSet<LocalRank> {
+        self.select(|member| member.sweep.is_some())
+    }
+
+    /// Whether no rank runs, and none will.
+    pub fn is_over(&self) -> bool {
+        self.ranks.iter().all(Member::is_over)
+    }
+
+    /// Whether a rank besides this one runs, or will.
+    pub fn has_others(&self, rank: LocalRank) -> bool {
+        self.ranks.iter().enumerate().any(|(index, member)| index != rank.0 && !member.is_over())
+    }
+
+    /// How the round has ended when it is over.
+    pub fn end(&self) -> End {
+        let is_lost = |member: &Member| matches!(member.fate, Fate::Lost);
+        if self.ranks.iter().any(is_lost) { End::Failed } else { End::Succeeded }
+    }
+
+    /// When [`Isolation::deadline_has_come`] is wanted.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.ranks.iter().filter_map(Member::deadline).min()
+    }
+
+    /// A rank that ran has ended.
+    pub fn exited(&mut self, rank: LocalRank, exit: Exit, now: Instant) -> Vec<Action> {
+        if exit.is_success() {
+            self.set(rank, Fate::Succeeded);
+            return Vec::new();
+        }
+        let is_final = self.final_code.is_some_and(|code| exit == Exit::Code(code));
+        let mut actions = if is_final { self.lose(rank, Loss::Final) } else { self.failed(rank, now) };
+        if let Some(member) = self.ranks.get_mut(rank.0) {
+            member.sweep = Some(Patience::KillAt(now + self.grace));
+            actions.push(Action::SweepRank(rank));
+        }
+        actions
+    }
+
+    /// A rank that was to run could not be started; it has left nothing behind.
+    pub fn not_restarted(&mut self, rank: LocalRank, now: Instant) -> Vec<Action> {
+        self.failed(rank, now)
+    }
+
+    /// Nothing lives any more of what a rank had left behind.
+    pub fn swept(&mut self, rank: LocalRank, now: Instant) -> Vec<Action> {
+        let Some(member) = self.ranks.get_mut(rank.0) else { return Vec::new() };
+        member.sweep = None;
+        self.restart(rank, now).into_iter().collect()
+    }
+
+    /// The time that [`Isolation::deadline`] named has come, for one rank or several.
+    pub fn deadline_has_come(&mut self, now: Instant) -> Vec<Action> {
+        let ranks = (0..self.ranks.len()).map(LocalRank);
+        ranks.filter_map(|rank| self.lose_patience(rank, now).or_else(|| self.restart(rank, now))).collect()
+    }
+
+    /// The end of the launch was announced to the ranks, which end when they have saved what they have.
+    pub fn announce_end(&mut self) -> Vec<Action> {
+        self.ends = true;
+        let returning = self.select(|member| matches!(member.fate, Fate::Returning { .. }));
+        returning.into_iter().flat_map(|rank| self.lose(rank, Loss::Ending)).collect()
+    }
+
+    fn failed(&mut self, rank: LocalRank, now: Instant) -> Vec<Action> {
+        if self.ends {
+            return self.lose(rank, Loss::Ending);
+        }
+        let Some(member) = self.ranks.get_mut(rank.0) else { return Vec::new() };
+        let life = match member.fate {
+            Fate::Running { since } => now.saturating_duration_since(since),
+            Fate::Returning { .. } | Fate::Succeeded | Fate::Lost => Duration::ZERO,
+        };
+        let Some(restart) = member.budget.take(life) else { return self.lose(rank, Loss::Spent) };
+        let Restart { after, attempt, .. } = restart;
+        member.fate = Fate::Returning { due: now + after, attempt };
+        vec![Action::Promise { rank, restart }]
+    }
+
+    fn lose(&mut self, rank: LocalRank, why: Loss) -> Vec<Action> {
+        self.set(rank, Fate::Lost);
+        vec![Action::Lose { rank, why }]
+    }
+
+    /// Starts a rank again if nothing is in its way.
+    fn restart(&mut self, rank: LocalRank, now: Instant) -> Option<Action> {
+        let member = self.ranks.get_mut(rank.0).filter(|member| member.sweep.is_none())?;
+        let Fate::Returning { due, attempt } = member.fate else { return None };
+        (now >= due).then(|| {
+            member.fate = Fate::Running { since: now };
+            Action::Restart { rank, attempt }
+        })
+    }
+
+    /// Leftovers that do not end are killed, then given up.
+    fn lose_patience(&mut self, rank: LocalRank, now: Instant) -> Option<Action> {
+        let member = self.ranks.get_mut(rank.0)?;
+        match member.sweep {
+            Some(Patience::KillAt(at)) if now >= at => {
+                member.sweep = Some(Patience::GiveUpAt(now + UNINTERRUPTIBLE_GRACE));
+                Some(Action::KillLeftoversOf(rank))
+            }
+            Some(Patience::GiveUpAt(at)) if now >= at => {
+                member.sweep = None;
+                None
+            }
+            Some(Patience::KillAt(_) | Patience::GiveUpAt(_)) | None => None,
+        }
+    }
+
+    fn set(&mut self, rank: LocalRank, fate: Fate) {
+        if let Some(member) = self.ranks.get_mut(rank.0) {
+            member.fate = fate;
+        }
+    }
+
+    fn select(&self, is_meant: impl Fn(&Member) -> bool) -> BTreeSet<LocalRank> {
+        let ranks = self.ranks.iter().enumerate().filter(|(_, member)| is_meant(member));
+        ranks.map(|(index, _)| LocalRank(index)).collect()
+    }
+}
+
+impl Member {
+    fn is_over(&self) -> bool {
+        matches!(self.fate, Fate::Succeeded | Fate::Lost)
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        match (self.sweep, self.fate) {
+            (Some(Patience::KillAt(at) | Patience::GiveUpAt(at)), _) => Some(at),
+            (None, Fate::Returning { due, .. }) => Some(due),
+            (None, Fate::Running { .. } | Fate::Succeeded | Fate::Lost) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "tests need some `Instant` to count from")]
+mod tests;

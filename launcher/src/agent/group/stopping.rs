@@ -1,0 +1,61 @@
+//! How ranks are told to end: by which signal, with how much time, and what a further signal of the user changes. Pure.
+
+use std::time::{Duration, Instant};
+
+use crate::agent::event::{Action, End};
+use crate::agent::group::{Group, Patience, State, Then, UNINTERRUPTIBLE_GRACE};
+use crate::signals::Received;
+
+/// What is left of the grace after a second signal: it is forwarded, as torchrun does, but its sender is in a hurry.
+pub const LAST_GRACE: Duration = Duration::from_secs(2);
+
+impl Group {
+    pub(super) fn stop_by(&mut self, received: Received, grace: Duration, now: Instant) -> Vec<Action> {
+        let then = Then::Finish(end_by(received));
+        if !received.is_listed {
+            return self.stop(then, libc::SIGKILL, grace, now);
+        }
+        self.signals += 1;
+        self.stop(then, received.number, grace, now)
+    }
+
+    /// A signal while the ranks are ending. The first one during a stop of our own is forwarded; the second one of all
+    /// is too, with little grace left; a second Ctrl-C, and any third, kills at once.
+    pub(super) fn hurry(&mut self, received: Received, now: Instant) -> Vec<Action> {
+        let kills = self.signals > 0 && (received.number == libc::SIGINT || self.signals > 1);
+        if kills {
+            return self.stop(Then::Finish(end_by(received)), libc::SIGKILL, Duration::ZERO, now);
+        }
+        let left = self.deadline().map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
+        let grace = if self.signals > 0 { left.min(LAST_GRACE) } else { left };
+        self.stop_by(received, grace, now)
+    }
+
+    pub(super) fn stop(&mut self, then: Then, signal: i32, grace: Duration, now: Instant) -> Vec<Action> {
+        let send = Action::Send { signal };
+        if self.living.is_empty() {
+            return [vec![send], self.sweep(then, true, now)].concat();
+        }
+        let patience = match signal {
+            libc::SIGKILL => Patience::GiveUpAt(now + UNINTERRUPTIBLE_GRACE),
+            _ => Patience::KillAt(now + grace),
+        };
+        self.state = State::Stopping { then, patience };
+        vec![send]
+    }
+
+    /// Ranks that SIGKILL cannot end still hold their devices, so a restart would meet them there.
+    pub(super) fn abandon(&mut self, then: Then, now: Instant) -> Vec<Action> {
+        let abandoned: Vec<Action> = std::mem::take(&mut self.living).into_iter().map(Action::Abandon).collect();
+        let then = if then == Then::Restart { Then::Finish(End::Failed) } else { then };
+        [abandoned, self.sweep(then, true, now)].concat()
+    }
+}
+
+/// What a signal makes of the launch.
+pub(super) fn end_by(received: Received) -> End {
+    match received {
+        Received { number: signal, is_listed: true } => End::Stopped { signal },
+        Received { number: signal, is_listed: false } => End::Killed { signal },
+    }
+}

@@ -1,0 +1,82 @@
+//! What a rank that fails means for the others: `--failure-policy`, and how many restarts there are.
+
+use serde::Serialize;
+
+use crate::cli::Cli;
+use crate::plan::error::PlanError;
+use crate::plan::program::Program;
+
+/// Restarts of each rank of a built-in program: a night of evaluations outlives a few crashes of a simulator or a driver,
+/// and one that comes back at every start is over within seconds.
+const RESTARTS: u32 = 3;
+
+/// What a rank that fails means for the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FailurePolicy {
+    /// They end, and all ranks start again together while a restart is left.
+    Torchrun,
+    /// Nothing: it starts again alone while it has a restart left, and is lost then.
+    Isolate,
+}
+
+impl FailurePolicy {
+    /// `--failure-policy`: ranks of a built-in program do not depend on each other, those of any other may.
+    pub fn new(cli: &Cli) -> FailurePolicy {
+        match cli.failure_policy.as_deref() {
+            Some("isolate") => FailurePolicy::Isolate,
+            Some(_) => FailurePolicy::Torchrun,
+            None if is_eval(cli) => FailurePolicy::Isolate,
+            None => FailurePolicy::Torchrun,
+        }
+    }
+
+    /// `--max-restarts`, of all ranks or of each.
+    ///
+    /// # Errors
+    /// A negative number.
+    pub fn max_restarts(self, cli: &Cli) -> Result<u32, PlanError> {
+        if self == FailurePolicy::Isolate && is_eval(cli) && !cli.is_given("max-restarts") {
+            return Ok(RESTARTS);
+        }
+        u32::try_from(cli.max_restarts).map_err(|_| PlanError::MaxRestarts(cli.max_restarts))
+    }
+}
+
+fn is_eval(cli: &Cli) -> bool {
+    Program::built_in(cli) == Some("eval")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use super::*;
+    use crate::cli::{Environment, Request, parse};
+
+    fn policy(line: &str) -> (FailurePolicy, u32) {
+        let words = line.split(' ').map(OsString::from).collect();
+        let Ok(Request::Launch(cli)) = parse(words, &Environment::default()) else { panic!("no launch: {line}") };
+        let policy = FailurePolicy::new(&cli);
+        (policy, policy.max_restarts(&cli).unwrap())
+    }
+
+    #[test]
+    fn ranks_of_eval_fail_each_for_itself_and_others_together() {
+        assert_eq!(policy("eval --jobs j"), (FailurePolicy::Isolate, 3));
+        assert_eq!(policy("train.py"), (FailurePolicy::Torchrun, 0));
+        assert_eq!(policy("--no-python eval"), (FailurePolicy::Torchrun, 0), "a program of that name is not ours");
+    }
+
+    #[test]
+    fn either_can_be_asked_for() {
+        assert_eq!(policy("--failure-policy torchrun eval --jobs j"), (FailurePolicy::Torchrun, 0));
+        assert_eq!(policy("--failure_policy=isolate worker.py"), (FailurePolicy::Isolate, 0));
+    }
+
+    #[test]
+    fn a_number_of_restarts_that_is_given_counts() {
+        assert_eq!(policy("--max-restarts 0 eval --jobs j").1, 0);
+        assert_eq!(policy("--max-restarts 7 --failure-policy isolate worker.py").1, 7);
+    }
+}
