@@ -43,7 +43,7 @@ fn datasets_have_what_the_journal_says(eval: &Eval) {
 
 #[test]
 fn a_killed_rank_costs_its_episodes_under_way_and_the_same_command_goes_on() {
-    let eval = long(2);
+    let eval = long(2).launcher_words(&["--failure-policy", "torchrun"]);
     let running = eval.start();
     eval.wait_for_episodes(6);
     signal(running.ranks()[0], "KILL");
