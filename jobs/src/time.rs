@@ -1,6 +1,67 @@
 //! Moments as text: UTC, as every file of a run has them.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// A moment that [`rfc3339`] wrote, in milliseconds since 1970; what cannot be read is the first of all moments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment(u64);
+
+impl Moment {
+    /// Reads `2026-11-21T10:15:30.125Z`.
+    pub fn parse(text: &str) -> Self {
+        millis(text.as_bytes()).map_or_else(Self::default, Self)
+    }
+
+    /// Whether it is a moment at all.
+    pub fn is_known(self) -> bool {
+        self.0 > 0
+    }
+
+    /// As it was written; empty if it could not be read.
+    pub fn text(self) -> String {
+        if self.is_known() { rfc3339(UNIX_EPOCH + Duration::from_millis(self.0)) } else { String::new() }
+    }
+
+    /// So many seconds before.
+    #[must_use]
+    pub fn minus(self, seconds: f64) -> Self {
+        // A negative or endless number of seconds is none.
+        Self(self.0.saturating_sub((seconds * 1e3) as u64))
+    }
+
+    /// Seconds since an earlier moment; none where one of both is not known, or it is the later one.
+    pub fn since(self, earlier: Self) -> f64 {
+        if self.is_known() && earlier.is_known() { self.0.saturating_sub(earlier.0) as f64 / 1e3 } else { 0.0 }
+    }
+}
+
+fn millis(text: &[u8]) -> Option<u64> {
+    let at = |range: std::ops::Range<usize>| {
+        text.get(range)?.iter().try_fold(0, |number: u64, digit| match digit {
+            b'0'..=b'9' => Some(number * 10 + u64::from(digit - b'0')),
+            _ => None,
+        })
+    };
+    let marks = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':'), (19, b'.'), (23, b'Z')];
+    if text.len() != 24 || marks.iter().any(|(place, mark)| text[*place] != *mark) {
+        return None;
+    }
+    let days = days(at(0..4)?, at(5..7)?, at(8..10)?)?;
+    let seconds = days * 86_400 + at(11..13)? * 3600 + at(14..16)? * 60 + at(17..19)?;
+    Some(seconds * 1000 + at(20..23)?)
+}
+
+/// Days since 1970-01-01: the way back from [`civil`].
+fn days(year: u64, month: u64, day: u64) -> Option<u64> {
+    if !(1970..).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+        return None;
+    }
+    let year = if month <= 2 { year - 1 } else { year };
+    let (era, year_of_era) = (year / 400, year % 400);
+    let month_from_march = (month + 9) % 12;
+    let day_of_year = (153 * month_from_march + 2) / 5 + day - 1;
+    Some(era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468)
+}
 
 /// RFC 3339 in UTC with milliseconds, `2026-11-21T10:15:30.125Z`.
 pub fn rfc3339(at: SystemTime) -> String {
@@ -26,7 +87,28 @@ fn civil(days: u64) -> (u64, u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_moment_that_was_written_is_read(millis in 1u64..253_402_300_800_000) {
+            let text = rfc3339(UNIX_EPOCH + Duration::from_millis(millis));
+            prop_assert_eq!((Moment::parse(&text), Moment::parse(&text).text()), (Moment(millis), text));
+        }
+
+        #[test]
+        fn any_text_is_read_to_something(text in "\\PC{0,30}|[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}.[0-9]{3}Z") {
+            let moment = Moment::parse(&text);
+            prop_assert!(moment.is_known() || moment.text().is_empty());
+        }
+    }
+
+    #[test]
+    fn seconds_between_moments_are_known_only_where_both_are() {
+        let [first, later] = ["2026-11-21T10:00:00.125Z", "2026-11-21T10:01:00.375Z"].map(Moment::parse);
+        assert_eq!((later.since(first), first.since(later)), (60.25, 0.0));
+        assert_eq!((later.since(Moment::default()), Moment::parse("soon").is_known()), (0.0, false));
+    }
 
     #[test]
     fn known_moments_are_written_as_date_does() {
