@@ -275,11 +275,11 @@ pub fn parse(bytes: &[u8]) -> Contents {
     contents
 }
 
-/// Reads every `journal_rank<r>.jsonl` of a folder; none is no error.
+/// Every `journal_rank<r>.jsonl` of a folder, by name; none is no error.
 ///
 /// # Errors
-/// When the folder or a file is there and cannot be read.
-pub fn read_all(folder: &Path) -> io::Result<Vec<(PathBuf, Contents)>> {
+/// When the folder is there and cannot be read.
+pub fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match std::fs::read_dir(folder) {
         Err(err) if err.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
@@ -293,7 +293,15 @@ pub fn read_all(folder: &Path) -> io::Result<Vec<(PathBuf, Contents)>> {
         }
     }
     paths.sort();
-    paths.into_iter().map(|path| std::fs::read(&path).map(|bytes| (path, parse(&bytes)))).collect()
+    Ok(paths)
+}
+
+/// Reads every journal of a folder; none is no error.
+///
+/// # Errors
+/// When the folder or a file is there and cannot be read.
+pub fn read_all(folder: &Path) -> io::Result<Vec<(PathBuf, Contents)>> {
+    files(folder)?.into_iter().map(|path| std::fs::read(&path).map(|bytes| (path, parse(&bytes)))).collect()
 }
 
 /// Whether a process is writing a journal of this folder.

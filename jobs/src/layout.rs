@@ -110,6 +110,12 @@ impl RunFolder {
     }
 }
 
+/// The rank that a journal is of, by its name: `journal_rank3.jsonl`, and in a merged folder `journal_rank3_5f1c….jsonl`.
+pub fn journal_rank(path: &Path) -> Option<usize> {
+    let name = path.file_name()?.to_str()?.strip_prefix("journal_rank")?;
+    name.split(['_', '.']).next()?.parse().ok()
+}
+
 /// Writes a file so that there is never half of it: a new file beside it, synced, then renamed.
 ///
 /// # Errors
@@ -159,6 +165,12 @@ mod tests {
         assert_eq!(folder.dataset("push", 0, 1), Path::new("out/push/dataset_push.hdf5"));
         assert_eq!(folder.dataset("push", 3, 4), Path::new("out/push/dataset_push_rank3.hdf5"));
         assert_eq!(folder.relative(Path::new("out/push/a.mp4")), "push/a.mp4");
+    }
+
+    #[test]
+    fn a_journal_says_whose_it_is() {
+        let ranks = ["journal_rank12.jsonl", "out/journal_rank3_5f1c.jsonl", "journal.jsonl", "journal_rank.jsonl"];
+        assert_eq!(ranks.map(|name| journal_rank(Path::new(name))), [Some(12), Some(3), None, None]);
     }
 
     #[test]
