@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use crate::job::{Job, Length};
-use crate::report::{JobReport, Report};
+use crate::report::{Rates, Report};
 use crate::stats::wilson95;
 
 /// Rows that a terminal shows of a long table; the rest is counted.
@@ -53,7 +53,7 @@ pub fn metrics_summary(report: &Report) -> String {
     jobs.sort_by(|a, b| a.name.cmp(&b.name));
     for job in &jobs {
         let _ = write!(text, "\n{}:\n", job.name);
-        for (name, value) in metrics(job) {
+        for (name, value) in metrics(&job.rates) {
             let _ = writeln!(text, "  {name:<30}  {value:>10.4}");
         }
     }
@@ -65,8 +65,7 @@ pub fn metrics_summary(report: &Report) -> String {
 }
 
 /// The metrics of a job by Arena's names; those of errors only where there are any.
-pub fn metrics(job: &JobReport) -> Vec<(&'static str, f64)> {
-    let rates = &job.rates;
+pub fn metrics(rates: &Rates) -> Vec<(&'static str, f64)> {
     let mut metrics =
         vec![("success_rate", rates.success_rate.unwrap_or(0.0)), ("num_episodes", rates.episodes as f64)];
     if rates.errors > 0 {
@@ -111,25 +110,25 @@ pub fn conclusion(report: &Report) -> String {
     for rank in &report.run.missing_ranks {
         let _ = write!(text, "\nrank {rank} did not deliver its results");
     }
-    if !report.missing.is_empty() {
-        let _ = write!(text, "\n{} episodes are missing{}", report.missing.len(), first_missing(report));
+    if report.missing_count > 0 {
+        let _ = write!(text, "\n{} episodes are missing{}", report.missing_count, first_missing(report));
     }
-    if !report.duplicates.is_empty() {
-        let _ = write!(text, "\n{} episodes ran more than once; the first of each counts", report.duplicates.len());
+    if report.duplicates_count > 0 {
+        let _ = write!(text, "\n{} episodes ran more than once; the first of each counts", report.duplicates_count);
     }
     for failure in report.failures.iter().take(10) {
         let episode = failure.episode.map_or_else(String::new, |episode| format!(" episode {episode}"));
         let _ = write!(text, "\n{}{episode}: {}", failure.job, failure.reason);
     }
-    if report.failures.len() > 10 {
-        let _ = write!(text, "\n… and {} more errors, see report.json", report.failures.len() - 10);
+    if report.failures_count > 10 {
+        let _ = write!(text, "\n… and {} more errors, see report.json", report.failures_count - 10);
     }
     text
 }
 
 fn first_missing(report: &Report) -> String {
     let named: Vec<_> = report.missing.iter().take(5).map(|id| format!("{} {}", id.job, id.episode)).collect();
-    let more = if report.missing.len() > named.len() { ", …" } else { "" };
+    let more = if report.missing_count > named.len() as u64 { ", …" } else { "" };
     format!(": {}{more}", named.join(", "))
 }
 

@@ -1,10 +1,11 @@
 //! The report of an evaluation that did not end well: merged from plan and journals when rank 0 could not.
 
+use std::io;
 use std::time::SystemTime;
 
 use jobs::journal;
 use jobs::layout::RunFolder;
-use jobs::report::{Context, Report};
+use jobs::report::{self, Context, Journals, Merged, Report};
 use jobs::table;
 use jobs::time::rfc3339;
 
@@ -18,11 +19,20 @@ pub fn write(plan: &EvalPlan) {
         // Our ranks have ended: this one belongs to another evaluation, and so does the report.
         return;
     }
-    let journals = match journal::read_all(&folder.journals()) {
-        Ok(journals) => journals,
-        Err(err) => return say(format_args!("cannot read the journals in `{}`: {err}", folder.journals().display())),
-    };
-    let lines: Vec<_> = journals.into_iter().flat_map(|(_, contents)| contents.lines).collect();
+    match renewed(plan, &folder) {
+        Ok(Some(report)) => {
+            say(format_args!("report of what was finished: {}", folder.report().display()));
+            table::conclusion(&report).lines().for_each(|line| say(format_args!("  {line}")));
+        }
+        Ok(None) => {}
+        Err(err) => say(format_args!("cannot write the report into `{}`: {err}", folder.root().display())),
+    }
+}
+
+/// Writes the report; `None` if the one that is there says as much.
+fn renewed(plan: &EvalPlan, folder: &RunFolder) -> io::Result<Option<Report>> {
+    let journals = Journals::of(folder)?;
+    let merged = Merged::new(&plan.run, &journals)?;
     let context = Context {
         argv: std::env::args().collect(),
         world_size: plan.run.world_size,
@@ -31,17 +41,12 @@ pub fn write(plan: &EvalPlan) {
         stopped: Some("the launch did not end well".to_owned()),
         created: rfc3339(SystemTime::now()),
     };
-    let merged = Report::new(&plan.run, &lines, context.clone());
-    if written(&folder).is_some_and(|report| report.per_job == merged.per_job) {
-        return;
+    let report = Report::of(&merged, context)?;
+    if written(folder).is_some_and(|written| written.per_job == report.per_job) {
+        return Ok(None);
     }
-    match jobs::report::write(&folder, &plan.run, &lines, context) {
-        Ok(report) => {
-            say(format_args!("report of what was finished: {}", folder.report().display()));
-            table::conclusion(&report).lines().for_each(|line| say(format_args!("  {line}")));
-        }
-        Err(err) => say(format_args!("cannot write the report into `{}`: {err}", folder.root().display())),
-    }
+    report::write_merged(folder, &merged, &report)?;
+    Ok(Some(report))
 }
 
 fn written(folder: &RunFolder) -> Option<Report> {

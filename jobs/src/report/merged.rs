@@ -1,102 +1,306 @@
-//! Journal lines in groups, and which of them count.
+//! Journals merged: which lines count, in groups by job and by rank.
+//!
+//! ```text
+//! journals ─► pieces ─► scan (a thread each) ─► episodes by job ─► sorted, each counted once
+//!                                          └──► other lines by job and by journal, in time
+//! ```
+//! What comes out is a function of the set of lines: neither the order of journals nor copies of a line change it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::num::NonZeroUsize;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
 
 use crate::episode::Episode;
 use crate::job::{Job, JobIndex, Length, Status};
-use crate::journal::{EnvLost, JobEnd, JobStart, Line, RankEnd, RankStart};
-use crate::placement::Share;
+use crate::journal::{JobEnd, JobStart, Line, PolicyFiles};
+use crate::plan::RunPlan;
+use crate::report::lives::Events;
+use crate::report::record::{self, Name, Names, Record};
+use crate::report::scan::{EPISODE, Other, Scan, scan};
+use crate::report::source::{Journals, Place, Reader};
+use crate::report::{pieces, standing};
+use crate::time::Moment;
 
-/// Journal lines in groups.
+/// Threads that read journals at most: more wait for the disk or for each other.
+const THREADS: usize = 8;
+
+/// Journals merged.
+pub struct Merged<'a> {
+    pub(super) plan: &'a RunPlan,
+    pub(super) journals: &'a Journals,
+    /// By index of the plan.
+    pub(super) jobs: Vec<JobLines>,
+    /// One a journal, in the order of [`Journals`].
+    pub(super) events: Vec<Events>,
+    pub(super) policies: Vec<PolicyFiles>,
+    /// First and last line of all.
+    pub(super) span: Option<[Moment; 2]>,
+    names: Names,
+    damage: Vec<Damage>,
+    strangers: u64,
+}
+
+/// Lines of one job.
 #[derive(Default)]
-pub(super) struct Merged<'a> {
-    pub(super) episodes: BTreeMap<(JobIndex, u64), Vec<&'a Episode>>,
-    pub(super) job_starts: BTreeMap<JobIndex, Vec<&'a JobStart>>,
-    pub(super) job_ends: BTreeMap<JobIndex, Vec<&'a JobEnd>>,
-    pub(super) env_losses: BTreeMap<JobIndex, Vec<&'a EnvLost>>,
-    pub(super) rank_starts: BTreeMap<usize, Vec<&'a RankStart>>,
-    pub(super) rank_ends: BTreeMap<usize, Vec<&'a RankEnd>>,
+pub(super) struct JobLines {
+    /// Ascending, each once.
+    pub(super) episodes: Vec<Record>,
+    /// In time.
+    pub(super) starts: Vec<JobStart>,
+    /// In time.
+    pub(super) ends: Vec<JobEnd>,
+    /// In time.
+    pub(super) losses: Vec<(Moment, Place)>,
+}
+
+/// Lines of a journal that say nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Damage {
+    /// The journal, relative to the run folder.
+    pub journal: String,
+    /// Numbers of whole lines that say something else, from 1.
+    pub lines: Vec<u64>,
+    /// Bytes of a torn last line.
+    pub torn: u64,
 }
 
 impl<'a> Merged<'a> {
-    pub(super) fn new(lines: impl IntoIterator<Item = &'a Line>) -> Self {
-        let mut merged = Self::default();
-        for line in lines {
-            match line {
-                Line::Rank(line) => add(&mut merged.rank_starts, line.rank, line),
-                Line::RankEnd(line) => add(&mut merged.rank_ends, line.rank, line),
-                Line::JobStart(line) => add(&mut merged.job_starts, line.job_index, line),
-                Line::EnvLost(line) => add(&mut merged.env_losses, line.job_index, &**line),
-                Line::JobEnd(line) => add(&mut merged.job_ends, line.job_index, line),
-                Line::EpisodeStart(_) | Line::PolicyFiles(_) => {}
-                Line::Episode(line) => add(&mut merged.episodes, (line.job_index, line.episode), &**line),
-            }
+    /// Reads all journals.
+    ///
+    /// # Errors
+    /// Those of the file system, naming the journal.
+    pub fn new(plan: &'a RunPlan, journals: &'a Journals) -> io::Result<Self> {
+        let mut merged = Self {
+            plan,
+            journals,
+            jobs: plan.jobs.iter().map(|_| JobLines::default()).collect(),
+            events: journals.sources().iter().map(Events::of).collect(),
+            policies: Vec::new(),
+            span: None,
+            names: Names::default(),
+            damage: journals
+                .sources()
+                .iter()
+                .map(|s| Damage { journal: s.name.clone(), ..Damage::default() })
+                .collect(),
+            strangers: 0,
+        };
+        let mut lines_before = vec![0; journals.sources().len()];
+        read(journals, |source, scan| merged.add(source, scan, &mut lines_before[source]))?;
+        let mut reader = journals.reader();
+        for job in &mut merged.jobs {
+            job.settle(&mut reader)?;
         }
-        merged.in_time();
-        merged
+        merged.events.iter_mut().for_each(Events::settle);
+        merged.policies.sort_by(|a, b| (&a.at, &a.path).cmp(&(&b.at, &b.path)));
+        merged.policies.dedup();
+        Ok(merged)
     }
 
-    /// Journals come rank by rank, and a job may have moved to another rank: what is last goes by the clock. Moments
-    /// of [`crate::time::rfc3339`] sort as texts.
-    fn in_time(&mut self) {
-        self.episodes.values_mut().for_each(|lines| lines.sort_by(|a, b| a.ended.cmp(&b.ended)));
-        self.job_starts.values_mut().for_each(|lines| lines.sort_by(|a, b| a.started.cmp(&b.started)));
-        self.job_ends.values_mut().for_each(|lines| lines.sort_by(|a, b| a.ended.cmp(&b.ended)));
-        self.env_losses.values_mut().for_each(|lines| lines.sort_by(|a, b| a.at.cmp(&b.at)));
-        self.rank_starts.values_mut().for_each(|lines| lines.sort_by(|a, b| a.started.cmp(&b.started)));
-    }
-
-    /// The line that counts: the first that was scored, else the last error.
-    pub(super) fn counted(&self, job: JobIndex) -> Vec<&'a Episode> {
-        let range = (job, 0)..=(job, u64::MAX);
-        let pick = |lines: &Vec<&'a Episode>| lines.iter().find(|line| line.error.is_none()).or(lines.last()).copied();
-        self.episodes.range(range).filter_map(|(_, lines)| pick(lines)).collect()
-    }
-
-    /// Ends that say how a job stands, the latest first: of several ranks that share it, the last one of each; an end is
-    /// of the past when all its environments have a later one.
-    pub(super) fn standing(&self, job: JobIndex) -> Vec<&'a JobEnd> {
-        let (mut standing, mut covered) = (Vec::new(), BTreeSet::new());
-        for end in self.job_ends.get(&job).into_iter().flatten().rev() {
-            let Some(share) = end.share else {
-                // All environments: what was before it does not stand any more.
-                if standing.is_empty() {
-                    standing.push(*end);
-                }
-                break;
+    fn add(&mut self, source: usize, scan: Scan, lines_before: &mut u64) {
+        let numbers: Vec<_> = scan.names.texts().map(|text| self.names.number(text)).collect();
+        let renumbered = |name: Option<Name>| name.map(|name| numbers[name.index()]);
+        for (index, record) in scan.episodes {
+            let Some(job) = self.jobs.get_mut(index.0) else {
+                self.strangers += 1;
+                continue;
             };
-            if share.envs().any(|env| !covered.contains(&env)) {
-                standing.push(*end);
-                covered.extend(share.envs());
-            }
+            let (dataset, video) = (renumbered(record.dataset), renumbered(record.video));
+            job.episodes.push(Record { dataset, video, ..record });
         }
-        standing
+        let damage = &mut self.damage[source];
+        damage.lines.extend(scan.damaged.iter().map(|line| *lines_before + line + 1));
+        damage.torn += scan.torn;
+        *lines_before += scan.lines;
+        for other in scan.others {
+            self.events[source].add(&other);
+            self.other(other);
+        }
+        if let Some([first, last]) = scan.span {
+            self.events[source].saw(last);
+            let [earliest, latest] = self.span.unwrap_or([first, last]);
+            self.span = Some([earliest.min(first), latest.max(last)]);
+        }
     }
 
-    /// Whether every environment in `share` (`None`: every one of the job) has come to an end.
-    pub(super) fn has_ended(&self, job: &Job, share: Option<Share>) -> bool {
-        let standing = self.standing(job.index);
-        let total = job.sharing.map_or(1, |sharing| sharing.total_num_envs);
-        let mut envs = share.map_or(0..total, |share| share.envs());
-        let covers = |end: &JobEnd, env: usize| end.share.is_none_or(|share| share.envs().contains(&env));
-        envs.all(|env| standing.iter().any(|end| covers(end, env)))
+    fn other(&mut self, Other { line, place, .. }: Other) {
+        let index = match &line {
+            Line::JobStart(start) => start.job_index,
+            Line::JobEnd(end) => end.job_index,
+            Line::EnvLost(lost) => lost.job_index,
+            Line::PolicyFiles(files) => return self.policies.push(files.clone()),
+            _ => return,
+        };
+        let Some(job) = self.jobs.get_mut(index.0) else {
+            self.strangers += 1;
+            return;
+        };
+        match line {
+            Line::JobStart(start) => job.starts.push(start),
+            Line::JobEnd(end) => job.ends.push(end),
+            Line::EnvLost(lost) => job.losses.push((Moment::parse(&lost.at), place)),
+            _ => {}
+        }
     }
 
-    pub(super) fn expected(&self, job: &Job) -> Option<u64> {
-        let said = self.job_starts.get(&job.index).and_then(|starts| starts.iter().rev().find_map(|s| s.episodes));
+    pub(super) fn lines(&self, job: JobIndex) -> &JobLines {
+        &self.jobs[job.0]
+    }
+
+    /// Ends that say how a job stands, the latest first, see [`standing::standing`].
+    pub(super) fn standing(&self, job: JobIndex) -> Vec<&JobEnd> {
+        standing::standing(self.jobs[job.0].ends.iter())
+    }
+
+    /// Episodes that a job is to have; `None` while it has not said how many.
+    pub fn expected(&self, job: &Job) -> Option<u64> {
+        let lines = &self.jobs[job.index.0];
         match (job.status, job.length) {
             (Status::Pending, Length::Episodes(count)) => Some(job.selected(count)),
-            (Status::Pending, Length::Steps(_)) => Some(self.counted(job.index).len() as u64),
-            (Status::Pending, Length::Policy) => said,
+            (Status::Pending, Length::Steps(_)) => Some(lines.episodes.len() as u64),
+            (Status::Pending, Length::Policy) => lines.starts.iter().rev().find_map(|start| start.episodes),
             _ => Some(0),
         }
     }
+
+    /// A file name.
+    pub(super) fn name(&self, name: Name) -> &str {
+        self.names.text(name)
+    }
+
+    /// Journals with lines that say nothing.
+    pub fn damage(&self) -> impl Iterator<Item = &Damage> {
+        self.damage.iter().filter(|damage| !damage.lines.is_empty() || damage.torn > 0)
+    }
+
+    /// Lines about jobs that the plan does not have; they are left out.
+    pub fn strangers(&self) -> u64 {
+        self.strangers
+    }
+
+    /// The episodes that count, in the order of jobs and numbers.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn each_episode(&self, mut on: impl FnMut(Episode)) -> io::Result<()> {
+        let mut reader = self.journals.reader();
+        for record in self.jobs.iter().flat_map(|job| &job.episodes) {
+            on(episode(reader.line(record.place)?)?);
+        }
+        Ok(())
+    }
+
+    /// Writes the episodes that count, one a line, in the order of jobs and numbers.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn write_episodes(&self, to: &mut impl io::Write) -> io::Result<()> {
+        let mut reader = self.journals.reader();
+        for record in self.jobs.iter().flat_map(|job| &job.episodes) {
+            let line = reader.line(record.place)?;
+            match line.strip_prefix(EPISODE) {
+                // As it is in the journal, but for the word that says what it is.
+                Some(rest) => {
+                    to.write_all(b"{")?;
+                    to.write_all(rest)?;
+                }
+                None => serde_json::to_writer(&mut *to, &episode(line)?)?,
+            }
+            to.write_all(b"\n")?;
+        }
+        Ok(())
+    }
 }
 
-/// A line that is there already (a journal and its copy from the gather) is the same event.
-fn add<'a, K: Ord, T: PartialEq>(groups: &mut BTreeMap<K, Vec<&'a T>>, key: K, line: &'a T) {
-    let group = groups.entry(key).or_default();
-    if !group.contains(&line) {
-        group.push(line);
+impl JobLines {
+    /// Everything in time, and each episode once.
+    fn settle(&mut self, reader: &mut Reader) -> io::Result<()> {
+        self.starts.sort_by(|a, b| (&a.started, a.rank).cmp(&(&b.started, b.rank)));
+        self.starts.dedup();
+        self.ends.sort_by(|a, b| (&a.ended, a.rank).cmp(&(&b.ended, b.rank)));
+        self.ends.dedup();
+        self.settle_losses(reader)?;
+        self.episodes.sort_unstable_by_key(|record| (record.episode, record.place.source, record.place.offset));
+        let mut kept: Vec<Record> = Vec::with_capacity(self.episodes.len());
+        for record in self.episodes.drain(..) {
+            match kept.last_mut().filter(|last| last.episode == record.episode) {
+                None => kept.push(record),
+                Some(last) => {
+                    let [a, b] = [last.place, record.place].map(|place| reader.line(place).map(<[u8]>::to_vec));
+                    let (a, b) = (a?, b?);
+                    if a != b {
+                        let lines = [(last.clone(), episode(&a)?), (record, episode(&b)?)];
+                        let [a_says, b_says] = lines;
+                        *last = record::counted(a_says, b_says, [&a, &b]).0;
+                    }
+                }
+            }
+        }
+        kept.shrink_to_fit();
+        self.episodes = kept;
+        Ok(())
     }
+
+    fn settle_losses(&mut self, reader: &mut Reader) -> io::Result<()> {
+        let mut kept: Vec<(Moment, Vec<u8>, Place)> = Vec::new();
+        for (at, place) in self.losses.drain(..) {
+            kept.push((at, reader.line(place)?.to_vec(), place));
+        }
+        kept.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+        kept.dedup_by(|a, b| a.1 == b.1);
+        self.losses = kept.into_iter().map(|(at, _, place)| (at, place)).collect();
+        Ok(())
+    }
+}
+
+/// Reads a line of an episode.
+pub(super) fn episode(line: &[u8]) -> io::Result<Episode> {
+    match serde_json::from_slice(line) {
+        Ok(Line::Episode(episode)) => Ok(*episode),
+        Ok(_) => Err(io::Error::new(io::ErrorKind::InvalidData, "the journal was changed while it was read")),
+        Err(err) => Err(err.into()),
+    }
+}
+
+/// Scans all pieces of all journals, several at a time, and hands them over in order.
+fn read(journals: &Journals, mut on: impl FnMut(usize, Scan)) -> io::Result<()> {
+    let sources = journals.sources().iter().enumerate();
+    let work: Vec<(usize, Range<u64>)> =
+        sources.flat_map(|(index, source)| pieces::pieces(source.len()).map(move |piece| (index, piece))).collect();
+    let (next, threads) = (AtomicUsize::new(0), std::thread::available_parallelism().map_or(1, NonZeroUsize::get));
+    let threads = threads.min(THREADS).min(work.len());
+    let one = |(source, range): &(usize, Range<u64>)| -> io::Result<Scan> {
+        Ok(scan(&pieces::read(&journals.sources()[*source], range.clone())?, *source as u32))
+    };
+    if threads <= 1 {
+        return work.iter().try_for_each(|piece| one(piece).map(|scan| on(piece.0, scan)));
+    }
+    std::thread::scope(|scope| {
+        let (done, found) = mpsc::sync_channel(threads);
+        for _ in 0..threads {
+            let (done, work, next, one) = (done.clone(), &work, &next, &one);
+            scope.spawn(move || {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(piece) = work.get(number) else { break };
+                    // Nobody listens after an error.
+                    if done.send((number, one(piece))).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        drop(done);
+        let (mut early, mut wanted) = (std::collections::BTreeMap::new(), 0);
+        for (number, scan) in found {
+            early.insert(number, scan?);
+            while let Some(scan) = early.remove(&wanted) {
+                on(work[wanted].0, scan);
+                wanted += 1;
+            }
+        }
+        Ok(())
+    })
 }

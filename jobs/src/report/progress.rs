@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::job::{Job, JobIndex, Length};
 use crate::journal::{JobEnd, Line};
 use crate::placement::Share;
-use crate::report::merged::Merged;
+use crate::report::standing::{has_ended, standing};
 
 /// Episodes that are done, by job: what a resumed run leaves out. An errored one is done again.
 pub fn done<'a>(lines: impl IntoIterator<Item = &'a Line>) -> BTreeMap<JobIndex, Vec<u64>> {
@@ -37,31 +37,64 @@ pub fn about(lines: &[Line], job: JobIndex) -> Vec<&Line> {
     lines.iter().filter(|line| of(line) == Some(job)).collect()
 }
 
-/// Of the episodes of a job that are done, those that were solved.
+/// Of the episodes of a job that are done, those that were solved, by the line that counts: the first one scored.
 pub fn solved<'a>(lines: impl IntoIterator<Item = &'a Line>, job: JobIndex) -> u64 {
-    Merged::new(lines).counted(job).iter().filter(|episode| episode.success == Some(true)).count() as u64
+    let mut first: BTreeMap<u64, (&str, bool)> = BTreeMap::new();
+    for line in lines {
+        if let Line::Episode(episode) = line
+            && episode.job_index == job
+            && episode.error.is_none()
+        {
+            let this = (episode.ended.as_str(), episode.success == Some(true));
+            let kept = first.entry(episode.episode).or_insert(this);
+            if this.0 < kept.0 {
+                *kept = this;
+            }
+        }
+    }
+    first.values().filter(|(_, solved)| *solved).count() as u64
 }
 
-/// Whether a rank's part of a job has run to its end before, so that there is nothing left to do: no last attempt at it
-/// failed, and every episode of it is there without an error. `share` is the rank's, `None` for the whole job.
+/// Whether a rank's part of a job has run to its end before, so that there is nothing left to do. `share` is the rank's,
+/// `None` for the whole job.
+///
+/// A job of a number of episodes is finished when they are all there without an error, whoever ran them and however the
+/// attempts at it ended. One of another length also has to have come to an end that was none by an error.
 pub fn finished<'a>(lines: impl IntoIterator<Item = &'a Line>, job: &Job, share: Option<Share>) -> bool {
-    let merged = Merged::new(lines);
     let is_ours = |episode: u64| share.is_none_or(|share| share.slot(episode).is_some());
-    let episodes: Vec<_> = merged.counted(job.index).into_iter().filter(|episode| is_ours(episode.episode)).collect();
-    let scored = episodes.iter().filter(|episode| episode.error.is_none()).count();
+    let mut episodes: BTreeMap<u64, bool> = BTreeMap::new();
+    let (mut ends, mut said) = (Vec::new(), None);
+    for line in lines {
+        match line {
+            Line::Episode(episode) if episode.job_index == job.index && is_ours(episode.episode) => {
+                *episodes.entry(episode.episode).or_default() |= episode.error.is_none();
+            }
+            Line::JobEnd(end) if end.job_index == job.index => ends.push(end),
+            Line::JobStart(start) if start.job_index == job.index => {
+                let this = start.episodes.map(|count| (start.started.as_str(), count));
+                said = said.max(this);
+            }
+            _ => {}
+        }
+    }
+    let scored = episodes.values().filter(|scored| **scored).count() as u64;
+    let all = |count: u64| match share {
+        Some(_) => scored >= (0..count).filter(|episode| is_ours(*episode)).count() as u64,
+        None => scored >= count,
+    };
+    ends.sort_by(|a, b| a.ended.cmp(&b.ended));
+    let standing = standing(ends.into_iter());
     let touches = |end: &JobEnd| match (end.share, share) {
         (Some(theirs), Some(ours)) => theirs.envs().any(|env| ours.envs().contains(&env)),
         _ => true,
     };
-    let failed = merged.standing(job.index).into_iter().any(|end| end.error.is_some() && touches(end));
-    let expected = |count: u64| match share {
-        Some(_) => (0..count).filter(|episode| is_ours(*episode)).count(),
-        None => usize::try_from(count).unwrap_or(usize::MAX),
+    let ended = || {
+        let failed = standing.iter().any(|end| end.error.is_some() && touches(end));
+        scored == episodes.len() as u64 && has_ended(&standing, job, share) && !failed
     };
-    let all = match job.length {
-        Length::Steps(_) => true,
-        _ => merged.expected(job).is_some_and(|count| scored >= expected(count)),
-    };
-    let ended = matches!(job.length, Length::Episodes(_)) || merged.has_ended(job, share);
-    scored == episodes.len() && all && ended && !failed
+    match job.length {
+        Length::Episodes(count) => all(count),
+        Length::Steps(_) => ended(),
+        Length::Policy => said.is_some_and(|(_, count)| all(count)) && ended(),
+    }
 }

@@ -2,10 +2,12 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::episode::End;
+use crate::episode::{End, Episode};
 use crate::job::JobIndex;
-use crate::journal::JobStart;
+use crate::journal::{EnvLost, JobEnd, JobStart};
 
+mod documented;
+mod journals;
 mod shared;
 
 fn plan(jobs: serde_json::Value) -> RunPlan {
@@ -113,7 +115,8 @@ fn an_error_is_no_failure_and_both_rates_say_so() {
     let report = report(&lines);
     let rates = &report.per_job[0].rates;
     assert_eq!((rates.errors, rates.success_rate, rates.completion_only_rate), (1, Some(0.5), Some(2.0 / 3.0)));
-    assert_eq!(report.failures, [Failure { job: "a".to_owned(), episode: Some(0), reason: "NaN".to_owned() }]);
+    let failure = Failure { job: "a".to_owned(), episode: Some(0), rank: Some(0), reason: "NaN".to_owned(), log: None };
+    assert_eq!((&report.failures[..], report.failures_count), (&[failure][..], 1));
     assert!(!report.partial && !report.complete());
 }
 
@@ -129,9 +132,9 @@ fn an_error_that_went_well_the_second_time_counts_as_the_second() {
 #[test]
 fn an_episode_that_ran_twice_counts_once_and_is_named() {
     let mut lines = everything();
-    lines.push(line(episode(0, 2, false)));
+    lines.push(line(Episode { ended: "2026-11-21T10:00:00.000Z".to_owned(), ..episode(0, 2, false) }));
     let report = report(&lines);
-    assert_eq!(report.duplicates, [EpisodeId { job: "a".to_owned(), episode: 2 }]);
+    assert_eq!(report.duplicates, [Duplicate { job: "a".to_owned(), episode: 2, agree: false }]);
     assert_eq!((report.overall.episodes, report.overall.successes), (6, 5));
 }
 
@@ -149,12 +152,24 @@ fn a_missing_rank_makes_it_partial() {
 }
 
 #[test]
-fn a_failed_job_is_a_failure_with_its_reason() {
+fn a_failed_job_is_a_failure_with_its_reason_and_log() {
     let mut lines = everything();
-    lines.push(end(1, Some("no EGL")));
+    let Some(Line::JobEnd(end)) = lines.pop() else { unreachable!("the last line is an end") };
+    lines.remove(5);
+    lines.push(Line::JobEnd(JobEnd { error: Some("no EGL".to_owned()), log: Some("logs/1.log".to_owned()), ..end }));
     let report = report(&lines);
     assert_eq!((report.per_job[1].status, report.partial), (Status::Failed, true));
-    assert_eq!(report.failures, [Failure { job: "b".to_owned(), episode: None, reason: "no EGL".to_owned() }]);
+    let (reason, log) = ("no EGL".to_owned(), Some("logs/1.log".to_owned()));
+    assert_eq!(report.failures, [Failure { job: "b".to_owned(), episode: None, rank: Some(1), reason, log }]);
+}
+
+#[test]
+fn a_job_of_which_every_episode_is_there_is_complete_whatever_its_attempts_said() {
+    let mut lines = everything();
+    lines.push(end(1, Some("no space left")));
+    let report = report(&lines);
+    assert!(report.complete(), "{:?}", report.failures);
+    assert_eq!((report.per_job[1].status, report.per_job[1].error.as_deref()), (Status::Completed, None));
 }
 
 #[test]
@@ -236,7 +251,7 @@ fn a_job_is_finished_when_nothing_of_it_would_run_again() {
     let mut lines: Vec<_> = (0..4).map(|number| line(episode(0, number, true))).collect();
     assert!(of(0, &lines), "killed before its last line");
     lines.extend([end(0, Some("no space left")), start, line(episode(1, 0, true)), line(errored), end(1, None)]);
-    assert!(!of(0, &lines), "its files may not be closed");
+    assert!(of(0, &lines), "its episodes are all there");
     assert!(!of(1, &lines), "an errored episode runs again");
     lines.push(line(episode(1, 1, true)));
     assert!(of(1, &lines));

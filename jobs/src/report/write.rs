@@ -1,38 +1,50 @@
 //! The files of a report.
 
-use std::io;
+use std::io::{self, BufWriter, Write as _};
 
 use serde_json::{Map, Value};
 
-use super::{Context, Report, episodes};
-use crate::journal::Line;
-use crate::layout::{RunFolder, write_whole};
+use super::{Context, JobReport, Journals, Merged, Report};
+use crate::layout::{RunFolder, write_whole, write_whole_with};
 use crate::plan::RunPlan;
-use crate::table::metrics;
+use crate::table;
+
+/// Bytes of `episodes.jsonl` that are written at a time.
+const BUFFER: usize = 1 << 20;
 
 /// Merges and writes `report.json`, `final_benchmark_report.json`, `metrics.json` and `episodes.jsonl`; each file is
 /// replaced in one go.
 ///
 /// # Errors
 /// Those of the file system; files that were there before are whole.
-pub fn write(folder: &RunFolder, plan: &RunPlan, lines: &[Line], context: Context) -> io::Result<Report> {
-    let report = Report::new(plan, lines, context);
-    let mut text = Vec::new();
-    for episode in episodes(plan, lines) {
-        serde_json::to_writer(&mut text, episode)?;
-        text.push(b'\n');
-    }
-    write_whole(&folder.episodes(), &text)?;
-    write_whole(&folder.metrics(), &serde_json::to_vec_pretty(&metrics_by_job(&report))?)?;
-    let text = serde_json::to_vec_pretty(&report)?;
-    write_whole(&folder.final_benchmark_report(), &text)?;
-    write_whole(&folder.report(), &text)?;
+pub fn write(folder: &RunFolder, plan: &RunPlan, journals: &Journals, context: Context) -> io::Result<Report> {
+    let merged = Merged::new(plan, journals)?;
+    let report = Report::of(&merged, context)?;
+    write_merged(folder, &merged, &report)?;
     Ok(report)
+}
+
+/// Writes the files of a report that is made.
+///
+/// # Errors
+/// As [`write`].
+pub fn write_merged(folder: &RunFolder, merged: &Merged, report: &Report) -> io::Result<()> {
+    write_whole_with(&folder.episodes(), |file| {
+        let mut file = BufWriter::with_capacity(BUFFER, file);
+        merged.write_episodes(&mut file)?;
+        file.flush()
+    })?;
+    write_whole(&folder.metrics(), &serde_json::to_vec_pretty(&metrics_by_job(report))?)?;
+    let text = serde_json::to_vec_pretty(report)?;
+    write_whole(&folder.final_benchmark_report(), &text)?;
+    write_whole(&folder.report(), &text)
 }
 
 /// `{job: {metric: value}}` of the jobs that were run.
 fn metrics_by_job(report: &Report) -> Value {
     let ran = report.per_job.iter().filter(|job| job.rates.episodes > 0);
-    let values = |job| metrics(job).into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+    let values = |job: &JobReport| {
+        table::metrics(&job.rates).into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect()
+    };
     Value::Object(ran.map(|job| (job.name.clone(), Value::Object(values(job)))).collect::<Map<_, _>>())
 }

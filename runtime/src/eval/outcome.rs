@@ -2,11 +2,10 @@
 
 use std::time::{Duration, SystemTime};
 
-use jobs::journal::{self, Contents, Line};
 use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
 use jobs::rank_env::RankEnv;
-use jobs::report::{Context, Report};
+use jobs::report::{Context, Journals, Report};
 use jobs::table;
 use jobs::time::rfc3339;
 
@@ -17,10 +16,10 @@ use crate::eval::peers::Peers;
 /// Everyone has arrived, or is lost: what is left is moving bytes.
 const GATHER: Duration = Duration::from_secs(60);
 
-/// The lines of all ranks, and how they came together.
+/// The journals of all ranks, and how they came together.
 pub struct Together {
-    /// Of all journals; a line may be there twice.
-    pub lines: Vec<Line>,
+    /// What other ranks delivered; what the run folder has is read where it is.
+    pub delivered: Vec<(usize, Vec<u8>)>,
     /// For the report.
     pub context: Context,
     /// What the user should know.
@@ -51,21 +50,21 @@ pub fn bring_together(
             .to_owned();
             let parts = gathered.parts.iter().enumerate();
             context.missing_ranks = parts.filter(|(_, part)| part.is_none()).map(|(rank, _)| rank).collect();
-            let parts = gathered.parts.iter().flatten();
-            let lines = parts.flat_map(|part| journal::parse(part).lines).chain(on_disk(folder)).collect();
-            Together { lines, context, note: gathered.note }
+            let parts = gathered.parts.into_iter().enumerate().filter(|(rank, _)| *rank != env.rank);
+            let delivered = parts.filter_map(|(rank, part)| Some((rank, part?))).collect();
+            Together { delivered, context, note: gathered.note }
         }
         Err(err) => {
             context.missing_ranks = (0..env.world_size).filter(|rank| *rank != env.rank).collect();
-            Together { lines: on_disk(folder), context, note: Some(format!("results were not gathered: {err}")) }
+            Together { delivered: Vec::new(), context, note: Some(format!("results were not gathered: {err}")) }
         }
     }
 }
 
 /// What the journals in the run folder say, when there is no time to gather.
-pub fn from_disk(env: &RankEnv, folder: &RunFolder, stopped: String) -> Together {
+pub fn from_disk(env: &RankEnv, stopped: String) -> Together {
     let context = Context { stopped: Some(stopped), ..context(env) };
-    Together { lines: on_disk(folder), context, note: None }
+    Together { delivered: Vec::new(), context, note: None }
 }
 
 fn context(env: &RankEnv) -> Context {
@@ -79,18 +78,16 @@ fn context(env: &RankEnv) -> Context {
     }
 }
 
-fn on_disk(folder: &RunFolder) -> Vec<Line> {
-    let journals = journal::read_all(&folder.journals()).unwrap_or_default();
-    journals.into_iter().flat_map(|(_, Contents { lines, .. })| lines).collect()
-}
-
 /// Writes the report and prints the tables.
 ///
 /// # Errors
 /// Those of the file system, naming the folder.
 pub fn report(folder: &RunFolder, plan: &RunPlan, together: Together) -> Result<Report, String> {
-    let report = jobs::report::write(folder, plan, &together.lines, together.context)
-        .map_err(|err| format!("cannot write the report into `{}`: {err}", folder.root().display()))?;
+    let failed = |err: std::io::Error| format!("cannot write the report into `{}`: {err}", folder.root().display());
+    let on_disk = Journals::of(folder).map_err(failed)?;
+    let add = |journals: Journals, (rank, bytes)| journals.and_delivered(rank, bytes);
+    let journals = together.delivered.into_iter().fold(on_disk, add);
+    let report = jobs::report::write(folder, plan, &journals, together.context).map_err(failed)?;
     let rows = plan.jobs.iter().zip(&report.per_job).map(|(job, report)| (job, report.status.as_str()));
     console::out(format_args!("\n{}\n{}", table::jobs(rows), table::metrics_summary(&report)));
     let comparison = table::comparison(&report);

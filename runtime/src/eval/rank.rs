@@ -369,7 +369,7 @@ impl Rank<'_> {
     fn conclude_early(&self, reason: String) -> Result<ExitCode, String> {
         self.company.progress.finish();
         if self.env.rank == 0 {
-            outcome::report(self.folder, self.plan, outcome::from_disk(self.env, self.folder, reason))?;
+            outcome::report(self.folder, self.plan, outcome::from_disk(self.env, reason))?;
         }
         Ok(ExitCode::from(FINAL))
     }

@@ -13,7 +13,8 @@ use crate::eval::view::Before;
 /// Episodes of the whole run, and those that were done before this launch, which began at `launched`.
 pub fn before(jobs: &[Job], lines: &[Line], launched: &str) -> Before {
     let pending = jobs.iter().filter(|job| job.status == Status::Pending);
-    let mut before = Before { expected: pending.map(count).sum(), ..Before::default() };
+    let selected = |job: &Job| Some(job.selected(count(job)?));
+    let mut before = Before { expected: pending.map(selected).sum(), ..Before::default() };
     let mut seen = BTreeSet::new();
     for episode in scored(lines).filter(|episode| episode.ended.as_str() < launched) {
         if seen.insert((episode.job_index, episode.episode)) {
@@ -85,7 +86,7 @@ mod tests {
         let launched = "2026-01-01T00:01:00.000Z";
         let before = before(&jobs(), &lines, launched);
         assert_eq!((before.expected, before.done, before.solved), (Some(8), 1, 1));
-        let work = assign::work(&jobs(), &Placement::of_ranks(0..2), 0);
+        let work = assign::work(&jobs(), &Placement::of_ranks(0..2), assign::Assignment::default(), 0);
         let own = own(&work, &lines, launched, 0);
         assert_eq!((own.ended, own.own, own.jobs, own.done), (1, 3, 1, 0));
     }

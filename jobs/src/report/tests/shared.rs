@@ -25,7 +25,8 @@ fn began(rank: usize, ranks: usize) -> Line {
 
 fn ended(rank: usize, ranks: usize, at: &str, error: Option<&str>) -> Line {
     let Line::JobEnd(end) = end(0, error) else { unreachable!("it is an end") };
-    Line::JobEnd(JobEnd { rank, share: share(rank, ranks), ended: at.to_owned(), wall_s: 2.0 + rank as f64, ..end })
+    let ended = format!("2026-11-21T10:00:0{at}.000Z");
+    Line::JobEnd(JobEnd { rank, share: share(rank, ranks), ended, wall_s: 2.0 + rank as f64, ..end })
 }
 
 /// The episodes of one rank of two: those of environments 0 and 1, or 2 and 3.
@@ -83,7 +84,7 @@ fn a_job_in_steps_is_not_over_before_its_last_rank() {
 
 #[test]
 fn a_rank_that_failed_fails_the_job_although_the_other_ended_later() {
-    let plan = shared(false);
+    let plan = shared(true);
     let mut lines = whole();
     lines.truncate(lines.len() - 2);
     lines.extend([ended(0, 2, "1", Some("boom")), ended(1, 2, "2", None)]);
@@ -93,12 +94,22 @@ fn a_rank_that_failed_fails_the_job_although_the_other_ended_later() {
 
 #[test]
 fn a_failure_is_of_the_past_when_other_ranks_ran_its_environments() {
-    let plan = shared(false);
+    let plan = shared(true);
     let mut lines = whole();
     lines.insert(0, ended(3, 4, "0", Some("boom")));
     assert_eq!(status(&plan, &lines), Status::Completed);
     lines.push(ended(2, 4, "3", Some("again")));
     assert_eq!(status(&plan, &lines), Status::Failed, "environment 2 was the last to end");
+}
+
+#[test]
+fn a_failure_that_will_be_tried_again_is_none() {
+    let plan = shared(true);
+    let mut lines = whole();
+    lines.truncate(lines.len() - 2);
+    let Line::JobEnd(end) = ended(0, 2, "1", Some("boom")) else { unreachable!("it is an end") };
+    lines.push(Line::JobEnd(JobEnd { retried: true, ..end }));
+    assert_eq!(status(&plan, &lines), Status::Running);
 }
 
 #[test]
@@ -113,6 +124,6 @@ fn a_rank_has_finished_when_its_own_environments_have() {
         assert!(!is_finished(&lines, 1, 2) && !finished(&lines, &plan.jobs[0], None));
         assert!(!is_finished(&lines, 0, 1), "it also has the environments of the other");
         lines.push(ended(0, 2, "2", Some("boom")));
-        assert!(!is_finished(&lines, 0, 2));
+        assert_eq!(is_finished(&lines, 0, 2), !in_steps, "of a number of episodes all are there");
     }
 }

@@ -1,0 +1,141 @@
+//! What is missing, there twice, broken, or not solved. Coverage is what a report begins with: a rate over episodes of
+//! which some never ran is a rate of something else.
+
+use std::collections::HashMap;
+use std::io;
+
+use super::merged::{Merged, episode};
+use super::record::{Again, Record};
+use super::schema::{Duplicate, EnvLoss, EpisodeId, Failure, JobReport, LISTED, Reason, Unsolved};
+use crate::job::{Job, Length, Status};
+use crate::journal::{EnvLost, Line};
+
+/// Unsolved episodes of one job that a report shows.
+const UNSOLVED_OF_A_JOB: usize = 5;
+
+impl<'a> Merged<'a> {
+    /// Episodes that were expected and not found; those of a job in steps are not known beforehand.
+    pub fn missing(&self) -> impl Iterator<Item = EpisodeId> + use<'_, 'a> {
+        self.plan.jobs.iter().flat_map(|job| self.missing_of(job))
+    }
+
+    fn missing_of<'m>(&'m self, job: &'m Job) -> impl Iterator<Item = EpisodeId> + use<'m, 'a> {
+        let numbers = match (job.status, job.length) {
+            (Status::Pending, Length::Episodes(count)) => count,
+            (_, Length::Steps(_)) => 0,
+            _ => self.expected(job).unwrap_or(0),
+        };
+        let found = &self.lines(job.index).episodes;
+        let absent = move |episode: &u64| found.binary_search_by_key(episode, |record| record.episode).is_err();
+        let selected = (0..numbers).filter(|episode| job.selects(*episode));
+        selected.filter(absent).map(|episode| EpisodeId { job: job.name.clone(), episode })
+    }
+
+    /// Episodes that were scored by more than one line.
+    pub fn duplicates(&self) -> impl Iterator<Item = Duplicate> + use<'_, 'a> {
+        let again = self.records().filter(|(_, record)| record.again != Again::Once);
+        again.map(|(job, record)| Duplicate {
+            job: job.name.clone(),
+            episode: record.episode,
+            agree: record.again == Again::Agreeing,
+        })
+    }
+
+    /// All episodes that count, with their jobs.
+    fn records(&self) -> impl Iterator<Item = (&'a Job, &Record)> {
+        let of = |job: &'a Job| self.lines(job.index).episodes.iter().map(move |record| (job, record));
+        self.plan.jobs.iter().flat_map(of)
+    }
+}
+
+/// Errors of jobs, then of episodes: the first of them, how many there are, and why.
+pub(super) struct Failures {
+    pub(super) first: Vec<Failure>,
+    pub(super) count: u64,
+    pub(super) by_reason: Vec<Reason>,
+}
+
+/// Collects the errors.
+pub(super) fn failures(merged: &Merged, jobs: &[JobReport]) -> io::Result<Failures> {
+    let (mut first, mut count, mut reasons) = (Vec::new(), 0, HashMap::new());
+    let mut add = |failure: Failure| {
+        count += 1;
+        // Of very many different reasons the rest is one.
+        let is_new = !reasons.contains_key(&failure.reason);
+        let reason =
+            if is_new && reasons.len() >= LISTED { "other reasons".to_owned() } else { failure.reason.clone() };
+        *reasons.entry(reason).or_default() += 1;
+        if first.len() < LISTED {
+            first.push(failure);
+        }
+    };
+    for (job, report) in merged.plan.jobs.iter().zip(jobs) {
+        if let Some(reason) = report.error.clone() {
+            let standing = merged.standing(job.index);
+            let rank = standing.iter().find(|end| end.error.is_some()).map(|end| end.rank);
+            add(Failure { job: job.name.clone(), episode: None, rank, reason, log: report.log.clone() });
+        }
+    }
+    let mut reader = merged.journals.reader();
+    for (job, record) in merged.records().filter(|(_, record)| !record.is_scored()) {
+        let Some(reason) = episode(reader.line(record.place)?)?.error else { continue };
+        let rank = record.rank as usize;
+        let ends = merged.lines(job.index).ends.iter().rev().filter(|end| end.rank == rank);
+        let log = ends.filter_map(|end| end.log.clone()).next();
+        add(Failure { job: job.name.clone(), episode: Some(record.episode), rank: Some(rank), reason, log });
+    }
+    let mut by_reason: Vec<_> = reasons.into_iter().map(|(reason, count)| Reason { reason, count }).collect();
+    by_reason.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.reason.cmp(&b.reason)));
+    Ok(Failures { first, count, by_reason })
+}
+
+/// Episodes that were scored and not solved: a few of each job, and how many there are.
+pub(super) fn unsolved(merged: &Merged) -> io::Result<(Vec<Unsolved>, u64)> {
+    let (mut first, mut count, mut reader) = (Vec::new(), 0, merged.journals.reader());
+    for job in &merged.plan.jobs {
+        let of_job = merged.lines(job.index).episodes.iter().filter(|record| record.is_scored() && !record.is_solved());
+        count += of_job.clone().count() as u64;
+        for record in of_job.take(UNSOLVED_OF_A_JOB.min(LISTED - first.len())) {
+            let episode = episode(reader.line(record.place)?)?;
+            first.push(Unsolved {
+                job: job.name.clone(),
+                episode: episode.episode,
+                seed: episode.seed,
+                rank: episode.rank,
+                end: episode.end,
+                length: episode.length,
+                return_: episode.return_,
+                video: episode.video,
+                episode_video: episode.episode_video,
+            });
+        }
+    }
+    Ok((first, count))
+}
+
+/// Processes of environments that were lost: the first ones, and how many.
+pub(super) fn env_losses(merged: &Merged) -> io::Result<(Vec<EnvLoss>, u64)> {
+    let mut reader = merged.journals.reader();
+    let all =
+        merged.plan.jobs.iter().flat_map(|job| merged.lines(job.index).losses.iter().map(move |loss| (job, loss)));
+    let mut first = Vec::new();
+    for (job, (_, place)) in all.clone().take(LISTED) {
+        if let Line::EnvLost(lost) = serde_json::from_slice(reader.line(*place)?)? {
+            first.push(loss(job, *lost));
+        }
+    }
+    Ok((first, all.count() as u64))
+}
+
+fn loss(job: &Job, lost: EnvLost) -> EnvLoss {
+    EnvLoss {
+        job: job.name.clone(),
+        episode: lost.episode,
+        rank: lost.rank,
+        env: lost.env,
+        step: lost.step,
+        reason: lost.reason,
+        stderr: lost.stderr,
+        at: lost.at,
+    }
+}

@@ -1,0 +1,187 @@
+//! The lives of a rank, read from its journal.
+//!
+//! ```text
+//! RankStart ── JobStart ─ JobEnd ── JobStart ─ JobEnd ── RankEnd       one life, two spans
+//! RankStart ── JobStart ─ …                                            cut: the next line is another RankStart, or none
+//! ```
+//! A life without a [`RankEnd`](crate::journal::RankEnd) was cut off; it, and the job that it was in, ended with its last
+//! line. What the line of an episode says is enough to know when that was.
+
+use crate::job::JobIndex;
+use crate::journal::{Gpu, JobEnd, Line, RankEnd, RankStart};
+use crate::report::scan::Other;
+use crate::report::schema::HowEnded;
+use crate::report::source::Source;
+use crate::time::Moment;
+
+/// What happened in a rank, line by line.
+pub(super) struct Events {
+    /// Its journal.
+    pub(super) journal: String,
+    /// Which, by the journal's name.
+    pub(super) rank: usize,
+    is_held: bool,
+    lines: Vec<Event>,
+    last: Moment,
+    /// What the lines come to.
+    pub(super) lives: Vec<LifeLines>,
+    /// Most of it, over all jobs.
+    pub(super) peak_rss_bytes: u64,
+    /// Most of it, over all jobs.
+    pub(super) peak_vram_bytes: Option<u64>,
+}
+
+enum Event {
+    Start { line: Box<RankStart>, before: Moment },
+    JobStart { job: JobIndex, attempt: u32, at: Moment },
+    JobEnd { job: JobIndex, attempt: u32, at: Moment, wall_s: f64, error: Option<String> },
+    End(RankEnd),
+}
+
+/// One life of a rank.
+pub(super) struct LifeLines {
+    pub(super) start: RankStart,
+    pub(super) ended: Moment,
+    pub(super) how: HowEnded,
+    /// As the rank said, if it came to that.
+    pub(super) end: Option<RankEnd>,
+    pub(super) spans: Vec<SpanLines>,
+}
+
+/// One job in a life.
+pub(super) struct SpanLines {
+    pub(super) job: JobIndex,
+    pub(super) attempt: u32,
+    pub(super) started: Moment,
+    pub(super) ended: Moment,
+    pub(super) whole: bool,
+    pub(super) error: Option<String>,
+}
+
+impl Events {
+    /// Of a journal of which nothing has been read.
+    pub(super) fn of(source: &Source) -> Self {
+        Self {
+            journal: source.name.clone(),
+            rank: source.rank,
+            is_held: source.is_held,
+            lines: Vec::new(),
+            last: Moment::default(),
+            lives: Vec::new(),
+            peak_rss_bytes: 0,
+            peak_vram_bytes: None,
+        }
+    }
+
+    /// The next line that says something of the rank.
+    pub(super) fn add(&mut self, other: &Other) {
+        let before = other.before.unwrap_or(self.last);
+        let event = match &other.line {
+            Line::Rank(line) => Event::Start { line: Box::new(line.clone()), before },
+            Line::RankEnd(line) => Event::End(line.clone()),
+            Line::JobStart(line) => {
+                Event::JobStart { job: line.job_index, attempt: line.attempt, at: Moment::parse(&line.started) }
+            }
+            Line::JobEnd(line) => {
+                self.peaks(line);
+                let (job, attempt, at) = (line.job_index, line.attempt, Moment::parse(&line.ended));
+                Event::JobEnd { job, attempt, at, wall_s: line.wall_s, error: line.error.clone() }
+            }
+            _ => return,
+        };
+        self.lines.push(event);
+    }
+
+    fn peaks(&mut self, end: &JobEnd) {
+        self.peak_rss_bytes = self.peak_rss_bytes.max(end.peak_rss_bytes);
+        self.peak_vram_bytes = self.peak_vram_bytes.max(end.peak_vram_bytes);
+    }
+
+    /// A line of the journal was written at that moment.
+    pub(super) fn saw(&mut self, moment: Moment) {
+        self.last = self.last.max(moment);
+    }
+
+    /// All lines are there: makes lives of them.
+    pub(super) fn settle(&mut self) {
+        for event in std::mem::take(&mut self.lines) {
+            let open = self.lives.last_mut().filter(|life| life.how == HowEnded::Running);
+            match (event, open) {
+                (Event::Start { line, before }, open) => {
+                    open.into_iter().for_each(|life| life.close(before, HowEnded::Died));
+                    self.lives.push(LifeLines::new(*line));
+                }
+                (event, Some(life)) => life.on(event),
+                // Nothing was started: a journal that somebody has cut.
+                (_, None) => {}
+            }
+        }
+        let (last, how) = (self.last, if self.is_held { HowEnded::Running } else { HowEnded::Died });
+        let open = self.lives.last_mut().filter(|life| life.how == HowEnded::Running);
+        open.into_iter().for_each(|life| life.close(last, how));
+    }
+
+    /// Where the rank was when it began last.
+    pub(super) fn place(&self) -> Option<&RankStart> {
+        self.lives.last().map(|life| &life.start)
+    }
+
+    /// GPUs that it has been on.
+    pub(super) fn gpus(&self) -> impl Iterator<Item = (&RankStart, &Gpu)> {
+        self.lives.iter().filter_map(|life| Some((&life.start, life.start.gpu.as_ref()?)))
+    }
+}
+
+impl LifeLines {
+    fn new(start: RankStart) -> Self {
+        let ended = Moment::parse(&start.started);
+        Self { start, ended, how: HowEnded::Running, end: None, spans: Vec::new() }
+    }
+
+    fn on(&mut self, event: Event) {
+        match event {
+            Event::JobStart { job, attempt, at } => {
+                self.cut(at);
+                self.spans.push(SpanLines { job, attempt, started: at, ended: at, whole: false, error: None });
+            }
+            Event::JobEnd { job, attempt, at, wall_s, error } => {
+                // A job that could not be begun has an end only.
+                let begun = self.spans.pop_if(|span| !span.whole && span.job == job);
+                let started = begun.map_or_else(|| at.minus(wall_s), |span| span.started);
+                self.cut(started);
+                self.spans.push(SpanLines { job, attempt, started, ended: at, whole: true, error });
+            }
+            Event::End(end) => {
+                let how = if end.stopped { HowEnded::Stopped } else { HowEnded::Done };
+                self.close(Moment::parse(&end.ended), how);
+                self.end = Some(end);
+            }
+            Event::Start { .. } => {}
+        }
+    }
+
+    /// A job that is still open ended before `at`.
+    fn cut(&mut self, at: Moment) {
+        if let Some(span) = self.spans.last_mut().filter(|span| !span.whole && span.ended <= span.started) {
+            span.ended = span.started.max(at);
+        }
+    }
+
+    fn close(&mut self, at: Moment, how: HowEnded) {
+        self.ended = self.ended.max(at);
+        self.cut(self.ended);
+        self.how = how;
+    }
+
+    /// Seconds in jobs: as the rank said, else by its lines.
+    pub(super) fn busy_s(&self) -> f64 {
+        let by_lines = || self.spans.iter().map(|span| span.ended.since(span.started)).sum();
+        self.end.as_ref().map_or_else(by_lines, |end| end.busy_s)
+    }
+
+    /// Seconds in all.
+    pub(super) fn wall_s(&self) -> f64 {
+        let by_lines = || self.ended.since(Moment::parse(&self.start.started));
+        self.end.as_ref().map_or_else(by_lines, |end| end.wall_s)
+    }
+}

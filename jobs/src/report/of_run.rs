@@ -1,0 +1,121 @@
+//! When and where a run was, and what was in effect.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use super::Context;
+use super::lives::Events;
+use super::merged::Merged;
+use super::of_jobs::distinct;
+use super::schema::{Config, GpuReport, JobReport, Launch, PolicyReport, Run};
+use crate::journal::RankStart;
+use crate::plan::RunPlan;
+
+/// When, where, by what.
+pub(super) fn run(merged: &Merged, context: Context) -> Run {
+    let starts = || merged.events.iter().flat_map(|events| &events.lives).map(|life| &life.start);
+    let launches = launches(&merged.events);
+    let before_last = launches.len().checked_sub(2).map(|index| launches[index].started.clone());
+    let versions = versions(starts());
+    let gpus = merged.events.iter().flat_map(Events::gpus).map(|(start, gpu)| GpuReport {
+        host: start.host.clone(),
+        node: start.node,
+        index: gpu.index,
+        name: gpu.name.clone(),
+        bytes: gpu.bytes,
+        uuid: gpu.uuid.clone(),
+    });
+    Run {
+        id: id(merged.plan),
+        started: starts().map(|start| start.started.clone()).min(),
+        ended: merged.span.map(|[_, last]| last.text()),
+        wall_s: merged.span.map(|[first, last]| last.since(first)),
+        written: context.created,
+        argv: context.argv,
+        git: versions.get("git").and_then(|found| found.last().cloned()),
+        world_size: context.world_size,
+        hosts: distinct(starts().map(|start| start.host.clone())),
+        gpus: distinct(gpus),
+        versions,
+        launches,
+        resumed_from: before_last,
+        gathered_by: context.route,
+        missing_ranks: context.missing_ranks,
+        stopped: context.stopped,
+        rrun: env!("CARGO_PKG_VERSION").to_owned(),
+    }
+}
+
+/// The first half of a SHA-256 over what makes a plan another one.
+fn id(plan: &RunPlan) -> String {
+    let text = format!("{}\n{}\n{}\n", plan.jobs_sha256, plan.seed, plan.created);
+    Sha256::digest(text).iter().take(8).fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+}
+
+/// Starts of the lowest rank that were none by its launcher after a failure; in a merged folder of each run.
+fn launches(events: &[Events]) -> Vec<Launch> {
+    let mut lowest: BTreeMap<&str, &Events> = BTreeMap::new();
+    for events in events.iter().filter(|events| !events.lives.is_empty()) {
+        let kept = lowest.entry(run_of(&events.journal)).or_insert(events);
+        if events.rank < kept.rank {
+            *kept = events;
+        }
+    }
+    let starts = lowest.values().flat_map(|events| &events.lives).map(|life| &life.start);
+    let first = starts.filter(|start| start.restart == 0 && start.round == 0);
+    distinct(first.map(|start| Launch { started: start.started.clone(), world_size: start.world_size }))
+}
+
+/// What a merged folder adds to the names of a run's journals: `5f1c` of `journal/journal_rank0_5f1c.jsonl`.
+fn run_of(journal: &str) -> &str {
+    let stem = journal.strip_suffix(".jsonl").unwrap_or(journal);
+    let name = stem.rsplit('/').next().unwrap_or(stem).strip_prefix("journal_rank").unwrap_or(stem);
+    name.split_once('_').map_or("", |(_, run)| run)
+}
+
+fn versions<'a>(starts: impl Iterator<Item = &'a RankStart>) -> BTreeMap<String, Vec<String>> {
+    let mut versions: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (name, version) in starts.flat_map(|start| &start.versions) {
+        versions.entry(name.clone()).or_default().insert(version.clone());
+    }
+    versions.into_iter().map(|(name, found)| (name, found.into_iter().collect())).collect()
+}
+
+/// What was asked for, and what was in effect.
+pub(super) fn config(merged: &Merged, jobs: &[JobReport]) -> Config {
+    let plan = merged.plan;
+    let starts = merged.events.iter().flat_map(|events| &events.lives).map(|life| &life.start);
+    Config {
+        jobs_file: plan.jobs_file.clone(),
+        sha256: plan.jobs_sha256.clone(),
+        seed: plan.seed,
+        world_size_at_start: plan.world_size,
+        policies: policies(merged, jobs),
+        device_rules: distinct(starts.map(|start| start.device_reason.clone()).filter(|reason| !reason.is_empty())),
+        settings: common(jobs),
+    }
+}
+
+fn policies(merged: &Merged, jobs: &[JobReport]) -> Vec<PolicyReport> {
+    let of = |job: &&JobReport, path: &str| job.settings.get("policy_path").and_then(Value::as_str) == Some(path);
+    let dtype = |job: &JobReport| Some(job.settings.get("dtype")?.as_str()?.to_owned());
+    distinct(merged.policies.iter().map(|files| PolicyReport {
+        policy_type: files.policy_type.clone(),
+        path: files.path.clone(),
+        sha256: files.sha256.clone(),
+        bytes: files.bytes,
+        dtypes: distinct(jobs.iter().filter(|job| of(job, &files.path)).filter_map(dtype)),
+    }))
+}
+
+/// Settings that all jobs which were begun had in common.
+fn common(jobs: &[JobReport]) -> BTreeMap<String, Value> {
+    let mut begun = jobs.iter().filter(|job| !job.settings.is_empty());
+    let Some(first) = begun.next() else { return BTreeMap::new() };
+    begun.fold(first.settings.clone(), |mut common, job| {
+        common.retain(|name, value| job.settings.get(name) == Some(value));
+        common
+    })
+}

@@ -1,0 +1,108 @@
+//! A journal in pieces of whole lines, so that several threads read it and no one holds it all.
+
+use std::borrow::Cow;
+use std::io;
+use std::ops::Range;
+
+use super::source::Source;
+
+/// Bytes of one piece.
+const PIECE: u64 = 4 << 20;
+
+/// Bytes that are read on for the end of a piece's last line.
+const STEP: u64 = 64 * 1024;
+
+/// The ranges that a journal is read in.
+pub(super) fn pieces(len: u64) -> impl Iterator<Item = Range<u64>> {
+    (0..len.div_ceil(PIECE)).map(move |piece| piece * PIECE..((piece + 1) * PIECE).min(len))
+}
+
+/// The lines that begin in one range of a journal.
+pub(super) struct Piece<'a> {
+    /// Where the first begins.
+    start: u64,
+    bytes: Cow<'a, [u8]>,
+    /// Of `bytes`, the whole lines with their ends.
+    whole: Range<usize>,
+    /// Bytes after the last line end of the journal, if it ends here.
+    pub(super) torn: u64,
+}
+
+/// Reads the lines that begin in `range`.
+///
+/// # Errors
+/// Those of the file system.
+pub(super) fn read(source: &Source, range: Range<u64>) -> io::Result<Piece<'_>> {
+    // The byte before tells whether a line begins with the first.
+    let from = range.start.saturating_sub(1);
+    let mut bytes = source.bytes(from..range.end)?;
+    while !bytes.ends_with(b"\n") {
+        let end = from + bytes.len() as u64;
+        let more = source.bytes(end..end + STEP)?;
+        let line_end = more.iter().position(|byte| *byte == b'\n').map(|at| at + 1);
+        bytes.to_mut().extend_from_slice(&more[..line_end.unwrap_or(more.len())]);
+        if more.is_empty() {
+            break;
+        }
+    }
+    let skipped = match range.start {
+        0 => 0,
+        _ => bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1),
+    };
+    let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1).max(skipped);
+    // What begins before this range and is torn is told by the piece in which it begins.
+    let torn = (bytes.len() - whole) as u64;
+    Ok(Piece { start: from + skipped as u64, bytes, whole: skipped..whole, torn })
+}
+
+impl Piece<'_> {
+    /// Lines without their ends, and where they begin.
+    pub(super) fn lines(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        let mut offset = self.start;
+        self.bytes[self.whole.clone()].split_inclusive(|byte| *byte == b'\n').map(move |line| {
+            let begin = offset;
+            offset += line.len() as u64;
+            (begin, &line[..line.len() - 1])
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Journals;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn every_line_is_in_one_piece_wherever_the_cuts_are(
+            lengths in proptest::collection::vec(0usize..40, 0..20), step in 1u64..30, torn in 0usize..10
+        ) {
+            let text = lengths.iter().map(|len| "x".repeat(*len) + "\n").collect::<String>() + &"t".repeat(torn);
+            let journals = Journals::default().and_delivered(0, text.clone().into_bytes());
+            let source = &journals.sources()[0];
+            let ranges = (0..(text.len() as u64).div_ceil(step)).map(|at| at * step..((at + 1) * step).min(text.len() as u64));
+            let mut found = Vec::new();
+            let mut torn_bytes = 0;
+            for range in ranges {
+                let piece = read(source, range).unwrap();
+                torn_bytes += piece.torn;
+                found.extend(piece.lines().map(|(at, line)| (at, line.len())));
+            }
+            let mut at = 0;
+            let mut wanted = Vec::new();
+            for length in lengths {
+                wanted.push((at, length));
+                at += length as u64 + 1;
+            }
+            prop_assert_eq!((found, torn_bytes), (wanted, torn as u64));
+        }
+    }
+
+    #[test]
+    fn pieces_cover_a_journal() {
+        assert_eq!(pieces(0).count(), 0);
+        let found: Vec<_> = pieces(PIECE + 1).collect();
+        assert_eq!(found, [0..PIECE, PIECE..PIECE + 1]);
+    }
+}

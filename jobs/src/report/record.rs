@@ -1,0 +1,196 @@
+//! What is kept of an episode's line: 64 bytes, whatever the line says. The rest is looked up at its [`Place`] when it
+//! is wanted.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use crate::episode::{End, Episode};
+use crate::job::JobIndex;
+use crate::report::source::Place;
+use crate::time::Moment;
+
+/// What is kept of an episode's line.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Record {
+    pub(super) episode: u64,
+    pub(super) ended: Moment,
+    pub(super) return_: f64,
+    pub(super) place: Place,
+    /// Steps; those of an episode fit.
+    pub(super) length: u32,
+    pub(super) rank: u32,
+    pub(super) dataset: Option<Name>,
+    pub(super) video: Option<Name>,
+    pub(super) outcome: Result<Scored, Broken>,
+    pub(super) again: Again,
+}
+
+/// An error ended it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Broken;
+
+/// How it was scored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Scored {
+    pub(super) solved: bool,
+    pub(super) solved_at_end: Option<bool>,
+}
+
+/// Whether it was scored by more than one line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Again {
+    #[default]
+    Once,
+    /// And each line says the same.
+    Agreeing,
+    /// And they do not.
+    Differing,
+}
+
+impl Record {
+    /// Whether it was scored.
+    pub(super) fn is_scored(&self) -> bool {
+        self.outcome.is_ok()
+    }
+
+    /// Whether it was solved.
+    pub(super) fn is_solved(&self) -> bool {
+        self.outcome.is_ok_and(|scored| scored.solved)
+    }
+}
+
+/// A line of an episode as far as a report needs it; fields that a whole line has are asked for, so that what is no
+/// [`Episode`] is none here.
+#[derive(Deserialize)]
+pub(super) struct EpisodeLine<'a> {
+    #[serde(rename = "job")]
+    _job: IgnoredAny,
+    pub(super) job_index: JobIndex,
+    episode: u64,
+    #[serde(rename = "seed")]
+    _seed: IgnoredAny,
+    rank: usize,
+    #[serde(rename = "env")]
+    _env: IgnoredAny,
+    #[serde(rename = "rebuild")]
+    _rebuild: IgnoredAny,
+    success: Option<bool>,
+    #[serde(default)]
+    success_at_end: Option<bool>,
+    #[serde(rename = "end")]
+    _end: End,
+    length: u64,
+    #[serde(rename = "return")]
+    return_: f64,
+    #[serde(rename = "language_instruction")]
+    _language_instruction: IgnoredAny,
+    #[serde(rename = "wall_s")]
+    _wall_s: IgnoredAny,
+    #[serde(rename = "infer_calls")]
+    _infer_calls: IgnoredAny,
+    #[serde(borrow)]
+    ended: Cow<'a, str>,
+    #[serde(default)]
+    error: Option<IgnoredAny>,
+    #[serde(borrow, default)]
+    dataset: Option<FileOf<'a>>,
+    #[serde(borrow, default)]
+    video: Option<FileOf<'a>>,
+}
+
+#[derive(Deserialize)]
+struct FileOf<'a> {
+    #[serde(borrow)]
+    file: Cow<'a, str>,
+}
+
+impl EpisodeLine<'_> {
+    /// What is kept; file names go into `names`.
+    pub(super) fn record(&self, place: Place, names: &mut Names) -> Record {
+        let mut name = |file: &Option<FileOf>| file.as_ref().map(|file| names.number(&file.file));
+        let scored = Scored { solved: self.success == Some(true), solved_at_end: self.success_at_end };
+        Record {
+            episode: self.episode,
+            ended: Moment::parse(&self.ended),
+            return_: self.return_,
+            place,
+            length: u32::try_from(self.length).unwrap_or(u32::MAX),
+            rank: u32::try_from(self.rank).unwrap_or(u32::MAX),
+            dataset: name(&self.dataset),
+            video: name(&self.video),
+            outcome: if self.error.is_some() { Err(Broken) } else { Ok(scored) },
+            again: Again::Once,
+        }
+    }
+}
+
+/// Which of two different lines about one episode counts: the first that was scored, else the last error. Where the
+/// clock does not tell, the text does, so that the order in which journals are read does not matter.
+pub(super) fn counted(mut a: (Record, Episode), b: (Record, Episode), lines: [&[u8]; 2]) -> (Record, Episode) {
+    let b_is_later = (a.0.ended, lines[0]) < (b.0.ended, lines[1]);
+    match (a.0.is_scored(), b.0.is_scored()) {
+        (true, false) => a,
+        (false, true) => b,
+        (false, false) => {
+            if b_is_later {
+                b
+            } else {
+                a
+            }
+        }
+        (true, true) => {
+            let agree = a.1.outcome() == b.1.outcome();
+            let again = if agree { Again::Agreeing } else { Again::Differing };
+            let again = again.max(a.0.again).max(b.0.again);
+            if !b_is_later {
+                a = b;
+            }
+            a.0.again = again;
+            a
+        }
+    }
+}
+
+/// Number of a file name: names come again and again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Name(u32);
+
+impl Name {
+    /// As the position of its text in [`Names::texts`].
+    pub(super) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// File names by number.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    texts: Vec<Box<str>>,
+    numbers: HashMap<Box<str>, Name>,
+}
+
+impl Names {
+    /// The number of a name.
+    pub(super) fn number(&mut self, text: &str) -> Name {
+        if let Some(name) = self.numbers.get(text) {
+            return *name;
+        }
+        let name = Name(self.texts.len() as u32);
+        self.texts.push(text.into());
+        self.numbers.insert(text.into(), name);
+        name
+    }
+
+    /// The name of a number.
+    pub(super) fn text(&self, name: Name) -> &str {
+        &self.texts[name.index()]
+    }
+
+    /// All of them.
+    pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
+        self.texts.iter().map(|text| &**text)
+    }
+}

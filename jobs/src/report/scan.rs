@@ -1,0 +1,123 @@
+//! What the lines of one piece of a journal say.
+
+use serde::Deserialize;
+use std::borrow::Cow;
+
+use super::pieces::Piece;
+use super::record::{EpisodeLine, Names, Record};
+use super::source::Place;
+use crate::job::JobIndex;
+use crate::journal::Line;
+use crate::time::Moment;
+
+/// How a line of an episode begins when [`crate::journal`] wrote it.
+pub(super) const EPISODE: &[u8] = b"{\"type\":\"episode\",";
+
+/// How the line that an episode has begun with begins.
+const EPISODE_START: &[u8] = b"{\"type\":\"episode_start\",";
+
+/// What the lines of one piece say.
+#[derive(Default)]
+pub(super) struct Scan {
+    /// Lines, empty ones included.
+    pub(super) lines: u64,
+    /// Episodes by job.
+    pub(super) episodes: Vec<(JobIndex, Record)>,
+    /// Their file names.
+    pub(super) names: Names,
+    /// All others, in order, but those that an episode has begun with.
+    pub(super) others: Vec<Other>,
+    /// Numbers of lines that say something else, counted from 0 within the piece.
+    pub(super) damaged: Vec<u64>,
+    /// Bytes of a torn last line.
+    pub(super) torn: u64,
+    /// The latest moment of the first line that has one, and of the last.
+    pub(super) span: Option<[Moment; 2]>,
+}
+
+/// A line that is not about the end of an episode.
+pub(super) struct Other {
+    pub(super) line: Line,
+    pub(super) place: Place,
+    /// When the line before it was written, if that is in this piece.
+    pub(super) before: Option<Moment>,
+}
+
+/// Any moment of a line.
+#[derive(Deserialize)]
+struct When<'a> {
+    #[serde(borrow)]
+    started: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    ended: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    at: Option<Cow<'a, str>>,
+}
+
+/// When a line was written; `None` where it does not say.
+fn moment(line: &[u8]) -> Option<Moment> {
+    let when: When = serde_json::from_slice(line).ok()?;
+    let moment = Moment::parse(&when.ended.or(when.at).or(when.started)?);
+    moment.is_known().then_some(moment)
+}
+
+/// Reads the lines of a piece of the journal `source`.
+pub(super) fn scan(piece: &Piece, source: u32) -> Scan {
+    let mut scan = Scan { torn: piece.torn, ..Scan::default() };
+    let mut last: &[u8] = b"";
+    for (offset, line) in piece.lines() {
+        let place = Place { source, offset, len: u32::try_from(line.len()).unwrap_or(u32::MAX) };
+        let number = scan.lines;
+        scan.lines += 1;
+        if scan.lines == 1 {
+            scan.saw(line);
+        }
+        if line.starts_with(EPISODE) {
+            match serde_json::from_slice::<EpisodeLine>(line) {
+                Ok(line) => {
+                    let record = line.record(place, &mut scan.names);
+                    scan.episodes.push((line.job_index, record));
+                }
+                Err(_) => scan.damaged.push(number),
+            }
+        } else if !line.starts_with(EPISODE_START) && !line.is_empty() {
+            match serde_json::from_slice::<Line>(line) {
+                Ok(line) => {
+                    scan.saw(last);
+                    let before = scan.span.filter(|_| number > 0).map(|[_, last]| last);
+                    scan.other(line, place, before);
+                }
+                Err(_) => scan.damaged.push(number),
+            }
+        }
+        last = line;
+    }
+    scan.saw(last);
+    scan
+}
+
+impl Scan {
+    /// Notes when a line was written. Not asked of every line, as few moments matter.
+    fn saw(&mut self, line: &[u8]) {
+        if let Some(moment) = moment(line) {
+            let [first, last] = self.span.unwrap_or([moment; 2]);
+            self.span = Some([first, last.max(moment)]);
+        }
+    }
+
+    fn other(&mut self, line: Line, place: Place, before: Option<Moment>) {
+        match line {
+            // Written by somebody who orders the fields otherwise.
+            Line::Episode(episode) => {
+                if let Ok(text) = serde_json::to_vec(&episode)
+                    && let Ok(line) = serde_json::from_slice::<EpisodeLine>(&text)
+                {
+                    let record = line.record(place, &mut self.names);
+                    self.episodes.push((line.job_index, record));
+                }
+            }
+            Line::EpisodeStart(_) => {}
+            line => self.others.push(Other { line, place, before }),
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Where journal lines are: files, which are read in pieces, or bytes that another rank delivered.
+//!
+//! A journal may be larger than memory. Nothing here holds more of one than a piece for each thread, so whoever needs a
+//! line again asks for it by its [`Place`].
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::journal::Line;
+use crate::layout::{RunFolder, journal_rank};
+use crate::report::held;
+
+/// Bytes that are read at a time to look a line up: lines that are asked for one after the other are close together.
+const WINDOW: u64 = 64 * 1024;
+
+/// The journals of a run.
+#[derive(Debug, Default)]
+pub struct Journals {
+    sources: Vec<Source>,
+}
+
+/// One journal.
+#[derive(Debug)]
+pub(super) struct Source {
+    /// As the run folder has it: `journal/journal_rank0.jsonl`.
+    pub(super) name: String,
+    /// Whose it is by its name.
+    pub(super) rank: usize,
+    /// A process is writing to it.
+    pub(super) is_held: bool,
+    body: Body,
+}
+
+#[derive(Debug)]
+enum Body {
+    File { file: File, path: PathBuf, len: u64 },
+    Bytes(Vec<u8>),
+}
+
+/// Where a line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) source: u32,
+    /// Bytes, without the line end.
+    pub(super) len: u32,
+    pub(super) offset: u64,
+}
+
+impl Journals {
+    /// Opens the journals of a run folder as they are now; what is appended later is not seen. None is no error.
+    ///
+    /// # Errors
+    /// When one is there and cannot be opened, naming it.
+    pub fn of(folder: &RunFolder) -> io::Result<Self> {
+        let held = held::inodes();
+        let mut sources = Vec::new();
+        for path in crate::journal::files(&folder.journals())? {
+            sources.push(Source::open(&path, folder.relative(&path), &held).map_err(|err| naming(&path, &err))?);
+        }
+        Ok(Self { sources })
+    }
+
+    /// Adds what `rank` delivered. Where the folder is shared its journal is there already: then the longer one counts.
+    #[must_use]
+    pub fn and_delivered(mut self, rank: usize, bytes: Vec<u8>) -> Self {
+        let name = RunFolder::new(Path::new("")).journal(rank).to_string_lossy().into_owned();
+        let delivered = Source { name, rank, is_held: false, body: Body::Bytes(bytes) };
+        let same = |source: &Source| source.name == delivered.name && source.agrees(&delivered);
+        match self.sources.iter_mut().find(|source| same(source)) {
+            Some(source) if source.len() >= delivered.len() => {}
+            Some(source) => *source = delivered,
+            None => self.sources.push(delivered),
+        }
+        self
+    }
+
+    /// Journals in memory: the lines of one rank.
+    ///
+    /// # Panics
+    /// Never: a line of ours has a text.
+    pub fn of_lines(lines: &[Line]) -> Self {
+        let mut bytes = Vec::new();
+        for line in lines {
+            serde_json::to_writer(&mut bytes, line).expect("keys are texts, and a vector takes every byte");
+            bytes.push(b'\n');
+        }
+        Self::default().and_delivered(0, bytes)
+    }
+
+    pub(super) fn sources(&self) -> &[Source] {
+        &self.sources
+    }
+
+    /// Looks lines up.
+    pub(super) fn reader(&self) -> Reader<'_> {
+        Reader { sources: &self.sources, windows: self.sources.iter().map(|_| Window::default()).collect() }
+    }
+}
+
+fn naming(path: &Path, err: &io::Error) -> io::Error {
+    io::Error::new(err.kind(), format!("`{}`: {err}", path.display()))
+}
+
+impl Source {
+    fn open(path: &Path, name: String, held: &held::Inodes) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let meta = file.metadata()?;
+        let body = Body::File { file, path: path.to_owned(), len: meta.len() };
+        Ok(Self { name, rank: journal_rank(path).unwrap_or(0), is_held: held.contains(&meta), body })
+    }
+
+    /// Bytes.
+    pub(super) fn len(&self) -> u64 {
+        match &self.body {
+            Body::File { len, .. } => *len,
+            Body::Bytes(bytes) => bytes.len() as u64,
+        }
+    }
+
+    /// Whether one of both is the beginning of the other.
+    fn agrees(&self, other: &Self) -> bool {
+        const STEP: u64 = 1 << 20;
+        let common = self.len().min(other.len());
+        (0..common.div_ceil(STEP)).all(|step| {
+            let range = step * STEP..((step + 1) * STEP).min(common);
+            matches!((self.bytes(range.clone()), other.bytes(range)), (Ok(a), Ok(b)) if a == b)
+        })
+    }
+
+    /// A part of it; shorter where the file has become so.
+    pub(super) fn bytes(&self, range: Range<u64>) -> io::Result<Cow<'_, [u8]>> {
+        let range = range.start.min(self.len())..range.end.min(self.len());
+        match &self.body {
+            // Positions in a vector are those of memory.
+            Body::Bytes(bytes) => Ok(Cow::Borrowed(&bytes[range.start as usize..range.end as usize])),
+            Body::File { file, path, .. } => {
+                let mut buffer = vec![0; (range.end - range.start) as usize];
+                let mut filled = 0;
+                while filled < buffer.len() {
+                    let found = file.read_at(&mut buffer[filled..], range.start + filled as u64);
+                    match found.map_err(|err| naming(path, &err))? {
+                        0 => break,
+                        count => filled += count,
+                    }
+                }
+                buffer.truncate(filled);
+                Ok(Cow::Owned(buffer))
+            }
+        }
+    }
+}
+
+/// Looks lines up, one window of each journal in memory.
+pub(super) struct Reader<'a> {
+    sources: &'a [Source],
+    windows: Vec<Window<'a>>,
+}
+
+#[derive(Default)]
+struct Window<'a> {
+    start: u64,
+    bytes: Cow<'a, [u8]>,
+}
+
+impl Reader<'_> {
+    /// The line at `place`, without its end.
+    ///
+    /// # Errors
+    /// Those of the file system, and `UnexpectedEof` where the file has become shorter.
+    pub(super) fn line(&mut self, place: Place) -> io::Result<&[u8]> {
+        let index = place.source as usize;
+        let (source, window) = (&self.sources[index], &mut self.windows[index]);
+        let end = place.offset + u64::from(place.len);
+        if place.offset < window.start || end > window.start + window.bytes.len() as u64 {
+            // Copies of an environment end their episodes a little out of order: some of what is before may be next.
+            let start = place.offset.saturating_sub(WINDOW / 4);
+            *window = Window { start, bytes: source.bytes(start..end.max(start + WINDOW))? };
+        }
+        let at = (place.offset - window.start) as usize;
+        let shorter = || io::Error::new(io::ErrorKind::UnexpectedEof, format!("`{}` became shorter", source.name));
+        window.bytes.get(at..at + place.len as usize).ok_or_else(shorter)
+    }
+}
