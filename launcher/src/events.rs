@@ -17,8 +17,8 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::agent::group::budget::Restart;
-use crate::agent::{print, say};
 use crate::plan::Plan;
+use crate::say;
 
 /// Where events go.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -112,10 +112,10 @@ pub fn record(plan: &Plan, happening: &Happening<'_>) {
     let line = format!("{}\n", event(plan, happening, SystemTime::now()));
     match &plan.events {
         EventLog::None => {}
-        EventLog::Console => print(line),
+        EventLog::Console => say::print(Some(line)),
         EventLog::File(path) => {
             if let Err(err) = append(path, &line) {
-                say(format_args!("cannot write an event into `{}`: {err}", path.display()));
+                say::warning(format_args!("cannot write an event into `{}`: {err}", path.display()));
             }
         }
     }

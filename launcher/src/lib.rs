@@ -19,6 +19,7 @@ pub mod plan;
 pub mod process;
 pub mod rendezvous;
 pub mod report;
+pub mod say;
 pub mod signals;
 pub mod slurm;
 pub mod store;

@@ -11,15 +11,18 @@ use launcher::cli::{self, Cli, CliError, Environment, Request};
 use launcher::node::Node;
 use launcher::partial_report;
 use launcher::plan::{Plan, PlanError};
-use tracing_subscriber::EnvFilter;
+use launcher::say::{self, Level, Note, Style, trace};
 
 fn main() -> ExitCode {
-    let log = tracing_subscriber::fmt().with_env_filter(EnvFilter::from_env("RRUN_LOG"));
-    log.with_writer(io::stderr).init();
     let env = Environment::inherited();
     let words: Vec<OsString> = env::args_os().skip(1).collect();
     match cli::parse(words, &env) {
-        Ok(Request::Launch(cli)) => launch(&cli, &env),
+        Ok(Request::Launch(cli)) => {
+            let style = Style::of(&cli);
+            style.adopt();
+            trace::start(&env, style);
+            launch(&cli, &env)
+        }
         Ok(Request::Print(text)) => print(&text),
         Err(err) => {
             if let CliError::Usage(_) = err {
@@ -40,7 +43,7 @@ fn launch(cli: &Cli, env: &Environment) -> ExitCode {
         Ok(plan) => plan,
         Err(PlanError::EvalUsage { text, code: 0 }) => return print(&text),
         Err(PlanError::EvalUsage { text, code }) => {
-            eprint!("{text}");
+            say::block(Level::Error, &text);
             return ExitCode::from(code);
         }
         Err(err) => return refuse(err),
@@ -65,9 +68,7 @@ fn run(plan: &Plan) -> ExitCode {
 }
 
 fn show(plan: &Plan) -> ExitCode {
-    for note in &plan.notes {
-        eprintln!("rrun: {note}");
-    }
+    plan.notes.iter().for_each(Note::say);
     match serde_json::to_string_pretty(plan) {
         Ok(text) => print(&format!("{text}\n")),
         Err(err) => refuse(err),
@@ -75,7 +76,10 @@ fn show(plan: &Plan) -> ExitCode {
 }
 
 fn refuse(err: impl std::fmt::Display) -> ExitCode {
-    eprintln!("rrun: error: {err}");
+    match Style::current().json {
+        true => say::error(err),
+        false => say::error(format_args!("error: {err}")),
+    }
     ExitCode::FAILURE
 }
 

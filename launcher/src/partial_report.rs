@@ -9,8 +9,8 @@ use jobs::report::{self, Context, Journals, Merged, Report};
 use jobs::table;
 use jobs::time::rfc3339;
 
-use crate::agent::say;
 use crate::plan::eval::EvalPlan;
+use crate::say::{self, Level};
 
 /// Writes the report unless the one that is there says as much already, and says on stderr what there is.
 pub fn write(plan: &EvalPlan) {
@@ -21,11 +21,11 @@ pub fn write(plan: &EvalPlan) {
     }
     match renewed(plan, &folder) {
         Ok(Some(report)) => {
-            say(format_args!("report of what was finished: {}", folder.report().display()));
-            table::conclusion(&report).lines().for_each(|line| say(format_args!("  {line}")));
+            say::say(Level::Result, format_args!("report of what was finished: {}", folder.report().display()));
+            table::conclusion(&report).lines().for_each(|line| say::say(Level::Result, format_args!("  {line}")));
         }
         Ok(None) => {}
-        Err(err) => say(format_args!("cannot write the report into `{}`: {err}", folder.root().display())),
+        Err(err) => say::error(format_args!("cannot write the report into `{}`: {err}", folder.root().display())),
     }
 }
 

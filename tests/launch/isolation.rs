@@ -12,7 +12,7 @@ fn isolated(ranks: usize, restarts: u32) -> Rrun {
 }
 
 /// A launch of `eval` whose ranks run this script instead of the real binary.
-fn start_eval(rrun: Rrun, rank: &str) -> Running {
+pub fn start_eval(rrun: Rrun, rank: &str) -> Running {
     let job =
         r#"{"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted", "num_episodes": 1}"#;
     let await_file = "await() { until test -s \"$1\"; do sleep 0.01; done; }";

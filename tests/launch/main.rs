@@ -15,6 +15,7 @@ mod leftovers;
 mod logs;
 mod restarts;
 mod running;
+mod says;
 mod signals;
 mod torch;
 mod usage;

@@ -104,6 +104,7 @@ fn values_of_a_wrong_type_are_usage_errors() {
     refused(2, &["--monitor-interval", "x"]).stderr_has("invalid float value: 'x'");
     refused(2, &["--start-method", "foo"]).stderr_has("invalid choice: 'foo'");
     refused(2, &["--numa-binding", "zz"]).stderr_has("invalid choice: 'zz'");
+    refused(2, &["--log-format", "xml"]).stderr_has("invalid choice: 'xml' (choose from 'text', 'json')");
     refused(2, &["--failure-policy", "all"]).stderr_has("invalid choice: 'all' (choose from 'isolate', 'torchrun')");
     refused(2, &["--node-rank", "x"]).stderr_has("invalid int value: 'x'");
 }

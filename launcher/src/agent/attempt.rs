@@ -10,7 +10,6 @@ use std::time::SystemTime;
 use nix::unistd::Pid;
 
 use crate::agent::event::LocalRank;
-use crate::agent::say;
 use crate::agent::variables::Round;
 use crate::events::{self, Happening, Who};
 use crate::failure::{Casualty, Failure};
@@ -23,6 +22,7 @@ use crate::process::exit::Exit;
 use crate::process::rank::{Ended, Rank};
 use crate::process::start::{NotStarted, Start};
 use crate::process::usage::Usage;
+use crate::say::{self, About, Level};
 use crate::signals;
 
 /// Lines of a failed rank's captured output that are said again at the end.
@@ -115,10 +115,10 @@ impl Attempt {
             let pid = rank.pid();
             match (rank.ended(), self.sent) {
                 (Some(_), _) => {}
-                (None, Some(sent)) if signal == libc::SIGKILL => {
-                    say(format_args!("Unable to shutdown process {pid} via {sent}, forcefully exiting via {signal}"))
-                }
-                (None, _) => say(format_args!("Sending process {pid} closing signal {}", signals::name(signal))),
+                (None, Some(sent)) if signal == libc::SIGKILL => say::warning(format_args!(
+                    "Unable to shutdown process {pid} via {sent}, forcefully exiting via {signal}"
+                )),
+                (None, _) => say::info(format_args!("Sending process {pid} closing signal {}", signals::name(signal))),
             }
             rank.signal(signal);
         }
@@ -200,7 +200,8 @@ fn started(round: &Round<'_>, index: usize, rank: &Rank) {
 fn say_not_started(round: &Round<'_>, LocalRank(index): LocalRank, err: &io::Error) {
     let program = round.plan.ranks.get(index).and_then(|plan| plan.argv.first());
     let program = program.map_or_else(String::new, |program| format!("`{}`: ", program.to_string_lossy()));
-    say(format_args!("cannot start rank {}: {program}{err}", round.rank(index)));
+    let about = About { rank: round.rank(index), pid: None };
+    say::of_rank(Level::Error, about, format_args!("cannot start rank {}: {program}{err}", about.rank));
 }
 
 /// Tells of the end of the rank `index`, and what it used, who wants to know.
@@ -208,7 +209,8 @@ fn tell(round: &Round<'_>, index: usize, pid: Pid, exit: Exit, usage: Option<Usa
     let plan = round.plan;
     let rank = round.rank(index);
     if let Some(usage) = usage.filter(|_| plan.reports_usage) {
-        say(format_args!("rank {rank} {exit}: {usage}"));
+        let about = About { rank, pid: Some(pid.as_raw()) };
+        say::of_rank(Level::Result, about, format_args!("rank {rank} {exit}: {usage}"));
     }
     let local_rank = plan.ranks.get(index).map_or(index, |rank| rank.local_rank);
     let who = Who { rank, local_rank, pid: pid.as_raw() };

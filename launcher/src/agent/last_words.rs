@@ -15,11 +15,11 @@ use std::env;
 use std::path::Path;
 
 use crate::agent::attempt::Attempt;
-use crate::agent::{print, say};
 use crate::failure::{Failure, by_themselves};
 use crate::plan::Plan;
 use crate::process::exit::Exit;
 use crate::report;
+use crate::say::{self, About, Level};
 
 /// Ranks whose last lines are shown: of many that fail by themselves the first tell most.
 const SHOWN: usize = 4;
@@ -29,18 +29,22 @@ const SHOWN: usize = 4;
 pub fn say_all(plan: &Plan, attempt: &Attempt, failures: &[Failure], memory: &str) {
     let blamed = by_themselves(failures);
     let Some(root) = blamed.first() else { return };
-    say(headline(root, &report::host(), memory));
+    say::of_rank(Level::Error, about(root), headline(root, &report::host(), memory));
     for failure in blamed.iter().take(SHOWN) {
         say_last_lines(attempt, failure);
     }
     if let Some(line) = advice(plan, attempt, root) {
-        say(line);
+        say::info(line);
     }
-    print(report::render(&plan.title, &report::host(), failures));
+    say::block(Level::Error, &report::render(&plan.title, &report::host(), failures));
     let own = env::var_os("TORCHELASTIC_ERROR_FILE").filter(|path| !path.is_empty());
     if let Some(Err(err)) = own.map(|path| root.forward_to(Path::new(&path))) {
-        say(format_args!("cannot write the launcher's own error file: {err}"));
+        say::warning(format_args!("cannot write the launcher's own error file: {err}"));
     }
+}
+
+fn about(failure: &Failure) -> About {
+    About { rank: failure.casualty.rank, pid: Some(failure.casualty.pid) }
 }
 
 fn headline(root: &Failure, host: &str, memory: &str) -> String {
@@ -53,8 +57,9 @@ fn headline(root: &Failure, host: &str, memory: &str) -> String {
 
 fn say_last_lines(attempt: &Attempt, failure: &Failure) {
     if let Some((path, lines)) = attempt.last_lines(failure.casualty.index) {
-        say(format_args!("rank {}: end of `{}`:", failure.casualty.rank, path.display()));
-        lines.iter().for_each(|line| print(format_args!("  {line}\n")));
+        let lines: String = lines.iter().map(|line| format!("\n  {line}")).collect();
+        let what = format!("rank {}: end of `{}`:{lines}", failure.casualty.rank, path.display());
+        say::of_rank(Level::Error, about(failure), what);
     }
 }
 

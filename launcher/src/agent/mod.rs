@@ -17,14 +17,13 @@ pub mod own_name;
 pub mod variables;
 
 use std::error::Error;
-use std::fmt::Display;
-use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use crate::agent::driver::Driver;
 use crate::agent::event::End;
 use crate::plan::Plan;
 use crate::process::leftover::Leftovers;
+use crate::say::{self, Note};
 
 /// Launches `plan` and tells how it went on stderr. Must be called on the main thread, which ranks are not to outlive.
 pub fn run(plan: Plan) -> ExitCode {
@@ -33,9 +32,7 @@ pub fn run(plan: Plan) -> ExitCode {
 
 /// As [`run`], for who wants to know more than an exit code.
 pub fn launch(plan: &Plan) -> End {
-    for note in &plan.notes {
-        say(note);
-    }
+    plan.notes.iter().for_each(Note::say);
     own_name::check(plan);
     if let Some(Err(err)) = plan.open_files.map(|limit| limit.raised().apply()) {
         tracing::debug!("the limit on open files stays: {err}");
@@ -43,7 +40,7 @@ pub fn launch(plan: &Plan) -> End {
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime.block_on(run_async(plan, Leftovers::adopt())),
         Err(err) => {
-            say(format_args!("cannot start: {err}"));
+            say::error(format_args!("cannot start: {err}"));
             End::NotStarted
         }
     }
@@ -54,7 +51,7 @@ pub async fn run_async(plan: &Plan, leftovers: Leftovers) -> End {
     match Driver::new(plan, leftovers) {
         Ok(driver) => driver.run().await,
         Err(err) => {
-            say(chain(&err));
+            say::error(chain(&err));
             End::NotStarted
         }
     }
@@ -70,16 +67,6 @@ impl End {
             End::Killed { signal } => ExitCode::from(u8::try_from(128 + signal).unwrap_or(1)),
         }
     }
-}
-
-/// One line of the launcher's own on stderr.
-pub(crate) fn say(line: impl Display) {
-    print(format_args!("rrun: {line}\n"));
-}
-
-/// Text on stderr. Unlike `eprint!` this does not panic when nobody reads it any more: the launch goes on.
-pub(crate) fn print(text: impl Display) {
-    let _ = io::stderr().lock().write_all(text.to_string().as_bytes());
 }
 
 /// An error and its sources, `what: why: why`.

@@ -7,8 +7,8 @@ use std::env;
 use std::io;
 use std::net::{IpAddr, ToSocketAddrs as _};
 
-use crate::agent::say;
 use crate::plan::Plan;
+use crate::say;
 
 /// Says what is wrong with the name, if several nodes take part and nobody has named an interface for gloo. A name server
 /// may take its time, so the question is asked beside the launch and its answer not waited for.
@@ -21,7 +21,7 @@ pub fn check(plan: &Plan) {
     let name = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
     std::thread::spawn(move || {
         if let Some(line) = caveat(&name, addresses(&name)) {
-            say(line);
+            say::warning(line);
         }
     });
 }

@@ -169,6 +169,14 @@ pub struct Cli {
     #[arg(long, value_name = "NAME", default_value = "null", help_heading = "Logs")]
     pub event_log_handler: String,
 
+    /// Form of what rrun says on stderr: text, or json (an object a line); ranks of eval are told
+    #[arg(long, value_name = "FORMAT", value_parser = parse_log_format, help_heading = "Logs")]
+    pub log_format: Option<String>,
+
+    /// Say only warnings, errors and results; ranks of eval are told
+    #[arg(long, help_heading = "Logs")]
+    pub quiet: bool,
+
     /// Print what would be started as JSON, and start nothing
     #[arg(long, help_heading = "Other")]
     pub dry_run: bool,
@@ -219,6 +227,10 @@ fn parse_numa_binding(text: &str) -> Result<String, String> {
 
 fn parse_failure_policy(text: &str) -> Result<String, String> {
     choice(text, &["isolate", "torchrun"])
+}
+
+fn parse_log_format(text: &str) -> Result<String, String> {
+    choice(text, &["text", "json"])
 }
 
 fn parse_slurm(text: &str) -> Result<String, String> {

@@ -70,6 +70,7 @@ fn every_option_with_a_value_is_read_in_both_spellings() {
         ("log-line-prefix-template", "t"),
         ("slurm", "off"),
         ("failure-policy", "isolate"),
+        ("log-format", "json"),
     ];
     for join in ["-", "_"] {
         let words: Vec<String> = values

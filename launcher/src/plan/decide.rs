@@ -12,6 +12,7 @@ use crate::plan::seating::Launch;
 use crate::plan::{
     FailurePolicy, LogPlan, Plan, SignalPlan, caveats, conf, eval, limits, nodes, nproc, numa, variables,
 };
+use crate::say::Note;
 use crate::slurm::{Slurm, Task};
 
 impl Plan {
@@ -24,8 +25,9 @@ impl Plan {
         let mut plan = Plan::of_options(&slurm.cli, slurm.task(), env, node)?;
         numa::place(&slurm.cli, env, node, &mut plan.ranks)?;
         slurm.complete(&mut plan, env, node);
-        plan.notes.extend(caveats::open_files(node.open_files, plan.nnodes, plan.ranks.len()));
-        plan.notes.extend(caveats::port(&plan, node.connection_ports));
+        let open_files = caveats::open_files(node.open_files, plan.nnodes, plan.ranks.len());
+        let port = caveats::port(&plan, node.connection_ports);
+        plan.notes.extend(open_files.into_iter().chain(port).map(Note::warning));
         Ok(plan)
     }
 
@@ -62,11 +64,13 @@ impl Plan {
         let (mut variables, thread_note) = variables::shared(env, nproc);
         if let Some(eval) = &eval {
             variables.insert(eval::GPUS_VARIABLE.to_owned(), eval.gpus.to_string());
+            variables.extend(variables::of_style(cli));
         }
         // The rule is right for our own program, so there is nothing to tune.
         let thread_note = thread_note.filter(|_| eval.is_none());
         let seats = eval.iter().flat_map(|eval| eval.notes.clone());
-        let notes = caveats::notes(cli, env).into_iter().chain(signal_notes).chain(thread_note).chain(seats).collect();
+        let caveats = caveats::notes(cli, env).into_iter().chain(signal_notes).map(Note::warning);
+        let notes = caveats.chain(thread_note.map(Note::info)).chain(seats).collect();
         Ok(Plan {
             nnodes: nodes.max,
             run_id,

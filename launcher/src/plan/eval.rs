@@ -18,6 +18,7 @@ use crate::node::nvml::Memory;
 use crate::plan::PlanError;
 use crate::plan::program::Program;
 use crate::plan::seating::{Launch, Seating, SeatingError};
+use crate::say::Note;
 
 /// Tells the ranks how many GPUs a node has, so that all of them read a placement as the launcher does.
 pub const GPUS_VARIABLE: &str = "RRUN_GPUS_PER_NODE";
@@ -35,7 +36,7 @@ pub struct EvalPlan {
     pub seating: Seating,
     /// What is said before the start.
     #[serde(skip)]
-    pub notes: Vec<String>,
+    pub notes: Vec<Note>,
 }
 
 /// Why an evaluation was refused.
@@ -141,7 +142,7 @@ impl Asked {
         self.setup.check(&placement)?;
         let output = self.setup.output.clone();
         let seating = Seating::new(&self.setup, placement, resources, memory);
-        let notes = self.setup.notes.into_iter().chain(seating.notes()).collect();
+        let notes = self.setup.notes.into_iter().map(Note::warning).chain(seating.notes()).collect();
         let run = RunPlan::new(&self.args, self.setup.file, world_size, rfc3339(SystemTime::now()));
         run.check(&RunFolder::new(&output))?;
         Ok(EvalPlan { run, output, gpus: launch.gpus, seating, notes })

@@ -43,6 +43,7 @@ use crate::plan::eval::EvalPlan;
 pub use crate::plan::failure::FailurePolicy;
 use crate::plan::rendezvous::RendezvousPlan;
 use crate::process::files::FileLimit;
+use crate::say::Note;
 
 /// One launch on this node.
 #[derive(Clone, Debug, Serialize)]
@@ -81,7 +82,7 @@ pub struct Plan {
     /// `--rusage`: what each rank used is said when it has ended.
     pub reports_usage: bool,
     /// Lines for stderr before the start: a rule of torchrun's that took effect, something ignored.
-    pub notes: Vec<String>,
+    pub notes: Vec<Note>,
     /// What the built-in program `eval` is to run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eval: Option<EvalPlan>,

@@ -7,6 +7,7 @@ use jobs::setup::Setup;
 use serde::Serialize;
 
 use crate::node::nvml::Memory;
+use crate::say::Note;
 
 /// Lines about GPUs or workers that are printed; the plan of `--dry-run` has them all.
 const LINES: usize = 32;
@@ -249,27 +250,26 @@ impl Seating {
     }
 
     /// What is said on stderr before the start.
-    pub fn notes(&self) -> Vec<String> {
+    pub fn notes(&self) -> Vec<Note> {
         let is_on_gpus = self.resources != Resources::Labels;
         let mut notes = Vec::new();
         if self.is_placed && !is_on_gpus {
-            notes.push(
-                "no GPU here: the numbers of the placement are labels, and everything runs on the CPU".to_owned(),
-            );
+            let note = "no GPU here: the numbers of the placement are labels, and everything runs on the CPU";
+            notes.push(Note::warning(note));
         }
         if self.is_placed || (is_on_gpus && self.total_num_envs.is_some()) {
             notes.extend(shortened(&self.allocation));
         }
         notes.extend(shortened(&self.distribution));
-        notes.extend(self.warnings.iter().map(|warning| format!("warning: {warning}")));
+        notes.extend(self.warnings.iter().map(|warning| Note::warning(format!("warning: {warning}"))));
         notes
     }
 }
 
-fn shortened(lines: &[String]) -> Vec<String> {
-    let mut shown: Vec<_> = lines.iter().take(LINES).cloned().collect();
+fn shortened(lines: &[String]) -> Vec<Note> {
+    let mut shown: Vec<_> = lines.iter().take(LINES).cloned().map(Note::info).collect();
     if lines.len() > LINES {
-        shown.push(format!("… and {} more, see --dry-run", lines.len() - LINES));
+        shown.push(Note::info(format!("… and {} more, see --dry-run", lines.len() - LINES)));
     }
     shown
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::cli::Environment;
+use crate::cli::{Cli, Environment};
 use crate::plan::error::PlanError;
 
 /// torch/distributed/run.py, torch 2.11. Tools look for this text.
@@ -21,6 +21,13 @@ pub fn shared(env: &Environment, nproc: usize) -> (BTreeMap<String, String>, Opt
         variables.insert("TORCH_NCCL_ASYNC_ERROR_HANDLING".to_owned(), "1".to_owned());
     }
     (variables, note)
+}
+
+/// How ranks of a built-in program are to speak, where that was said.
+pub fn of_style(cli: &Cli) -> BTreeMap<String, String> {
+    let format = cli.log_format.as_ref().map(|format| ("RRUN_LOG_FORMAT".to_owned(), format.clone()));
+    let quiet = cli.quiet.then(|| ("RRUN_QUIET".to_owned(), "1".to_owned()));
+    format.into_iter().chain(quiet).collect()
 }
 
 /// The variables of one rank. With `is_virtual` each sees its own GPU alone, as device 0.

@@ -1,5 +1,6 @@
 //! What a launch is that says nothing about where and with whom: decided by its place in SLURM. Pure.
 
+use crate::say::Note;
 use crate::slurm::error::SlurmError;
 use crate::slurm::gpus::Gpus;
 use crate::slurm::place::{Job, Place, Step};
@@ -26,7 +27,7 @@ pub struct Inference {
     /// Set if this task of several on its node is one rank.
     pub task: Option<Task>,
     /// What to tell the user.
-    pub notes: Vec<String>,
+    pub notes: Vec<Note>,
 }
 
 /// Where launchers meet.
@@ -77,7 +78,7 @@ impl Inference {
 fn shell(job: &Job) -> Inference {
     let job = name(job);
     let note = format!("SLURM {job}: this launch is on this machine alone; `srun rrun …` is on the job's nodes");
-    Inference { notes: vec![note], ..Inference::default() }
+    Inference { notes: vec![Note::warning(note)], ..Inference::default() }
 }
 
 fn batch(job: &Job, nnodes: usize, tasks: Option<usize>, gpus: Option<Gpus>, nproc: Option<&str>) -> Inference {
@@ -86,11 +87,12 @@ fn batch(job: &Job, nnodes: usize, tasks: Option<usize>, gpus: Option<Gpus>, npr
     let inferred = by_gpus.or(by_tasks).filter(|_| nproc.is_none());
     let mut notes = Vec::new();
     if let Some((count, source)) = inferred.filter(|(count, _)| *count > 1) {
-        notes.push(format!("SLURM {}: {} here ({source})", name(job), ranks(count)));
+        notes.push(Note::info(format!("SLURM {}: {} here ({source})", name(job), ranks(count))));
     }
     if nnodes > 1 {
         let wanted = "`srun --ntasks-per-node=1 rrun …` uses all";
-        notes.push(format!("SLURM {} has {nnodes} nodes, this launch is on the first alone; {wanted}", name(job)));
+        let note = format!("SLURM {} has {nnodes} nodes, this launch is on the first alone; {wanted}", name(job));
+        notes.push(Note::warning(note));
     }
     Inference { nproc: inferred.map(|(count, _)| count), notes, ..Inference::default() }
 }
@@ -108,13 +110,13 @@ fn node(step: &Step, gpus: Option<Gpus>, nproc: Option<&str>) -> Inference {
         Inference { run_id: Some(run_id(step)), nproc: inferred.map(|gpus| gpus.count), ..Inference::default() };
     let label = label(step);
     if nnodes == 1 {
-        inference.notes.push(format!("SLURM {label}: 1 node, {here}"));
+        inference.notes.push(Note::info(format!("SLURM {label}: 1 node, {here}")));
         return inference;
     }
     let meeting = meeting(step, nnodes, step.node_id);
     let Meeting { node_rank, master_addr, master_port, .. } = &meeting;
     let at = format!("meeting at {master_addr}:{master_port}");
-    inference.notes.push(format!("SLURM {label}: node {node_rank} of {nnodes}, {here}, {at}"));
+    inference.notes.push(Note::info(format!("SLURM {label}: node {node_rank} of {nnodes}, {here}, {at}")));
     inference.meeting = Some(meeting);
     inference
 }
@@ -142,7 +144,8 @@ fn task(step: &Step, gpus: Option<Gpus>, nproc: Option<&str>) -> Result<Inferenc
         let nodes = if step.nodes.len() == 1 { "1 node".to_owned() } else { format!("{} nodes", step.nodes.len()) };
         let devices = if task.has_own_devices { ", each with GPUs of its own (LOCAL_RANK=0)" } else { "" };
         let at = format!("meeting at {master_addr}:{master_port}");
-        notes.push(format!("SLURM {}: {tasks} tasks on {nodes}, one rank each{devices}, {at}", label(step)));
+        let note = format!("SLURM {}: {tasks} tasks on {nodes}, one rank each{devices}, {at}", label(step));
+        notes.push(Note::info(note));
     }
     let run_id = Some(run_id(step));
     Ok(Inference { meeting: Some(meeting), run_id, nproc: Some(1), task: Some(task), notes })
@@ -285,7 +288,9 @@ mod tests {
     fn the_batch_script_launches_on_its_own_node() {
         let batch = |nnodes, tasks, gpus| {
             let inference = Inference::new(&Place::Batch { job: job(7), nnodes, tasks }, gpus, None);
-            inference.map(|it| (it.nproc, it.notes.join("; "), it.meeting)).expect("an inference")
+            inference
+                .map(|it| (it.nproc, it.notes.iter().map(|note| note.to_string()).collect::<String>(), it.meeting))
+                .expect("an inference")
         };
         assert_eq!(batch(1, Some(2), gpus(4)).0, Some(4));
         assert_eq!(batch(1, Some(2), None).1, "SLURM job 7: 2 ranks here (tasks per node)");

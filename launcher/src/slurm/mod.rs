@@ -23,6 +23,7 @@ use std::time::Duration;
 use crate::cli::{Cli, Environment};
 use crate::node::Node;
 use crate::plan::{Plan, Sender};
+use crate::say::Note;
 pub use crate::slurm::error::SlurmError;
 use crate::slurm::gpus::Gpus;
 pub use crate::slurm::infer::{Inference, Task};
@@ -43,7 +44,7 @@ pub struct Slurm {
     pub cli: Cli,
     place: Option<Place>,
     task: Option<Task>,
-    notes: Vec<String>,
+    notes: Vec<Note>,
 }
 
 impl Slurm {
@@ -58,7 +59,7 @@ impl Slurm {
         }
         if MEETING.iter().any(|option| cli.is_given(option)) {
             let place = Place::read(env).ok();
-            let notes = place.iter().filter_map(|place| crowded(place, cli)).collect();
+            let notes = place.iter().filter_map(|place| crowded(place, cli)).map(Note::warning).collect();
             return Ok(Slurm { notes, ..unchanged(place) });
         }
         let place = Place::read(env)?;
@@ -91,7 +92,7 @@ impl Slurm {
             plan.shutdown_timeout = SHUTDOWN_TIMEOUT;
         }
         let bound = matches!(self.place, Some(Place::Step(_))).then(|| bound(node.cpus, plan.ranks.len())).flatten();
-        plan.notes.splice(0..0, self.notes.into_iter().chain(bound));
+        plan.notes.splice(0..0, self.notes.into_iter().chain(bound.map(Note::warning)));
     }
 }
 

@@ -125,7 +125,7 @@ fn the_batch_script_is_a_launch_on_one_node() {
 
 #[test]
 fn launchers_that_crowd_a_node_are_noticed() {
-    let notes = |line| slurm(line, &[&STEP]).notes.join("; ");
+    let notes = |line| slurm(line, &[&STEP]).notes.iter().map(|note| note.to_string()).collect::<String>();
     assert!(notes("--nnodes 2 --rdzv-endpoint node1:1 t.py").starts_with("SLURM runs 2 tasks on this node"));
     assert_eq!(notes("--nnodes 4 --node-rank 3 --master-port 1 t.py"), "");
     assert_eq!(notes("--standalone t.py"), "");

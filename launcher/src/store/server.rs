@@ -10,6 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::process::files::FileLimit;
+use crate::say;
 use crate::store::connection::Connection;
 use crate::store::error::{StoreError, authority};
 use crate::store::hub::Hub;
@@ -147,9 +148,9 @@ async fn serve(listener: Arc<StdListener>, hub: Hub) {
     let mut is_told = false;
     loop {
         if connections.len() == most && !is_told {
-            eprintln!(
-                "rrun: the store has {most} clients, no more than that fit the limit of open files (`ulimit -n`)"
-            );
+            say::warning(format_args!(
+                "the store has {most} clients, no more than that fit the limit of open files (`ulimit -n`)"
+            ));
             is_told = true;
         }
         tokio::select! {

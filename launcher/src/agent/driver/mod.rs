@@ -16,11 +16,12 @@ use tokio::time::sleep;
 
 use crate::agent::attempt::Attempt;
 use crate::agent::company::{Company, alone};
+use crate::agent::driver::single::about;
 use crate::agent::error::AgentError;
 use crate::agent::event::{Action, End, Event, LocalRank};
 use crate::agent::group::Group;
 use crate::agent::variables::Round;
-use crate::agent::{chain, last_words, say};
+use crate::agent::{chain, last_words};
 use crate::events::{self, Happening};
 use crate::logs::attempt::{AttemptLogs, Writer};
 use crate::logs::folder::RunFolder;
@@ -29,6 +30,7 @@ use crate::process::exit::Exit;
 use crate::process::leftover::{Leftovers, Reach};
 use crate::process::oom::OomKills;
 use crate::rendezvous::place::Place;
+use crate::say::{self, Level};
 use crate::signals::{self, Notices, Signals};
 
 /// Between two looks for leftovers, which are not all our children and so do not all tell us when they end.
@@ -60,7 +62,7 @@ impl<'a> Driver<'a> {
     pub fn new(plan: &'a Plan, leftovers: Leftovers) -> Result<Driver<'a>, AgentError> {
         let (signals, notes) = Signals::listen(&plan.signals);
         let notices = Notices::listen(&plan.signals);
-        notes.iter().for_each(say);
+        notes.iter().for_each(say::warning);
         let exits = signal(SignalKind::child()).map_err(AgentError::Signals)?;
         let company = Company::new(plan)?;
         let place = alone(plan, None, 0);
@@ -128,7 +130,7 @@ impl<'a> Driver<'a> {
         select! {
             received = self.signals.recv() => {
                 let (number, name) = (received.number, signals::name(received.number));
-                say(format_args!("Received {number} death signal, shutting down workers ({name})"));
+                say::warning(format_args!("Received {number} death signal, shutting down workers ({name})"));
                 events::record(self.plan, &Happening::Signal { name: &name });
                 vec![Event::Received(received)]
             }
@@ -148,9 +150,11 @@ impl<'a> Driver<'a> {
         let name = signals::name(number);
         events::record(self.plan, &Happening::Signal { name: &name });
         match self.plan.signals.sender {
-            Sender::SlurmToStep => say(format_args!("{name} received, as the ranks have; the launch goes on")),
+            Sender::SlurmToStep => {
+                say::warning(format_args!("{name} received, as the ranks have; the launch goes on"));
+            }
             Sender::SlurmToScript | Sender::Anyone => {
-                say(format_args!("{name} received and passed on to the ranks; the launch goes on"));
+                say::warning(format_args!("{name} received and passed on to the ranks; the launch goes on"));
                 self.attempt.pass_on(number);
             }
         }
@@ -173,8 +177,10 @@ impl<'a> Driver<'a> {
         let Some(casualty) = self.attempt.casualty(rank) else { return };
         let (code, pid) = (casualty.exit.returncode(), casualty.pid);
         let program = self.plan.ranks[rank.0].argv[0].to_string_lossy();
-        say(format_args!("rank {} {}{}", casualty.rank, casualty.exit, self.hint(casualty.exit)));
-        say(format_args!("failed (exitcode: {code}) local_rank: {rank} (pid: {pid}) of binary: {program}"));
+        let line = format!("rank {} {}{}", casualty.rank, casualty.exit, self.hint(casualty.exit));
+        say::of_rank(Level::Error, about(casualty), line);
+        let line = format!("failed (exitcode: {code}) local_rank: {rank} (pid: {pid}) of binary: {program}");
+        say::of_rank(Level::Error, about(casualty), line);
     }
 
     /// What may be the cause of such an end.
@@ -218,12 +224,12 @@ impl<'a> Driver<'a> {
             }
             Action::KillLeftovers => {
                 let living = self.leftovers.signal(&self.attempt.pids(), Reach::All, Some(Signal::SIGKILL));
-                say(format_args!("processes that ranks had left behind, killed: {living}"));
+                say::warning(format_args!("processes that ranks had left behind, killed: {living}"));
                 None
             }
             Action::Abandon(rank) => {
                 let pid = self.attempt.pid(rank).unwrap_or_default();
-                say(format_args!("rank {rank} (pid {pid}) does not end even by SIGKILL and is left behind"));
+                say::error(format_args!("rank {rank} (pid {pid}) does not end even by SIGKILL and is left behind"));
                 None
             }
             Action::Promise { rank, restart } => {
@@ -255,7 +261,7 @@ impl<'a> Driver<'a> {
     /// New log files for these ranks. What is wrong with them is said.
     fn logs(&self, writers: &[Writer]) -> Result<AttemptLogs, ()> {
         match &self.folder {
-            Some(folder) => AttemptLogs::create(folder, self.plan, writers).map_err(|err| say(chain(&err))),
+            Some(folder) => AttemptLogs::create(folder, self.plan, writers).map_err(|err| say::error(chain(&err))),
             None => Ok(AttemptLogs::disabled(writers.len())),
         }
     }
@@ -279,7 +285,7 @@ impl<'a> Driver<'a> {
             End::Succeeded | End::NotStarted => {}
             End::Failed => self.report(),
             End::Stopped { signal } | End::Killed { signal } => {
-                say(format_args!("Process {} got signal: {signal}", std::process::id()));
+                say::error(format_args!("Process {} got signal: {signal}", std::process::id()));
             }
         }
         end
@@ -291,7 +297,7 @@ impl<'a> Driver<'a> {
             select! {
                 () = flush => {}
                 received = self.signals.recv() => {
-                    say(format_args!("{} while log lines were still to be printed", signals::name(received.number)));
+                    say::warning(format_args!("{} while log lines were still to be printed", signals::name(received.number)));
                     return;
                 }
             }

@@ -1,33 +1,34 @@
 //! What is heard from the other nodes, and what they are told.
 
+use crate::agent::chain;
 use crate::agent::driver::Driver;
 use crate::agent::event::{End, Event, LocalRank};
-use crate::agent::{chain, say};
 use crate::events::{self, Happening};
 use crate::rendezvous::Notice;
 use crate::rendezvous::place::Place;
+use crate::say;
 
 impl Driver<'_> {
     /// What other nodes do.
     pub(super) fn heard(&mut self, notice: Notice) -> Option<Event> {
         match notice {
             Notice::Said(line) => {
-                say(line);
+                say::info(line);
                 None
             }
             Notice::Joined(place) => Some(self.joined(place)),
             Notice::Changed(why) => {
-                say(why);
+                say::warning(why);
                 Some(Event::Changed)
             }
             Notice::Succeeded => Some(Event::Over(End::Succeeded)),
             Notice::Failed(why) => {
-                say(format_args!("the launch has failed on {why}"));
+                say::error(format_args!("the launch has failed on {why}"));
                 self.ended_by_others = true;
                 Some(Event::Over(End::Failed))
             }
             Notice::Lost(err) => {
-                say(chain(&err));
+                say::error(chain(&err));
                 self.ended_by_others = true;
                 Some(Event::Over(if self.group.is_joining() { End::NotStarted } else { End::Failed }))
             }
@@ -38,7 +39,7 @@ impl Driver<'_> {
     fn joined(&mut self, place: Place) -> Event {
         let attempt = place.restarts;
         if attempt > self.place.restarts {
-            say(format_args!("restart {attempt} of {}", self.plan.max_restarts));
+            say::warning(format_args!("restart {attempt} of {}", self.plan.max_restarts));
         }
         self.place = place;
         let Place { node, nodes, .. } = self.place;
@@ -53,7 +54,7 @@ impl Driver<'_> {
             Ok(Some(place)) => Some(self.joined(place)),
             Ok(None) => None,
             Err(err) => {
-                say(chain(&err));
+                say::error(chain(&err));
                 Some(Event::Over(End::NotStarted))
             }
         }

@@ -5,11 +5,11 @@ use nix::sys::signal::Signal;
 use crate::agent::driver::Driver;
 use crate::agent::event::{Event, LocalRank, Loss};
 use crate::agent::group::budget::Restart;
-use crate::agent::say;
 use crate::events::{self, Happening, Who};
 use crate::failure::Casualty;
 use crate::logs::attempt::Writer;
 use crate::process::leftover::Trace;
+use crate::say::{self, About, Level};
 
 impl Driver<'_> {
     /// Says that a rank will be started again.
@@ -17,7 +17,8 @@ impl Driver<'_> {
         let Some(casualty) = self.attempt.casualty(rank) else { return };
         let Restart { number, of, after, .. } = restart;
         let (failure, others) = (self.failure(casualty), self.others(rank));
-        say(format_args!("{failure}; restart {number} of {of} in {} s{others}", after.as_secs()));
+        let line = format!("{failure}; restart {number} of {of} in {} s{others}", after.as_secs());
+        say::of_rank(Level::Warning, about(casualty), line);
         events::record(self.plan, &Happening::Restart { who: who(casualty), restart });
     }
 
@@ -30,7 +31,7 @@ impl Driver<'_> {
             Loss::Ending => "the end of the launch was announced",
         };
         let reason = format!("{}; {why}", self.failure(casualty));
-        say(format_args!("{reason}{}", self.others(rank)));
+        say::of_rank(Level::Error, about(casualty), format_args!("{reason}{}", self.others(rank)));
         events::record(self.plan, &Happening::Lost { who: who(casualty), reason: &reason });
         self.company.lost(&self.place, casualty.rank, &reason);
     }
@@ -55,7 +56,7 @@ impl Driver<'_> {
     pub(super) fn kill_leftovers_of(&self, rank: LocalRank) {
         let living = self.leftovers_of(rank, Some(Signal::SIGKILL));
         let global = self.round().rank(rank.0);
-        say(format_args!("processes that rank {global} had left behind, killed: {living}"));
+        say::warning(format_args!("processes that rank {global} had left behind, killed: {living}"));
     }
 
     fn leftovers_of(&self, rank: LocalRank, signal: Option<Signal>) -> usize {
@@ -72,6 +73,11 @@ impl Driver<'_> {
         let has_others = self.place.nodes > 1 || self.group.has_others(rank);
         if has_others { ", the other ranks go on" } else { "" }
     }
+}
+
+/// Of whom a line is, when it has ended.
+pub(super) fn about(casualty: &Casualty) -> About {
+    About { rank: casualty.rank, pid: Some(casualty.pid) }
 }
 
 fn who(casualty: &Casualty) -> Who {

@@ -28,7 +28,7 @@ fn refusal(launch: Launch, placement: &str) -> String {
     launch.seat(&setup("reach", Some(placement)), None).unwrap_err().to_string()
 }
 
-fn notes(gpus: usize, environment: &str, placement: &str, capacity: &[Memory]) -> Vec<String> {
+fn notes(gpus: usize, environment: &str, placement: &str, capacity: &[Memory]) -> Vec<crate::say::Note> {
     let setup = setup(environment, Some(placement));
     let (_, placement) = on(gpus).seat(&setup, None).unwrap();
     Seating::new(&setup, placement, Resources::new(gpus, 1), capacity).notes()
