@@ -132,11 +132,20 @@ pub fn write_whole_with(
     path: &Path,
     write: impl FnOnce(&mut std::fs::File) -> std::io::Result<()>,
 ) -> std::io::Result<()> {
-    let beside = beside(path);
-    let written = std::fs::File::create(&beside).and_then(|mut file| {
-        write(&mut file)?;
+    replace(path, |file| {
+        write(file)?;
         file.sync_all()
-    });
+    })
+}
+
+/// As [`write_whole_with`], without waiting for the disk: whole for every reader, and perhaps not there after a loss of
+/// power.
+///
+/// # Errors
+/// As [`write_whole_with`].
+pub fn replace(path: &Path, write: impl FnOnce(&mut std::fs::File) -> std::io::Result<()>) -> std::io::Result<()> {
+    let beside = beside(path);
+    let written = std::fs::File::create(&beside).and_then(|mut file| write(&mut file));
     match written.and_then(|()| std::fs::rename(&beside, path)) {
         Ok(()) => Ok(()),
         Err(err) => {

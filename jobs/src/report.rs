@@ -15,9 +15,11 @@ use std::io;
 use crate::job::{Job, Status};
 use crate::journal::Line;
 use crate::plan::RunPlan;
+use crate::report::rates::Tally;
 use crate::stats::mean;
 
 mod coverage;
+mod episodes;
 pub(crate) mod groups;
 mod held;
 mod lives;
@@ -33,6 +35,7 @@ mod scan;
 mod schema;
 mod source;
 mod standing;
+mod threads;
 mod write;
 
 pub use merged::{Damage, Merged};
@@ -78,7 +81,10 @@ impl Report {
     /// Those of the file system, naming the journal.
     pub fn of(merged: &Merged, context: Context) -> io::Result<Self> {
         let plan = merged.plan;
-        let per_job: Vec<_> = plan.jobs.iter().map(|job| of_jobs::job(merged, job)).collect();
+        let tally = |job: &Job| Tally::of(merged.expected(job), &merged.lines(job.index).episodes);
+        let tallies: Vec<_> = plan.jobs.iter().map(tally).collect();
+        let per_job: Vec<_> =
+            plan.jobs.iter().zip(&tallies).map(|(job, tally)| of_jobs::job(merged, job, tally)).collect();
         let failures = coverage::failures(merged, &per_job)?;
         let (unsolved, unsolved_count) = coverage::unsolved(merged)?;
         let (env_losses, env_losses_count) = coverage::env_losses(merged)?;
@@ -93,9 +99,9 @@ impl Report {
                 || plan.jobs.iter().zip(&per_job).any(incomplete),
             run: of_run::run(merged, context),
             config: of_run::config(merged, &per_job),
-            overall: rates::of_jobs(merged, plan.jobs.iter()),
+            overall: tallies.iter().fold(Tally::new(Some(0)), Tally::and).rates(),
             mean_task_success_rate: mean(per_job.iter().filter_map(|job| job.rates.success_rate)),
-            per_group: groups::groups(merged, &per_job),
+            per_group: groups::groups(&plan.jobs, &per_job, &tallies),
             per_rank: of_ranks::ranks(merged),
             missing: merged.missing().take(LISTED).collect(),
             missing_count,

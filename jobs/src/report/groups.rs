@@ -4,24 +4,23 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::merged::Merged;
-use super::rates;
+use super::rates::Tally;
 use super::schema::{GroupReport, JobReport};
 use crate::job::Job;
 use crate::stats::mean;
 
-/// One entry for each value of each property; `reports` are those of the plan's jobs, in order.
-pub(super) fn groups(merged: &Merged, reports: &[JobReport]) -> Vec<GroupReport> {
-    let mut groups: BTreeMap<(String, String), Vec<(&Job, &JobReport)>> = BTreeMap::new();
-    for pair in merged.plan.jobs.iter().zip(reports) {
-        properties(pair.0).into_iter().for_each(|property| groups.entry(property).or_default().push(pair));
+/// One entry for each value of each property; `reports` and `tallies` are those of the jobs, in order.
+pub(super) fn groups(jobs: &[Job], reports: &[JobReport], tallies: &[Tally]) -> Vec<GroupReport> {
+    let mut groups: BTreeMap<(String, String), Vec<usize>> = BTreeMap::new();
+    for (index, job) in jobs.iter().enumerate() {
+        properties(job).into_iter().for_each(|property| groups.entry(property).or_default().push(index));
     }
-    let report = |((by, value), jobs): ((String, String), Vec<(&Job, &JobReport)>)| GroupReport {
+    let report = |((by, value), members): ((String, String), Vec<usize>)| GroupReport {
         by,
         value,
-        jobs: jobs.len() as u64,
-        mean_task_success_rate: mean(jobs.iter().filter_map(|(_, report)| report.rates.success_rate)),
-        rates: rates::of_jobs(merged, jobs.iter().map(|(job, _)| *job)),
+        jobs: members.len() as u64,
+        mean_task_success_rate: mean(members.iter().filter_map(|index| reports[*index].rates.success_rate)),
+        rates: members.iter().fold(Tally::new(Some(0)), |sum, index| sum.and(&tallies[*index])).rates(),
     };
     groups.into_iter().map(report).collect()
 }

@@ -7,10 +7,7 @@
 //! What comes out is a function of the set of lines: neither the order of journals nor copies of a line change it.
 
 use std::io;
-use std::num::NonZeroUsize;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
 
 use crate::episode::Episode;
 use crate::job::{Job, JobIndex, Length, Status};
@@ -18,13 +15,13 @@ use crate::journal::{JobEnd, JobStart, Line, PolicyFiles};
 use crate::plan::RunPlan;
 use crate::report::lives::Events;
 use crate::report::record::{self, Name, Names, Record};
-use crate::report::scan::{EPISODE, Other, Scan, scan};
+use crate::report::scan::{Other, Scan, scan};
 use crate::report::source::{Journals, Place, Reader};
-use crate::report::{pieces, standing};
+use crate::report::{pieces, standing, threads};
 use crate::time::Moment;
 
-/// Threads that read journals at most: more wait for the disk or for each other.
-const THREADS: usize = 8;
+/// Episodes of a job that there is room for before they come: of more, room is made when it is needed.
+const ROOM: u64 = 1000;
 
 /// Journals merged.
 pub struct Merged<'a> {
@@ -75,7 +72,7 @@ impl<'a> Merged<'a> {
         let mut merged = Self {
             plan,
             journals,
-            jobs: plan.jobs.iter().map(|_| JobLines::default()).collect(),
+            jobs: plan.jobs.iter().map(JobLines::of).collect(),
             events: journals.sources().iter().map(Events::of).collect(),
             policies: Vec::new(),
             span: None,
@@ -191,30 +188,15 @@ impl<'a> Merged<'a> {
         }
         Ok(())
     }
-
-    /// Writes the episodes that count, one a line, in the order of jobs and numbers.
-    ///
-    /// # Errors
-    /// Those of the file system.
-    pub fn write_episodes(&self, to: &mut impl io::Write) -> io::Result<()> {
-        let mut reader = self.journals.reader();
-        for record in self.jobs.iter().flat_map(|job| &job.episodes) {
-            let line = reader.line(record.place)?;
-            match line.strip_prefix(EPISODE) {
-                // As it is in the journal, but for the word that says what it is.
-                Some(rest) => {
-                    to.write_all(b"{")?;
-                    to.write_all(rest)?;
-                }
-                None => serde_json::to_writer(&mut *to, &episode(line)?)?,
-            }
-            to.write_all(b"\n")?;
-        }
-        Ok(())
-    }
 }
 
 impl JobLines {
+    /// Room for the episodes of a job.
+    fn of(job: &Job) -> Self {
+        let count = if let Length::Episodes(count) = job.length { count } else { 0 };
+        Self { episodes: Vec::with_capacity(count.min(ROOM) as usize), ..Self::default() }
+    }
+
     /// Everything in time, and each episode once.
     fn settle(&mut self, reader: &mut Reader) -> io::Result<()> {
         self.starts.sort_by(|a, b| (&a.started, a.rank).cmp(&(&b.started, b.rank)));
@@ -223,23 +205,19 @@ impl JobLines {
         self.ends.dedup();
         self.settle_losses(reader)?;
         self.episodes.sort_unstable_by_key(|record| (record.episode, record.place.source, record.place.offset));
-        let mut kept: Vec<Record> = Vec::with_capacity(self.episodes.len());
-        for record in self.episodes.drain(..) {
-            match kept.last_mut().filter(|last| last.episode == record.episode) {
-                None => kept.push(record),
-                Some(last) => {
-                    let [a, b] = [last.place, record.place].map(|place| reader.line(place).map(<[u8]>::to_vec));
-                    let (a, b) = (a?, b?);
-                    if a != b {
-                        let lines = [(last.clone(), episode(&a)?), (record, episode(&b)?)];
-                        let [a_says, b_says] = lines;
-                        *last = record::counted(a_says, b_says, [&a, &b]).0;
-                    }
-                }
+        let mut kept = 0;
+        for next in 0..self.episodes.len() {
+            let begun = &self.episodes[..kept];
+            if begun.last().is_some_and(|last| last.episode == self.episodes[next].episode) {
+                let counted = counted([&self.episodes[kept - 1], &self.episodes[next]], reader)?;
+                self.episodes[kept - 1] = counted;
+            } else {
+                self.episodes.swap(kept, next);
+                kept += 1;
             }
         }
-        kept.shrink_to_fit();
-        self.episodes = kept;
+        self.episodes.truncate(kept);
+        self.episodes.shrink_to_fit();
         Ok(())
     }
 
@@ -253,6 +231,18 @@ impl JobLines {
         self.losses = kept.into_iter().map(|(at, _, place)| (at, place)).collect();
         Ok(())
     }
+}
+
+/// Which of two records of an episode counts; the same line twice is one.
+fn counted(records: [&Record; 2], reader: &mut Reader) -> io::Result<Record> {
+    let [a, b] = records;
+    let a_line = reader.line(a.place)?.to_vec();
+    let b_line = reader.line(b.place)?;
+    if a_line == b_line {
+        return Ok(a.clone());
+    }
+    let (a, b) = ((a.clone(), episode(&a_line)?), (b.clone(), episode(b_line)?));
+    Ok(record::counted(a, b, [&a_line, b_line]).0)
 }
 
 /// Reads a line of an episode.
@@ -269,38 +259,8 @@ fn read(journals: &Journals, mut on: impl FnMut(usize, Scan)) -> io::Result<()> 
     let sources = journals.sources().iter().enumerate();
     let work: Vec<(usize, Range<u64>)> =
         sources.flat_map(|(index, source)| pieces::pieces(source.len()).map(move |piece| (index, piece))).collect();
-    let (next, threads) = (AtomicUsize::new(0), std::thread::available_parallelism().map_or(1, NonZeroUsize::get));
-    let threads = threads.min(THREADS).min(work.len());
-    let one = |(source, range): &(usize, Range<u64>)| -> io::Result<Scan> {
-        Ok(scan(&pieces::read(&journals.sources()[*source], range.clone())?, *source as u32))
+    let one = |(source, range): &(usize, Range<u64>), buffer: &mut Vec<u8>| -> io::Result<Scan> {
+        Ok(scan(&pieces::read(&journals.sources()[*source], range.clone(), buffer)?, *source as u32))
     };
-    if threads <= 1 {
-        return work.iter().try_for_each(|piece| one(piece).map(|scan| on(piece.0, scan)));
-    }
-    std::thread::scope(|scope| {
-        let (done, found) = mpsc::sync_channel(threads);
-        for _ in 0..threads {
-            let (done, work, next, one) = (done.clone(), &work, &next, &one);
-            scope.spawn(move || {
-                loop {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(piece) = work.get(number) else { break };
-                    // Nobody listens after an error.
-                    if done.send((number, one(piece))).is_err() {
-                        break;
-                    }
-                }
-            });
-        }
-        drop(done);
-        let (mut early, mut wanted) = (std::collections::BTreeMap::new(), 0);
-        for (number, scan) in found {
-            early.insert(number, scan?);
-            while let Some(scan) = early.remove(&wanted) {
-                on(work[wanted].0, scan);
-                wanted += 1;
-            }
-        }
-        Ok(())
-    })
+    threads::in_order(&work, one, |(source, _), scan| on(*source, scan))
 }

@@ -3,19 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::merged::Merged;
+use super::rates::Tally;
 use super::record::{Name, Record};
 use super::schema::{JobReport, Rates};
-use super::{rates, standing};
+use super::standing;
 use crate::job::{Job, Length, Status};
 use crate::journal::{JobEnd, Quantiles};
 use crate::table;
 
 /// The report of one job.
-pub(super) fn job(merged: &Merged, job: &Job) -> JobReport {
+pub(super) fn job(merged: &Merged, job: &Job, tally: &Tally) -> JobReport {
     let lines = merged.lines(job.index);
     let (episodes, starts, ends) = (&lines.episodes, &lines.starts, &lines.ends);
     let standing = merged.standing(job.index);
-    let rates = rates::of_jobs(merged, std::iter::once(job));
+    let rates = tally.rates();
     let sum = |part: fn(&JobEnd) -> u64| ends.iter().map(part).sum::<u64>();
     let (wall_s, env_steps) = (by_rank(job, ends, |end| end.rank, |end| end.wall_s), sum(|end| end.env_steps));
     let ranks: BTreeSet<usize> = episodes.iter().map(|record| record.rank as usize).collect();

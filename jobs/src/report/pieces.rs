@@ -1,13 +1,12 @@
 //! A journal in pieces of whole lines, so that several threads read it and no one holds it all.
 
-use std::borrow::Cow;
 use std::io;
 use std::ops::Range;
 
 use super::source::Source;
 
 /// Bytes of one piece.
-const PIECE: u64 = 4 << 20;
+const PIECE: u64 = 1 << 20;
 
 /// Bytes that are read on for the end of a piece's last line.
 const STEP: u64 = 64 * 1024;
@@ -21,30 +20,31 @@ pub(super) fn pieces(len: u64) -> impl Iterator<Item = Range<u64>> {
 pub(super) struct Piece<'a> {
     /// Where the first begins.
     start: u64,
-    bytes: Cow<'a, [u8]>,
-    /// Of `bytes`, the whole lines with their ends.
-    whole: Range<usize>,
+    /// The whole lines with their ends.
+    bytes: &'a [u8],
     /// Bytes after the last line end of the journal, if it ends here.
     pub(super) torn: u64,
 }
 
-/// Reads the lines that begin in `range`.
+/// Reads the lines that begin in `range` into `buffer`.
 ///
 /// # Errors
 /// Those of the file system.
-pub(super) fn read(source: &Source, range: Range<u64>) -> io::Result<Piece<'_>> {
+pub(super) fn read<'a>(source: &Source, range: Range<u64>, buffer: &'a mut Vec<u8>) -> io::Result<Piece<'a>> {
     // The byte before tells whether a line begins with the first.
     let from = range.start.saturating_sub(1);
-    let mut bytes = source.bytes(from..range.end)?;
-    while !bytes.ends_with(b"\n") {
-        let end = from + bytes.len() as u64;
-        let more = source.bytes(end..end + STEP)?;
+    source.fill(buffer, from..range.end)?;
+    let mut more = Vec::new();
+    while !buffer.ends_with(b"\n") {
+        let end = from + buffer.len() as u64;
+        source.fill(&mut more, end..end + STEP)?;
         let line_end = more.iter().position(|byte| *byte == b'\n').map(|at| at + 1);
-        bytes.to_mut().extend_from_slice(&more[..line_end.unwrap_or(more.len())]);
+        buffer.extend_from_slice(&more[..line_end.unwrap_or(more.len())]);
         if more.is_empty() {
             break;
         }
     }
+    let bytes: &'a [u8] = buffer;
     let skipped = match range.start {
         0 => 0,
         _ => bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1),
@@ -52,14 +52,14 @@ pub(super) fn read(source: &Source, range: Range<u64>) -> io::Result<Piece<'_>> 
     let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1).max(skipped);
     // What begins before this range and is torn is told by the piece in which it begins.
     let torn = (bytes.len() - whole) as u64;
-    Ok(Piece { start: from + skipped as u64, bytes, whole: skipped..whole, torn })
+    Ok(Piece { start: from + skipped as u64, bytes: &bytes[skipped..whole], torn })
 }
 
 impl Piece<'_> {
     /// Lines without their ends, and where they begin.
     pub(super) fn lines(&self) -> impl Iterator<Item = (u64, &[u8])> {
         let mut offset = self.start;
-        self.bytes[self.whole.clone()].split_inclusive(|byte| *byte == b'\n').map(move |line| {
+        self.bytes.split_inclusive(|byte| *byte == b'\n').map(move |line| {
             let begin = offset;
             offset += line.len() as u64;
             (begin, &line[..line.len() - 1])
@@ -85,7 +85,8 @@ mod tests {
             let mut found = Vec::new();
             let mut torn_bytes = 0;
             for range in ranges {
-                let piece = read(source, range).unwrap();
+                let mut buffer = Vec::new();
+                let piece = read(source, range, &mut buffer).unwrap();
                 torn_bytes += piece.torn;
                 found.extend(piece.lines().map(|(at, line)| (at, line.len())));
             }

@@ -1,34 +1,74 @@
 //! Counts and rates of episodes.
 
-use super::merged::Merged;
 use super::record::Record;
 use super::schema::Rates;
-use crate::job::Job;
-use crate::stats::{mean, wilson95};
+use crate::stats::wilson95;
 
-/// Of several jobs together.
-pub(super) fn of_jobs<'a>(merged: &Merged, jobs: impl Iterator<Item = &'a Job> + Clone) -> Rates {
-    let expected = jobs.clone().map(|job| merged.expected(job)).sum();
-    rates(expected, jobs.flat_map(|job| &merged.lines(job.index).episodes))
+/// Sums over a set of episodes; sums of sums are those of the union.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Tally {
+    /// `None` as soon as one set has not said how many it is to have.
+    pub(super) expected: Option<u64>,
+    episodes: u64,
+    scored: u64,
+    successes: u64,
+    /// Scored after their last step, and how many of these were solved.
+    at_end: [u64; 2],
+    returns: f64,
+    lengths: u64,
 }
 
-fn rates<'a>(expected: Option<u64>, episodes: impl Iterator<Item = &'a Record> + Clone) -> Rates {
-    let scored = || episodes.clone().filter_map(|record| Some((record, record.outcome.ok()?)));
-    let successes = scored().filter(|(_, scored)| scored.solved).count() as u64;
-    let (found, scored_count) = (episodes.clone().count() as u64, scored().count() as u64);
-    let share = |of: u64| (of > 0).then(|| successes as f64 / of as f64);
-    Rates {
-        expected,
-        episodes: found,
-        scored: scored_count,
-        successes,
-        errors: found - scored_count,
-        success_rate: share(found),
-        wilson95: wilson95(successes, found),
-        completion_only_rate: share(scored_count),
-        completion_only_wilson95: wilson95(successes, scored_count),
-        success_at_end: mean(scored().filter_map(|(_, scored)| Some(f64::from(u8::from(scored.solved_at_end?))))),
-        mean_return: mean(scored().map(|(record, _)| record.return_)),
-        mean_length: mean(scored().map(|(record, _)| f64::from(record.length))),
+impl Tally {
+    /// Of nothing.
+    pub(super) fn new(expected: Option<u64>) -> Self {
+        Self { expected, ..Self::default() }
+    }
+
+    /// Of some episodes.
+    pub(super) fn of(expected: Option<u64>, records: &[Record]) -> Self {
+        let mut tally = Self::new(expected);
+        for record in records {
+            tally.episodes += 1;
+            let Ok(scored) = record.outcome else { continue };
+            tally.scored += 1;
+            tally.successes += u64::from(scored.solved);
+            tally.at_end[0] += u64::from(scored.solved_at_end.is_some());
+            tally.at_end[1] += u64::from(scored.solved_at_end == Some(true));
+            tally.returns += record.return_;
+            tally.lengths += u64::from(record.length);
+        }
+        tally
+    }
+
+    /// Of both.
+    pub(super) fn and(self, other: &Self) -> Self {
+        Self {
+            expected: self.expected.zip(other.expected).map(|(a, b)| a + b),
+            episodes: self.episodes + other.episodes,
+            scored: self.scored + other.scored,
+            successes: self.successes + other.successes,
+            at_end: [self.at_end[0] + other.at_end[0], self.at_end[1] + other.at_end[1]],
+            returns: self.returns + other.returns,
+            lengths: self.lengths + other.lengths,
+        }
+    }
+
+    pub(super) fn rates(&self) -> Rates {
+        let share = |part: f64, of: u64| (of > 0).then(|| part / of as f64);
+        let successes = self.successes as f64;
+        Rates {
+            expected: self.expected,
+            episodes: self.episodes,
+            scored: self.scored,
+            successes: self.successes,
+            errors: self.episodes - self.scored,
+            success_rate: share(successes, self.episodes),
+            wilson95: wilson95(self.successes, self.episodes),
+            completion_only_rate: share(successes, self.scored),
+            completion_only_wilson95: wilson95(self.successes, self.scored),
+            success_at_end: share(self.at_end[1] as f64, self.at_end[0]),
+            mean_return: share(self.returns, self.scored),
+            mean_length: share(self.lengths as f64, self.scored),
+        }
     }
 }

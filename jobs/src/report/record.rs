@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -26,6 +27,8 @@ pub(super) struct Record {
     pub(super) video: Option<Name>,
     pub(super) outcome: Result<Scored, Broken>,
     pub(super) again: Again,
+    /// Its line begins as [`crate::journal`] writes it, so that it can be copied.
+    pub(super) is_ours: bool,
 }
 
 /// An error ended it.
@@ -123,6 +126,7 @@ impl EpisodeLine<'_> {
             video: name(&self.video),
             outcome: if self.error.is_some() { Err(Broken) } else { Ok(scored) },
             again: Again::Once,
+            is_ours: true,
         }
     }
 }
@@ -156,12 +160,12 @@ pub(super) fn counted(mut a: (Record, Episode), b: (Record, Episode), lines: [&[
 
 /// Number of a file name: names come again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Name(u32);
+pub(super) struct Name(NonZeroU32);
 
 impl Name {
     /// As the position of its text in [`Names::texts`].
     pub(super) fn index(self) -> usize {
-        self.0 as usize
+        self.0.get() as usize - 1
     }
 }
 
@@ -178,8 +182,9 @@ impl Names {
         if let Some(name) = self.numbers.get(text) {
             return *name;
         }
-        let name = Name(self.texts.len() as u32);
         self.texts.push(text.into());
+        // Saturates with four thousand million names, which no memory holds.
+        let name = Name(NonZeroU32::MIN.saturating_add(self.texts.len() as u32 - 1));
         self.numbers.insert(text.into(), name);
         name
     }
@@ -192,5 +197,23 @@ impl Names {
     /// All of them.
     pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
         self.texts.iter().map(|text| &**text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_episode_takes_64_bytes() {
+        assert_eq!(size_of::<Record>(), 64);
+    }
+
+    #[test]
+    fn a_name_has_one_number() {
+        let mut names = Names::default();
+        let numbers = ["a", "b", "a"].map(|text| names.number(text));
+        assert_eq!((numbers[0], numbers.map(Name::index)), (numbers[2], [0, 1, 0]));
+        assert_eq!(names.text(numbers[1]), "b");
     }
 }

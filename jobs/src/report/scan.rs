@@ -112,7 +112,7 @@ impl Scan {
                 if let Ok(text) = serde_json::to_vec(&episode)
                     && let Ok(line) = serde_json::from_slice::<EpisodeLine>(&text)
                 {
-                    let record = line.record(place, &mut self.names);
+                    let record = Record { is_ours: false, ..line.record(place, &mut self.names) };
                     self.episodes.push((line.job_index, record));
                 }
             }

@@ -3,7 +3,6 @@
 //! A journal may be larger than memory. Nothing here holds more of one than a piece for each thread, so whoever needs a
 //! line again asks for it by its [`Place`].
 
-use std::borrow::Cow;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -127,18 +126,24 @@ impl Source {
         let common = self.len().min(other.len());
         (0..common.div_ceil(STEP)).all(|step| {
             let range = step * STEP..((step + 1) * STEP).min(common);
-            matches!((self.bytes(range.clone()), other.bytes(range)), (Ok(a), Ok(b)) if a == b)
+            let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+            let read = self.fill(&mut ours, range.clone()).and_then(|()| other.fill(&mut theirs, range));
+            read.is_ok() && ours == theirs
         })
     }
 
-    /// A part of it; shorter where the file has become so.
-    pub(super) fn bytes(&self, range: Range<u64>) -> io::Result<Cow<'_, [u8]>> {
+    /// Puts a part of it into `buffer`; less where the file has become shorter.
+    pub(super) fn fill(&self, buffer: &mut Vec<u8>, range: Range<u64>) -> io::Result<()> {
         let range = range.start.min(self.len())..range.end.min(self.len());
         match &self.body {
-            // Positions in a vector are those of memory.
-            Body::Bytes(bytes) => Ok(Cow::Borrowed(&bytes[range.start as usize..range.end as usize])),
+            Body::Bytes(bytes) => {
+                buffer.clear();
+                // Positions in a vector are those of memory.
+                buffer.extend_from_slice(&bytes[range.start as usize..range.end as usize]);
+            }
             Body::File { file, path, .. } => {
-                let mut buffer = vec![0; (range.end - range.start) as usize];
+                // What is in a buffer that is used again is written over and not cleared before.
+                buffer.resize((range.end - range.start) as usize, 0);
                 let mut filled = 0;
                 while filled < buffer.len() {
                     let found = file.read_at(&mut buffer[filled..], range.start + filled as u64);
@@ -148,22 +153,22 @@ impl Source {
                     }
                 }
                 buffer.truncate(filled);
-                Ok(Cow::Owned(buffer))
             }
         }
+        Ok(())
     }
 }
 
 /// Looks lines up, one window of each journal in memory.
 pub(super) struct Reader<'a> {
     sources: &'a [Source],
-    windows: Vec<Window<'a>>,
+    windows: Vec<Window>,
 }
 
 #[derive(Default)]
-struct Window<'a> {
+struct Window {
     start: u64,
-    bytes: Cow<'a, [u8]>,
+    bytes: Vec<u8>,
 }
 
 impl Reader<'_> {
@@ -177,8 +182,8 @@ impl Reader<'_> {
         let end = place.offset + u64::from(place.len);
         if place.offset < window.start || end > window.start + window.bytes.len() as u64 {
             // Copies of an environment end their episodes a little out of order: some of what is before may be next.
-            let start = place.offset.saturating_sub(WINDOW / 4);
-            *window = Window { start, bytes: source.bytes(start..end.max(start + WINDOW))? };
+            window.start = place.offset.saturating_sub(WINDOW / 4);
+            source.fill(&mut window.bytes, window.start..end.max(window.start + WINDOW))?;
         }
         let at = (place.offset - window.start) as usize;
         let shorter = || io::Error::new(io::ErrorKind::UnexpectedEof, format!("`{}` became shorter", source.name));

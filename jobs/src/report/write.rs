@@ -1,16 +1,17 @@
 //! The files of a report.
 
+use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
 
 use serde_json::{Map, Value};
 
 use super::{Context, JobReport, Journals, Merged, Report};
-use crate::layout::{RunFolder, write_whole, write_whole_with};
+use crate::layout::{RunFolder, replace, write_whole, write_whole_with};
 use crate::plan::RunPlan;
 use crate::table;
 
-/// Bytes of `episodes.jsonl` that are written at a time.
-const BUFFER: usize = 1 << 20;
+/// Bytes of a report that are written at a time.
+const BUFFER: usize = 256 * 1024;
 
 /// Merges and writes `report.json`, `final_benchmark_report.json`, `metrics.json` and `episodes.jsonl`; each file is
 /// replaced in one go.
@@ -29,15 +30,16 @@ pub fn write(folder: &RunFolder, plan: &RunPlan, journals: &Journals, context: C
 /// # Errors
 /// As [`write`].
 pub fn write_merged(folder: &RunFolder, merged: &Merged, report: &Report) -> io::Result<()> {
-    write_whole_with(&folder.episodes(), |file| {
-        let mut file = BufWriter::with_capacity(BUFFER, file);
-        merged.write_episodes(&mut file)?;
-        file.flush()
-    })?;
+    // As large as the journals, and made from them again at any time: not worth the wait for the disk.
+    replace(&folder.episodes(), |file| merged.write_episodes(file))?;
     write_whole(&folder.metrics(), &serde_json::to_vec_pretty(&metrics_by_job(report))?)?;
-    let text = serde_json::to_vec_pretty(report)?;
-    write_whole(&folder.final_benchmark_report(), &text)?;
-    write_whole(&folder.report(), &text)
+    let json = |file: &mut File| {
+        let mut file = BufWriter::with_capacity(BUFFER, file);
+        serde_json::to_writer_pretty(&mut file, report)?;
+        file.flush()
+    };
+    write_whole_with(&folder.final_benchmark_report(), json)?;
+    write_whole_with(&folder.report(), json)
 }
 
 /// `{job: {metric: value}}` of the jobs that were run.

@@ -1,7 +1,7 @@
 //! Reports of journals as they are on a disk: what counts, who lived how long, and what is damaged.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
+use std::io::{Read as _, Seek as _, Write as _};
 
 use super::*;
 use crate::episode::{DemoRef, VideoRef};
@@ -273,13 +273,15 @@ proptest! {
         })).collect();
         let (first, second) = lines.split_at(cut.min(lines.len()));
         let text = |parts: [&[Line]; 2]| {
-            let (plan, mut bytes) = (two_jobs(), Vec::new());
+            let (plan, mut file) = (two_jobs(), tempfile::tempfile().unwrap());
             let journals = parts.into_iter().enumerate().fold(Journals::default(), |journals, (rank, lines)| {
                 let part = lines.iter().flat_map(|line| serde_json::to_vec(line).unwrap().into_iter().chain([b'\n']));
                 journals.and_delivered(rank, part.collect())
             });
             let merged = Merged::new(&plan, &journals).unwrap();
-            merged.write_episodes(&mut bytes).unwrap();
+            merged.write_episodes(&file).unwrap();
+            let mut bytes = Vec::new();
+            file.rewind().and_then(|()| file.read_to_end(&mut bytes)).unwrap();
             (bytes, Report::of(&merged, Context::default()).unwrap())
         };
         prop_assert_eq!(text([first, second]), text([second, first]));

@@ -1,0 +1,73 @@
+//! Work in pieces for a few threads.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+
+/// Threads at most: more wait for the disk or for each other.
+const THREADS: usize = 8;
+
+/// Does each piece of `work` in some thread, which keeps its `buffer`, and hands what comes out over in order.
+///
+/// # Errors
+/// The first error of a piece; the rest is then left undone.
+pub(super) fn in_order<W: Sync, T: Send, E: Send>(
+    work: &[W],
+    one: impl Fn(&W, &mut Vec<u8>) -> Result<T, E> + Sync,
+    mut on: impl FnMut(&W, T),
+) -> Result<(), E> {
+    let threads = std::thread::available_parallelism().map_or(1, NonZeroUsize::get).min(THREADS).min(work.len());
+    if threads <= 1 {
+        let mut buffer = Vec::new();
+        return work.iter().try_for_each(|piece| one(piece, &mut buffer).map(|done| on(piece, done)));
+    }
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let (done, found) = mpsc::sync_channel(threads);
+        for _ in 0..threads {
+            let (done, next, one) = (done.clone(), &next, &one);
+            scope.spawn(move || {
+                let mut buffer = Vec::new();
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(piece) = work.get(number) else { break };
+                    // Nobody listens after an error.
+                    if done.send((number, one(piece, &mut buffer))).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        drop(done);
+        let (mut early, mut wanted) = (BTreeMap::new(), 0);
+        for (number, done) in found {
+            early.insert(number, done?);
+            while let Some(done) = early.remove(&wanted) {
+                on(&work[wanted], done);
+                wanted += 1;
+            }
+        }
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_out_is_in_order_and_complete() {
+        let work: Vec<u64> = (0..500).collect();
+        let mut found = Vec::new();
+        let done: Result<(), ()> = in_order(&work, |number, _| Ok(number * 2), |_, double| found.push(double));
+        assert_eq!((done, found), (Ok(()), work.iter().map(|number| number * 2).collect()));
+    }
+
+    #[test]
+    fn an_error_ends_it() {
+        let work: Vec<u64> = (0..500).collect();
+        let found = in_order(&work, |number, _| if *number == 250 { Err(*number) } else { Ok(()) }, |_, ()| {});
+        assert_eq!(found, Err(250));
+    }
+}
