@@ -1,4 +1,7 @@
-//! Statistics of a report.
+//! Statistics of a report and of a comparison of two.
+
+mod normal;
+pub mod paired;
 
 /// 97.5 % quantile of the normal distribution: a two-sided interval of 95 %.
 const Z95: f64 = 1.959_963_984_540_054;
@@ -41,10 +44,13 @@ mod tests {
             let [a, b] = found.unwrap();
             assert!((a - low).abs() < 5e-5 && (b - high).abs() < 5e-5, "{a} {b}");
         };
-        // statsmodels 0.14, proportion_confint(method="wilson")
+        // statsmodels 0.15.0, proportion_confint(method="wilson")
         close(wilson95(0, 10), 0.0, 0.27753);
         close(wilson95(10, 10), 0.72247, 1.0);
         close(wilson95(81, 263), 0.25529, 0.36621);
+        close(wilson95(1, 1), 0.20655, 1.0);
+        close(wilson95(7, 20), 0.18119, 0.56715);
+        close(wilson95(500, 1000), 0.46907, 0.53093);
         assert_eq!(wilson95(0, 0), None);
     }
 

@@ -1,0 +1,266 @@
+//! Two policies on the same episodes: what a pair of outcomes says that two rates do not.
+//!
+//! ```text
+//!                B solved   B not
+//! A solved         both     only_a      difference of the rates = (only_a − only_b) / all
+//! A not            only_b   neither     McNemar: are only_a and only_b as if by a coin?
+//! ```
+
+use serde::{Deserialize, Serialize};
+
+use super::normal::{erfc, student975};
+use super::{mean, wilson95};
+
+/// Discordant pairs up to which the test is exact.
+const EXACT: u64 = 1000;
+
+/// Pairs of outcomes, counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pairs {
+    /// Solved by A and by B.
+    pub both: u64,
+    /// Solved by A alone.
+    pub only_a: u64,
+    /// Solved by B alone.
+    pub only_b: u64,
+    /// Solved by none.
+    pub neither: u64,
+}
+
+/// McNemar's test: the hypothesis is that A and B solve equally many.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct McNemar {
+    /// Two-sided p-value.
+    pub p: f64,
+    /// It is that of the binomial distribution; else of chi-squared with a continuity correction (more than 1000
+    /// discordant pairs).
+    pub exact: bool,
+}
+
+/// A mean difference of pairs.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MeanDifference {
+    /// Pairs.
+    pub pairs: u64,
+    /// Mean of A − B.
+    pub mean: f64,
+    /// Interval of it at 95 %, by Student's distribution; `None` of one pair.
+    pub interval95: Option<[f64; 2]>,
+}
+
+impl Pairs {
+    /// Counts one more pair.
+    pub fn add(&mut self, a: bool, b: bool) {
+        *match (a, b) {
+            (true, true) => &mut self.both,
+            (true, false) => &mut self.only_a,
+            (false, true) => &mut self.only_b,
+            (false, false) => &mut self.neither,
+        } += 1;
+    }
+
+    /// Of both sets.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            both: self.both + other.both,
+            only_a: self.only_a + other.only_a,
+            only_b: self.only_b + other.only_b,
+            neither: self.neither + other.neither,
+        }
+    }
+
+    /// How many.
+    pub fn count(&self) -> u64 {
+        self.both + self.only_a + self.only_b + self.neither
+    }
+
+    /// Solved by A, and by B.
+    pub fn solved(&self) -> [u64; 2] {
+        [self.both + self.only_a, self.both + self.only_b]
+    }
+
+    /// Rate of A minus rate of B; `None` of nothing.
+    pub fn difference(&self) -> Option<f64> {
+        let count = self.count();
+        (count > 0).then(|| (self.only_a as f64 - self.only_b as f64) / count as f64)
+    }
+
+    /// Interval of the difference at 95 %: method 10 of Newcombe, *Improved confidence intervals for the difference
+    /// between binomial proportions based on paired data*, Statistics in Medicine 17 (1998), 2635–2650: Wilson's
+    /// intervals of both rates, joined by squares with the correlation of the pairs (with its continuity correction).
+    pub fn interval95(&self) -> Option<[f64; 2]> {
+        let (count, [a, b]) = (self.count(), self.solved());
+        let ([low_a, high_a], [low_b, high_b]) = (wilson95(a, count)?, wilson95(b, count)?);
+        let n = count as f64;
+        let (rate_a, rate_b, difference, phi) = (a as f64 / n, b as f64 / n, self.difference()?, self.phi());
+        let joined = |x: f64, y: f64| (x * x - 2.0 * phi * x * y + y * y).max(0.0).sqrt();
+        let low = difference - joined(rate_a - low_a, high_b - rate_b);
+        let high = difference + joined(rate_b - low_b, high_a - rate_a);
+        Some([low.max(-1.0), high.min(1.0)])
+    }
+
+    /// The correlation of the pairs, 0 where one of the outcomes never changes.
+    fn phi(&self) -> f64 {
+        let of = |count: u64| count as f64;
+        let margins = [
+            of(self.both) + of(self.only_a),
+            of(self.only_b) + of(self.neither),
+            of(self.both) + of(self.only_b),
+            of(self.only_a) + of(self.neither),
+        ];
+        let product: f64 = margins.iter().product();
+        let cross = of(self.both) * of(self.neither) - of(self.only_a) * of(self.only_b);
+        let corrected = if cross > 0.0 { (cross - of(self.count()) / 2.0).max(0.0) } else { cross };
+        if product > 0.0 { corrected / product.sqrt() } else { 0.0 }
+    }
+
+    /// McNemar's test; `None` where no pair is discordant.
+    pub fn mcnemar(&self) -> Option<McNemar> {
+        let (b, c) = (self.only_a, self.only_b);
+        match b + c {
+            0 => None,
+            1..=EXACT => Some(McNemar { p: coin(b.min(c), b + c), exact: true }),
+            _ => Some(McNemar { p: continuity(b, c), exact: false }),
+        }
+    }
+}
+
+/// Twice the probability of at most `k` heads of `n` throws, at most 1.
+fn coin(k: u64, n: u64) -> f64 {
+    // The largest term as a sum of logarithms, as its factors alone leave the range of numbers.
+    let factors = (1..=k).map(|i| ((n - k + i) as f64 / i as f64).ln()).sum::<f64>();
+    let mut term = (factors - n as f64 * std::f64::consts::LN_2).exp();
+    let (mut sum, mut at) = (0.0, k);
+    while term > 0.0 {
+        sum += term;
+        if at == 0 || term < sum * f64::EPSILON {
+            break;
+        }
+        term *= at as f64 / (n - at + 1) as f64;
+        at -= 1;
+    }
+    (2.0 * sum).min(1.0)
+}
+
+/// Chi-squared with one degree of freedom, a continuity correction of 1 (Edwards 1948).
+fn continuity(b: u64, c: u64) -> f64 {
+    let distance = (b.abs_diff(c) as f64 - 1.0).max(0.0);
+    erfc((distance * distance / (b + c) as f64 / 2.0).sqrt())
+}
+
+/// Mean of differences and its interval; `None` of nothing.
+pub fn mean_difference(differences: &[f64]) -> Option<MeanDifference> {
+    let mean_ = mean(differences.iter().copied())?;
+    let pairs = differences.len() as u64;
+    let squares: f64 = differences.iter().map(|difference| (difference - mean_).powi(2)).sum();
+    let interval95 = (pairs > 1).then(|| {
+        let half = student975(pairs - 1) * (squares / (pairs - 1) as f64 / pairs as f64).sqrt();
+        [mean_ - half, mean_ + half]
+    });
+    Some(MeanDifference { pairs, mean: mean_, interval95 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn pairs([both, only_a, only_b, neither]: [u64; 4]) -> Pairs {
+        Pairs { both, only_a, only_b, neither }
+    }
+
+    #[test]
+    fn the_exact_test_agrees_with_statsmodels() {
+        // statsmodels 0.15.0, mcnemar([[10, b], [c, 10]], exact=True)
+        for (b, c, wanted) in [
+            (1, 0, 1.0),
+            (5, 1, 0.218_75),
+            (10, 2, 0.038_574_218_75),
+            (8, 8, 1.0),
+            (25, 10, 0.016_673_847_800_120_715),
+            (59, 32, 0.006_105_521_074_524_77),
+            (121, 86, 0.017_905_614_973_719_838),
+            (300, 200, 8.940_066_542_253_288e-6),
+            (0, 30, 1.862_645_149_230_957e-9),
+        ] {
+            let found = pairs([10, b, c, 10]).mcnemar().unwrap();
+            assert!(found.exact && (found.p / wanted - 1.0).abs() < 1e-10, "{b} {c}: {}", found.p);
+        }
+        assert_eq!(pairs([10, 0, 0, 10]).mcnemar(), None);
+    }
+
+    #[test]
+    fn the_corrected_test_agrees_with_statsmodels() {
+        // statsmodels 0.15.0, mcnemar(…, exact=False, correction=True)
+        for (b, c, wanted) in [
+            (5, 1, 0.220_671_361_919_843_24),
+            (25, 10, 0.017_960_477_526_078_79),
+            (121, 86, 0.018_119_680_460_099_655),
+            (300, 200, 9.536_931_399_898_51e-6),
+            (1000, 900, 0.023_133_919_510_755_163),
+            (0, 30, 1.192_436_685_441_679_7e-7),
+        ] {
+            assert!((continuity(b, c) / wanted - 1.0).abs() < 1e-10, "{b} {c}: {}", continuity(b, c));
+        }
+        let large = pairs([0, 1000, 900, 0]).mcnemar().unwrap();
+        assert!(!large.exact && (large.p - continuity(1000, 900)).abs() < f64::EPSILON);
+        // Exact it would be 0.023108845…
+        assert!((coin(900, 1900) / 0.023_108_845_108_901_193 - 1.0).abs() < 1e-10);
+    }
+
+    #[test]
+    fn newcombes_interval_agrees_with_published_ones() {
+        let close = |table: [u64; 4], wanted: [f64; 2], digits: f64| {
+            let found = pairs(table).interval95().unwrap();
+            let near = |a: f64, b: f64| (a - b).abs() < digits;
+            assert!(near(found[0], wanted[0]) && near(found[1], wanted[1]), "{table:?}: {found:?}");
+        };
+        // Altman, Machin, Bryant, Gardner, Statistics with Confidence (2000), table 6.2
+        close([14, 5, 0, 22], [0.011, 0.226], 5e-4);
+        // R, contingencytables 3.1.0, Newcombe_square_and_add_CI_paired_2x2
+        close([59, 6, 16, 80], [-0.1186, -0.0046], 5e-5);
+        // The formulas in Python over statsmodels 0.15.0, proportion_confint(method="wilson")
+        close([14, 5, 0, 22], [0.011_483_241_383_033_2, 0.226_492_684_351_211_2], 1e-12);
+        close([1, 1, 7, 12], [-0.506_920_226_686_141, -0.025_559_124_164_859_8], 1e-12);
+        close([10, 0, 0, 0], [-0.277_532_799_862_889_4, 0.277_532_799_862_889_4], 1e-12);
+        close([0, 10, 0, 0], [0.607_509_350_430_524_1, 1.0], 1e-12);
+        close([0, 5, 5, 0], [-0.526_813_818_974_872_1, 0.526_813_818_974_872_1], 1e-12);
+        close([250, 40, 25, 185], [-0.001_705_585_900_951_9, 0.061_557_059_143_318_5], 1e-12);
+        assert_eq!(pairs([0; 4]).interval95(), None);
+    }
+
+    #[test]
+    fn a_mean_difference_has_students_interval() {
+        let found = mean_difference(&[1.0, 2.5, -0.5, 3.25, 0.0]).unwrap();
+        // statsmodels 0.15.0, DescrStatsW(…).tconfint_mean()
+        let [low, high] = found.interval95.unwrap();
+        assert!((low + 0.737_632_210_411_575).abs() < 1e-8 && (high - 3.237_632_210_411_575).abs() < 1e-8);
+        assert_eq!((found.pairs, found.mean), (5, 1.25));
+        assert_eq!(mean_difference(&[2.0]).unwrap().interval95, None);
+        assert_eq!(mean_difference(&[]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn exchanging_a_and_b_changes_the_sign_alone(table in prop::array::uniform4(0u64..400)) {
+            let [both, only_a, only_b, neither] = table;
+            let (there, back) = (pairs(table), pairs([both, only_b, only_a, neither]));
+            prop_assert_eq!(there.mcnemar(), back.mcnemar());
+            if let (Some([low, high]), Some([low_back, high_back])) = (there.interval95(), back.interval95()) {
+                prop_assert!((low + high_back).abs() < 1e-12 && (high + low_back).abs() < 1e-12);
+                let difference = there.difference().unwrap();
+                prop_assert!(-1.0 <= low && low <= difference && difference <= high && high <= 1.0);
+            }
+        }
+
+        #[test]
+        fn a_p_value_is_a_probability_that_falls_as_the_sides_part(b in 0u64..600, c in 0u64..400) {
+            let p = |b, c| pairs([0, b, c, 0]).mcnemar().map_or(1.0, |found| found.p);
+            prop_assert!((0.0..=1.0).contains(&p(b, c)));
+            if b > c && b + c < 990 {
+                prop_assert!(p(b + 2, c) <= p(b + 1, c + 1) + 1e-12, "with as many pairs");
+            }
+        }
+    }
+}
