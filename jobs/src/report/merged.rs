@@ -105,7 +105,8 @@ impl<'a> Merged<'a> {
                 continue;
             };
             let (dataset, video) = (renumbered(record.dataset), renumbered(record.video));
-            job.episodes.push(Record { dataset, video, ..record });
+            let instruction = numbers[record.instruction.index()];
+            job.episodes.push(Record { dataset, video, instruction, ..record });
         }
         let damage = &mut self.damage[source];
         damage.lines.extend(scan.damaged.iter().map(|line| *lines_before + line + 1));
@@ -162,7 +163,7 @@ impl<'a> Merged<'a> {
         }
     }
 
-    /// A file name.
+    /// A file name or an instruction.
     pub(super) fn name(&self, name: Name) -> &str {
         self.names.text(name)
     }

@@ -28,6 +28,7 @@ pub(super) fn job(merged: &Merged, job: &Job, tally: &Tally) -> JobReport {
         index: job.index,
         environment: job.environment.clone(),
         policy_type: job.policy_type.clone(),
+        instruction: instruction(merged, episodes),
         num_envs: job.num_envs,
         nodes: distinct(places().map(|start| start.node)),
         devices: distinct(places().map(|start| start.device.clone())),
@@ -79,6 +80,11 @@ fn names(merged: &Merged, episodes: &[Record], file: fn(&Record) -> Option<Name>
     let mut names: Vec<_> = numbers.into_iter().map(|name| merged.name(name).to_owned()).collect();
     names.sort();
     names
+}
+
+fn instruction(merged: &Merged, episodes: &[Record]) -> Option<String> {
+    let first = episodes.first()?.instruction;
+    episodes.iter().all(|record| record.instruction == first).then(|| merged.name(first).to_owned())
 }
 
 /// Each once, in order.

@@ -1,4 +1,4 @@
-//! What is kept of an episode's line: 64 bytes, whatever the line says. The rest is looked up at its [`Place`] when it
+//! What is kept of an episode's line: 72 bytes, whatever the line says. The rest is looked up at its [`Place`] when it
 //! is wanted.
 
 use std::borrow::Cow;
@@ -25,6 +25,7 @@ pub(super) struct Record {
     pub(super) rank: u32,
     pub(super) dataset: Option<Name>,
     pub(super) video: Option<Name>,
+    pub(super) instruction: Name,
     pub(super) outcome: Result<Scored, Broken>,
     pub(super) again: Again,
     /// Its line begins as [`crate::journal`] writes it, so that it can be copied.
@@ -88,8 +89,8 @@ pub(super) struct EpisodeLine<'a> {
     length: u64,
     #[serde(rename = "return")]
     return_: f64,
-    #[serde(rename = "language_instruction")]
-    _language_instruction: IgnoredAny,
+    #[serde(borrow)]
+    language_instruction: Cow<'a, str>,
     #[serde(rename = "wall_s")]
     _wall_s: IgnoredAny,
     #[serde(rename = "infer_calls")]
@@ -111,7 +112,7 @@ struct FileOf<'a> {
 }
 
 impl EpisodeLine<'_> {
-    /// What is kept; file names go into `names`.
+    /// What is kept; file names and instructions go into `names`.
     pub(super) fn record(&self, place: Place, names: &mut Names) -> Record {
         let mut name = |file: &Option<FileOf>| file.as_ref().map(|file| names.number(&file.file));
         let scored = Scored { solved: self.success == Some(true), solved_at_end: self.success_at_end };
@@ -124,6 +125,7 @@ impl EpisodeLine<'_> {
             rank: u32::try_from(self.rank).unwrap_or(u32::MAX),
             dataset: name(&self.dataset),
             video: name(&self.video),
+            instruction: names.number(&self.language_instruction),
             outcome: if self.error.is_some() { Err(Broken) } else { Ok(scored) },
             again: Again::Once,
             is_ours: true,
@@ -158,7 +160,7 @@ pub(super) fn counted(mut a: (Record, Episode), b: (Record, Episode), lines: [&[
     }
 }
 
-/// Number of a file name: names come again and again.
+/// Number of a file name or an instruction: they come again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Name(NonZeroU32);
 
@@ -169,7 +171,7 @@ impl Name {
     }
 }
 
-/// File names by number.
+/// Names by number.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     texts: Vec<Box<str>>,

@@ -100,6 +100,15 @@ fn a_whole_run_is_complete() {
 }
 
 #[test]
+fn a_job_has_an_instruction_where_its_episodes_agree() {
+    let told =
+        |job, number, text: &str| line(Episode { language_instruction: text.to_owned(), ..episode(job, number, true) });
+    let report = report(&[told(0, 0, "push"), told(0, 1, "push"), told(1, 0, "push"), told(1, 1, "pull")]);
+    let instructions: Vec<_> = report.per_job.iter().map(|job| job.instruction.as_deref()).collect();
+    assert_eq!(instructions, [Some("push"), None]);
+}
+
+#[test]
 fn a_missing_episode_is_named_and_makes_it_partial() {
     let mut lines = everything();
     lines.remove(1);

@@ -51,6 +51,9 @@ pub struct JobReport {
     pub environment: String,
     /// Policy.
     pub policy_type: String,
+    /// What the policy was told, where it was the same in all episodes.
+    #[serde(default)]
+    pub instruction: Option<String>,
     /// Copies of the environment, of all ranks that share the job.
     pub num_envs: usize,
     /// Ranks that ran episodes of it.
