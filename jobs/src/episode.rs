@@ -87,6 +87,9 @@ pub struct VideoRef {
     pub first_frame: u64,
     /// Frames of the episode.
     pub frames: u64,
+    /// Frames a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fps: Option<u32>,
 }
 
 /// What must be the same wherever an episode ran.

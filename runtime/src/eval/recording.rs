@@ -119,6 +119,7 @@ impl<'a> Recording<'a> {
             file: self.folder.relative(&span.path),
             first_frame: span.first_frame,
             frames: span.frames,
+            fps: Some(span.fps),
         });
         episode.episode_video = recorded.episode_video.map(|path| self.folder.relative(&path));
         journal(episode, desk, beat)

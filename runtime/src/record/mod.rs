@@ -102,4 +102,6 @@ pub struct VideoSpan {
     pub first_frame: u64,
     /// Frames of it, at least 1.
     pub frames: u64,
+    /// Frames a second.
+    pub fps: u32,
 }

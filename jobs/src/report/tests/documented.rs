@@ -25,7 +25,7 @@ fn full() -> Report {
         stderr: Vec::new(),
         at: String::new(),
     };
-    let video = Some(VideoRef { file: String::new(), first_frame: 0, frames: 1 });
+    let video = Some(VideoRef { file: String::new(), first_frame: 0, frames: 1, fps: Some(20) });
     let files = PolicyFiles {
         policy_type: String::new(),
         path: String::new(),

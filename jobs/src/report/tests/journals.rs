@@ -166,7 +166,7 @@ fn files_that_counted_episodes_name_are_told_by_job() {
         line(Episode {
             rank,
             dataset: Some(DemoRef { file: file("hdf5"), demo: format!("demo_{number}") }),
-            video: Some(VideoRef { file: file("mp4"), first_frame: 0, frames: 10 }),
+            video: Some(VideoRef { file: file("mp4"), first_frame: 0, frames: 10, fps: None }),
             ..episode(0, number, number > 1)
         })
     };

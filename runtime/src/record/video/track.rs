@@ -160,7 +160,7 @@ impl Track {
         let film = &self.open.as_ref()?.film;
         let (path, first_frame) = (film.path()?.to_path_buf(), self.episode.first_frame);
         let frames = film.frames() - first_frame;
-        (frames > 0).then_some(VideoSpan { path, first_frame, frames })
+        (frames > 0).then_some(VideoSpan { path, first_frame, frames, fps: film.picture().fps })
     }
 
     fn frames(&self) -> u64 {
