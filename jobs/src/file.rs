@@ -226,8 +226,15 @@ fn job(index: usize, entry: &Value) -> Result<Job, Refusal> {
 }
 
 /// What [`crate::layout`] puts beside the folders of the jobs.
-const OWN_NAMES: &[&str] =
-    &["journal", "plan.json", "report.json", "final_benchmark_report.json", "metrics.json", "episodes.jsonl"];
+const OWN_NAMES: &[&str] = &[
+    "journal",
+    "plan.json",
+    "report.json",
+    "report.html",
+    "final_benchmark_report.json",
+    "metrics.json",
+    "episodes.jsonl",
+];
 
 /// A name is a file name: no separator, nothing hidden, short enough for `dataset_<name>_rank<r>.hdf5`.
 fn check_name(fields: &Fields, name: &str) -> Result<(), Refusal> {

@@ -6,7 +6,7 @@
 //!          logs/rank<r>.log                              what was said
 //!          <job>/dataset_<job>_rank<r>.hdf5              dataset_<job>.hdf5 in a world of one
 //!                <job>_video_rank<worker>_gpu<g>_env<i>.mp4   i within the worker; elsewhere with video_base_dir
-//!          report.json final_benchmark_report.json metrics.json episodes.jsonl
+//!          report.json final_benchmark_report.json report.html metrics.json episodes.jsonl
 //! ```
 
 use std::path::{Path, PathBuf};
@@ -92,6 +92,11 @@ impl RunFolder {
     /// The same report under the name that merge scripts look for.
     pub fn final_benchmark_report(&self) -> PathBuf {
         self.root.join("final_benchmark_report.json")
+    }
+
+    /// The report to look at.
+    pub fn page(&self) -> PathBuf {
+        self.root.join("report.html")
     }
 
     /// `{job: {metric: value}}`, as Arena's `save_metrics_to_file` writes it.

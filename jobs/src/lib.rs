@@ -3,7 +3,7 @@
 //! ```text
 //! file, config ─► setup ─► Job ─► plan ─► assign ─► seed     (what each rank runs)
 //!            placement ──────────────┼──────┘                   (and who sits where)
-//!                                    └──► journal ─► report ─► table   (what came out: a pure merge of plan and journals)
+//!                                    └──► journal ─► report ─► table, page   (what came out: a pure merge of both)
 //! ```
 //! No async, no libtorch, no unsafe.
 
@@ -20,6 +20,7 @@ pub mod journal;
 pub mod known;
 pub mod layout;
 pub mod memory;
+pub mod page;
 pub mod placement;
 pub mod plan;
 pub mod rank_env;

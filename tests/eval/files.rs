@@ -155,7 +155,9 @@ fn nothing_is_recorded_that_was_not_asked_for() {
     let eval = Eval::new(&[job("reach", 1, 1)]).nproc(1).words(&["--no-dataset"]);
     eval.run().succeeds();
     assert!(!eval.folder().job("reach").exists());
-    for file in ["plan.json", "report.json", "final_benchmark_report.json", "metrics.json", "episodes.jsonl"] {
+    for file in
+        ["plan.json", "report.json", "final_benchmark_report.json", "report.html", "metrics.json", "episodes.jsonl"]
+    {
         assert!(eval.folder().root().join(file).is_file(), "{file}");
     }
 }

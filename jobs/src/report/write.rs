@@ -7,14 +7,15 @@ use serde_json::{Map, Value};
 
 use super::{Context, JobReport, Journals, Merged, Report};
 use crate::layout::{RunFolder, replace, write_whole, write_whole_with};
+use crate::page;
 use crate::plan::RunPlan;
 use crate::table;
 
 /// Bytes of a report that are written at a time.
 const BUFFER: usize = 256 * 1024;
 
-/// Merges and writes `report.json`, `final_benchmark_report.json`, `metrics.json` and `episodes.jsonl`; each file is
-/// replaced in one go.
+/// Merges and writes `report.json`, `final_benchmark_report.json`, `report.html`, `metrics.json` and `episodes.jsonl`;
+/// each file is replaced in one go.
 ///
 /// # Errors
 /// Those of the file system; files that were there before are whole.
@@ -33,6 +34,7 @@ pub fn write_merged(folder: &RunFolder, merged: &Merged, report: &Report) -> io:
     // As large as the journals, and made from them again at any time: not worth the wait for the disk.
     replace(&folder.episodes(), |file| merged.write_episodes(file))?;
     write_whole(&folder.metrics(), &serde_json::to_vec_pretty(&metrics_by_job(report))?)?;
+    page::write(folder, report)?;
     let json = |file: &mut File| {
         let mut file = BufWriter::with_capacity(BUFFER, file);
         serde_json::to_writer_pretty(&mut file, report)?;

@@ -1,0 +1,173 @@
+//! Rates as bars with their intervals: one line a task and policy.
+//!
+//! ```text
+//! reach   gr00t    ██████████████├──┤───  64.6 %  93 of 144   56.5 to 71.9 %
+//! ```
+//! Positions are shares of the width, so that a bar is right at any width and nothing is stretched.
+
+use maud::{Markup, html};
+
+use super::grid::{Grid, Tally};
+use super::{matrix, number};
+
+/// Where a bar and its interval begin and end, in percent of the width.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Bar {
+    /// From 0 up to here.
+    pub(super) rate: f64,
+    /// The interval.
+    pub(super) low: f64,
+    /// The interval.
+    pub(super) high: f64,
+}
+
+impl Bar {
+    pub(super) fn new(rate: Option<f64>, wilson: Option<[f64; 2]>) -> Option<Self> {
+        let (rate, [low, high]) = rate.zip(wilson)?;
+        Some(Self { rate: rate * 100.0, low: low * 100.0, high: high * 100.0 })
+    }
+
+    /// Drawn between `top` and `top + height` pixels, the interval over it.
+    pub(super) fn draw(&self, kind: &str, top: f64, height: f64) -> Markup {
+        let (middle, [low, high]) = (top + height / 2.0, [self.low, self.high].map(place));
+        let end = |at: &str| html! { line.end x1=(at) x2=(at) y1=(middle - 4.0) y2=(middle + 4.0) {} };
+        html! {
+            rect class=(kind) x="0" y=(top) width=(place(self.rate)) height=(height) {}
+            line.interval x1=(low) x2=(high) y1=(middle) y2=(middle) {}
+            (end(&low))
+            (end(&high))
+        }
+    }
+}
+
+/// A position as SVG has it.
+pub(super) fn place(percent: f64) -> String {
+    format!("{:.2}%", percent.clamp(0.0, 100.0))
+}
+
+pub(super) fn section(grid: &Grid) -> Markup {
+    let cells = |row| (0..grid.policies.len()).filter_map(move |column| Some((column, grid.cell(row, column)?)));
+    let has_errors = (0..grid.tasks.len()).flat_map(cells).any(|(_, tally)| tally.completion_only().is_some());
+    html! {
+        p.lead {
+            "Bars are rates, lines are 95" (number::THIN) "% Wilson intervals."
+            @if has_errors {
+                " Where episodes broke there are two: " span.key.all { "of all episodes" }
+                ", broken ones as not solved, and " span.key.only { "of those that ran to their end" } "."
+            }
+        }
+        div.bars {
+            div.group.axis aria-hidden="true" { span {} div { div.row { span {} (axis()) span {} } } }
+            @for (row, task) in grid.tasks.iter().enumerate() {
+                div.group {
+                    div.task { (matrix::task(task)) }
+                    div { @for (column, tally) in cells(row) {
+                        div.row {
+                            span.policy { (matrix::policy(&grid.policies[column])) }
+                            (bar(&tally))
+                            (numbers(&tally))
+                        }
+                    } }
+                }
+            }
+        }
+    }
+}
+
+fn bar(tally: &Tally) -> Markup {
+    let all = Bar::new(tally.rate(), tally.wilson());
+    let only = Bar::new(tally.completion_only(), tally.completion_wilson());
+    html! {
+        svg.bar width="100%" height="22" aria-hidden="true" {
+            (ruler(22.0))
+            @match (all, only) {
+                (Some(all), Some(only)) => { (all.draw("all", 1.0, 9.0)) (only.draw("only", 12.0, 9.0)) }
+                (Some(all), None) => { (all.draw("all", 5.0, 12.0)) }
+                (None, _) => {}
+            }
+        }
+    }
+}
+
+fn numbers(tally: &Tally) -> Markup {
+    let line = |rate: f64, of: u64, wilson: [f64; 2]| {
+        html! {
+            span.numbers {
+                b { (number::percent(rate)) }
+                span.of { (number::count(tally.successes)) " of " (number::count(of)) }
+                span.ci { (number::interval(wilson)) }
+            }
+        }
+    };
+    html! {
+        span.figures {
+            @match tally.rate().zip(tally.wilson()) {
+                Some((rate, wilson)) => { (line(rate, tally.episodes, wilson)) }
+                None => { span.numbers { "no episode" } }
+            }
+            @if let Some((rate, wilson)) = tally.completion_only().zip(tally.completion_wilson()) {
+                (line(rate, tally.scored, wilson))
+            }
+        }
+    }
+}
+
+/// Lines at the quarters.
+pub(super) fn ruler(height: f64) -> Markup {
+    html! { @for at in ["0%", "25%", "50%", "75%", "100%"] { line.ruler x1=(at) x2=(at) y1="0" y2=(height) {} } }
+}
+
+/// The quarters in words.
+pub(super) fn axis() -> Markup {
+    html! {
+        svg.bar width="100%" height="16" aria-hidden="true" {
+            text x="0%" y="12" { "0" }
+            text.middle x="25%" y="12" { "25" }
+            text.middle x="50%" y="12" { "50" }
+            text.middle x="75%" y="12" { "75" }
+            text.right x="100%" y="12" { "100" (number::THIN) "%" }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tally(successes: u64, scored: u64, errors: u64) -> Tally {
+        Tally { expected: None, episodes: scored + errors, scored, successes, errors, jobs: 1 }
+    }
+
+    #[test]
+    fn a_bar_stands_where_its_numbers_are() {
+        // Wilson for 81 of 263 is 25.529 to 36.621 % (statsmodels 0.14).
+        let text = bar(&tally(81, 263, 0)).into_string();
+        assert!(text.contains(r#"<rect class="all" x="0" y="5" width="30.80%" height="12">"#), "{text}");
+        assert!(text.contains(r#"<line class="interval" x1="25.53%" x2="36.62%" y1="11" y2="11">"#), "{text}");
+        assert_eq!(text.matches("class=\"end\"").count(), 2);
+    }
+
+    #[test]
+    fn an_interval_never_leaves_the_axis() {
+        let none = bar(&tally(0, 10, 0)).into_string();
+        assert!(none.contains(r#"width="0.00%""#) && none.contains(r#"x1="0.00%" x2="27.75%""#), "{none}");
+        let all = bar(&tally(10, 10, 0)).into_string();
+        assert!(all.contains(r#"width="100.00%""#) && all.contains(r#"x1="72.25%" x2="100.00%""#), "{all}");
+    }
+
+    #[test]
+    fn errors_make_two_bars() {
+        let text = bar(&tally(6, 8, 2)).into_string();
+        assert!(text.contains(r#"class="all" x="0" y="1" width="60.00%""#), "{text}");
+        assert!(text.contains(r#"class="only" x="0" y="12" width="75.00%""#), "{text}");
+        let text = numbers(&tally(6, 8, 2)).into_string().replace(number::THIN, " ");
+        assert!(text.contains("60.0 %") && text.contains("6 of 10") && text.contains("6 of 8"), "{text}");
+    }
+
+    #[test]
+    fn nothing_run_is_no_bar() {
+        assert!(!bar(&tally(0, 0, 0)).into_string().contains("<rect"));
+        assert!(numbers(&tally(0, 0, 0)).into_string().contains("no episode"));
+        assert!(!bar(&tally(0, 0, 3)).into_string().contains("only"), "all broken: the other rate has no denominator");
+    }
+}

@@ -1,0 +1,79 @@
+//! The success matrix: a table whose cells are as dark as their rates are high.
+
+use maud::{Markup, html};
+
+use super::grid::{Grid, Label, Tally};
+use super::link::clip;
+use super::number;
+
+pub(super) fn section(grid: &Grid) -> Markup {
+    html! {
+        p.lead {
+            "Solved episodes of all that were found, an episode that broke counts as not solved. "
+            "Small print: solved of found, and the 95" (number::THIN) "% interval (Wilson)."
+        }
+        div.scroll role="region" aria-label="Success matrix" tabindex="0" {
+            table.matrix {
+                thead { tr {
+                    th scope="col" { "Task" }
+                    @for policy in &grid.policies { th scope="col" { (self::policy(policy)) } }
+                } }
+                tbody {
+                    @for (row, task) in grid.tasks.iter().enumerate() {
+                        tr {
+                            th scope="row" { (self::task(task)) }
+                            @for column in 0..grid.policies.len() { (cell(grid.cell(row, column))) }
+                        }
+                    }
+                }
+            }
+        }
+        @if grid.other_tasks > 0 || grid.other_policies > 0 {
+            p.cut { "What is beyond the first rows and columns is added up in the last; report.json has them all." }
+        }
+    }
+}
+
+/// How a task is named: by its instruction where that tells it apart.
+pub(super) fn task(task: &Label) -> Markup {
+    html! {
+        @match &task.detail {
+            Some(instruction) => { (clip(instruction, 120)) small { (task.name) } }
+            None => { (task.name) }
+        }
+    }
+}
+
+/// How a policy is named.
+pub(super) fn policy(policy: &Label) -> Markup {
+    html! { (policy.name) @if let Some(path) = &policy.detail { small { (clip(path, 60)) } } }
+}
+
+fn cell(tally: Option<Tally>) -> Markup {
+    let Some(tally) = tally else { return html! { td.none { span.sr { "not run" } } } };
+    let (Some(rate), Some(wilson)) = (tally.rate(), tally.wilson()) else {
+        return html! { td.none { "no episode" (rest(&tally)) } };
+    };
+    html! {
+        td class={ "r" (shade(rate)) } {
+            b { (number::percent(rate)) }
+            small { (number::count(tally.successes)) " of " (number::count(tally.episodes)) }
+            small { (number::interval(wilson)) }
+            @if tally.jobs > 1 { small { (number::count(tally.jobs)) " jobs" } }
+            (rest(&tally))
+        }
+    }
+}
+
+/// What is not as it should be.
+fn rest(tally: &Tally) -> Markup {
+    html! {
+        @if tally.errors > 0 { small.bad { (number::counted(tally.errors, "error", "errors")) } }
+        @if tally.missing() > 0 { small.bad { (number::count(tally.missing())) " missing" } }
+    }
+}
+
+/// One of eleven shades, 0 to 10.
+fn shade(rate: f64) -> u64 {
+    (rate * 10.0).round() as u64
+}

@@ -1,0 +1,114 @@
+//! The report as a page: `report.html`, one file that asks the network for nothing.
+//!
+//! ```text
+//! report ───► grid ──► headline, matrix, bars      how good, and how sure
+//!        ├──► timeline                             who worked when, who died
+//!        ├──► failures, films                      what broke, by reason; what went wrong, to look at
+//!        └──► table, speed, settings, origin       each job, how fast, under which settings, started how
+//! ```
+//! Each list has a limit and says what it leaves out, so that ten thousand jobs are a page that one can still scroll.
+//! The page is a function of its arguments: the same report is the same bytes.
+//!
+//! Whatever comes from users is escaped by [`maud`], or is a path that [`link`] has made harmless. A content security
+//! policy allows the page's own style and script by their hashes, and nothing from anywhere else.
+
+use std::io;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use crate::layout::{RunFolder, write_whole};
+use crate::report::Report;
+
+mod bars;
+mod clock;
+mod failures;
+mod films;
+mod grid;
+mod headline;
+mod link;
+mod matrix;
+mod number;
+mod origin;
+mod settings;
+mod speed;
+mod table;
+mod timeline;
+
+pub use clock::Zone;
+use grid::Grid;
+
+const STYLE: &str = include_str!("style.css");
+const SCRIPT: &str = include_str!("script.js");
+
+/// With SHA-256 of [`STYLE`] and of [`SCRIPT`] in base64, as `openssl dgst -sha256 -binary FILE | base64` prints them;
+/// a test compares.
+const POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; media-src 'self' file: data:; \
+    style-src 'sha256-hOQBmPmo/iUpP/cPjEHhpcmiuygNWHYaigmNFCxLbEw='; \
+    script-src 'sha256-Cjn78mLz4y82wuzSblTlkuR2bNkdgNN2d0Fz3b2k9YM='";
+
+/// Writes `report.html` into a run folder, with times as this machine's clock shows them.
+///
+/// # Errors
+/// Those of the file system; a page that was there before is whole.
+pub fn write(folder: &RunFolder, report: &Report) -> io::Result<()> {
+    let began = report.run.started.as_ref().or(report.run.ended.as_ref()).unwrap_or(&report.run.written);
+    write_whole(&folder.page(), render(report, &Zone::here(began)).as_bytes())
+}
+
+/// The page, with times as a clock in `zone` shows them.
+pub fn render(report: &Report, zone: &Zone) -> String {
+    let grid = Grid::new(report);
+    let title = origin::title(report);
+    let sections = [
+        ("matrix", "Success by task and policy", matrix::section(&grid)),
+        ("bars", "Success rates with intervals", bars::section(&grid)),
+        ("ranks", "Ranks over time", timeline::section(report, zone)),
+        ("failures", "What broke", failures::section(report)),
+        ("films", "Episodes that were not solved", films::section(report)),
+        ("jobs", "Jobs", table::section(report)),
+        ("speed", "Latency and throughput", speed::section(report)),
+        ("settings", "Settings in effect", settings::section(report)),
+        ("origin", "How it was run", origin::section(report, zone)),
+    ];
+    let document = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                meta name="color-scheme" content="light dark";
+                meta name="referrer" content="no-referrer";
+                title { (title) " · rrun" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                a.skip href="#matrix" { "Skip to the results" }
+                header { (headline::section(report, &title, zone)) }
+                nav aria-label="Sections" {
+                    ul { @for (id, name, _) in &sections { li { a href={ "#" (id) } { (name) } } } }
+                }
+                main { @for (id, name, body) in &sections { (section(id, name, body)) } }
+                footer { (origin::footer(report, zone)) }
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+    };
+    document.into_string()
+}
+
+fn section(id: &str, name: &str, body: &Markup) -> Markup {
+    html! { section id=(id) aria-labelledby={ (id) "-name" } { h2 id={ (id) "-name" } { (name) } (body) } }
+}
+
+/// `shown of all`, where a list has been cut.
+fn cut(shown: usize, all: usize, what: &str, rest: &str) -> Markup {
+    html! {
+        @if shown < all {
+            p.cut { (number::count(shown as u64)) " of " (number::count(all as u64)) " " (what) " are shown; " (rest) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,111 @@
+//! Numbers as people read them, with their units. A narrow space that does not break stands before a unit and between
+//! thousands.
+
+pub(super) const THIN: char = '\u{202f}';
+
+/// `1 234 567`.
+pub(super) fn count(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(THIN);
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `1 episode`, `2 episodes`.
+pub(super) fn counted(value: u64, one: &str, more: &str) -> String {
+    format!("{} {}", count(value), if value == 1 { one } else { more })
+}
+
+/// A share of 1 as `64.6 %`; `0 %` and `100 %` are exact.
+pub(super) fn percent(share: f64) -> String {
+    match share {
+        0.0 => format!("0{THIN}%"),
+        1.0 => format!("100{THIN}%"),
+        _ => format!("{:.1}{THIN}%", share * 100.0),
+    }
+}
+
+/// An interval of shares as `56.5 to 71.9 %`.
+pub(super) fn interval([low, high]: [f64; 2]) -> String {
+    format!("{:.1} to {:.1}{THIN}%", low * 100.0, high * 100.0)
+}
+
+/// `47.4 s`, `3 min 12 s`, `2 h 05 min`, `1 d 03 h`.
+pub(super) fn seconds(value: f64) -> String {
+    if value < 59.95 {
+        return format!("{}{THIN}s", digits(value));
+    }
+    let whole = value.round() as u64;
+    match whole {
+        0..3600 => format!("{}{THIN}min {:02}{THIN}s", whole / 60, whole % 60),
+        3600..86_400 => format!("{}{THIN}h {:02}{THIN}min", whole / 3600, whole / 60 % 60),
+        _ => format!("{}{THIN}d {:02}{THIN}h", whole / 86_400, whole / 3600 % 24),
+    }
+}
+
+/// Milliseconds as a number without its unit, which the column names.
+pub(super) fn millis(value: f64) -> String {
+    match value {
+        ..0.01 if value > 0.0 => "< 0.01".replace(' ', &THIN.to_string()),
+        _ => digits(value),
+    }
+}
+
+/// `271 MiB`, `3.2 GiB`.
+pub(super) fn bytes(value: u64) -> String {
+    let mebi = value as f64 / f64::from(1 << 20);
+    if mebi < 1000.0 { format!("{}{THIN}MiB", digits(mebi)) } else { format!("{}{THIN}GiB", digits(mebi / 1024.0)) }
+}
+
+/// Three digits where there are that many, and never more than two behind the point.
+pub(super) fn digits(value: f64) -> String {
+    match value.abs() {
+        ..9.995 => format!("{value:.2}"),
+        ..99.95 => format!("{value:.1}"),
+        ..999.5 => format!("{value:.0}"),
+        _ => count(value.round().max(0.0) as u64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain(text: &str) -> String {
+        text.replace(THIN, " ")
+    }
+
+    #[test]
+    fn numbers_have_their_units() {
+        for (found, wanted) in [
+            (count(0), "0"),
+            (count(999), "999"),
+            (count(1_000_000), "1 000 000"),
+            (counted(1, "job", "jobs"), "1 job"),
+            (counted(1200, "job", "jobs"), "1 200 jobs"),
+            (percent(0.6458), "64.6 %"),
+            (percent(1.0), "100 %"),
+            (percent(0.0), "0 %"),
+            (percent(0.99999), "100.0 %"),
+            (interval([0.5648, 0.7192]), "56.5 to 71.9 %"),
+            (seconds(0.0), "0.00 s"),
+            (seconds(47.43), "47.4 s"),
+            (seconds(59.96), "1 min 00 s"),
+            (seconds(3599.7), "1 h 00 min"),
+            (seconds(97_200.0), "1 d 03 h"),
+            (millis(0.001), "< 0.01"),
+            (millis(0.0), "0.00"),
+            (millis(10.801), "10.8"),
+            (millis(1234.5), "1 235"),
+            (bytes(283_766_784), "271 MiB"),
+            (bytes(5 << 30), "5.00 GiB"),
+        ] {
+            assert_eq!(plain(&found), wanted);
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! One rank's line: moments become places, and what is too narrow is joined.
+
+use crate::page::clock::millis;
+use crate::report::{HowEnded, Life, RankReport, Span};
+
+/// The time that the page shows, in milliseconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Window {
+    pub(super) from_ms: i64,
+    pub(super) to_ms: i64,
+}
+
+impl Window {
+    /// From the first to the last moment; `None` without any.
+    pub(super) fn around(moments: impl Iterator<Item = i64>) -> Option<Self> {
+        moments.fold(None, |window, at| match window {
+            None => Some(Self { from_ms: at, to_ms: at }),
+            Some(Self { from_ms, to_ms }) => Some(Self { from_ms: from_ms.min(at), to_ms: to_ms.max(at) }),
+        })
+    }
+
+    /// Where a moment is, in percent of the width.
+    pub(super) fn place(&self, at_ms: i64) -> f64 {
+        (at_ms - self.from_ms) as f64 / (self.to_ms - self.from_ms).max(1) as f64 * 100.0
+    }
+
+    fn place_of(&self, at: &str) -> Option<f64> {
+        Some(self.place(millis(at)?))
+    }
+}
+
+/// One rank's line, in percent of the width.
+#[derive(Debug)]
+pub(super) struct Lane<'a> {
+    pub(super) lives: Vec<Alive<'a>>,
+    pub(super) pieces: Vec<Piece<'a>>,
+}
+
+/// From a start of the rank to its end.
+#[derive(Debug)]
+pub(super) struct Alive<'a> {
+    pub(super) from: f64,
+    pub(super) to: f64,
+    pub(super) ended: &'a str,
+    pub(super) end: HowEnded,
+}
+
+/// A job, or several that would be too narrow.
+#[derive(Debug)]
+pub(super) struct Piece<'a> {
+    pub(super) from: f64,
+    pub(super) to: f64,
+    /// Share of it that was in a job.
+    pub(super) busy: f64,
+    /// How many.
+    pub(super) jobs: u64,
+    /// One of them failed.
+    pub(super) failed: bool,
+    /// Every second one, so that neighbours differ.
+    pub(super) is_odd: bool,
+    pub(super) first: &'a Span,
+    pub(super) started: &'a str,
+    pub(super) ended: &'a str,
+    /// Width in jobs.
+    filled: f64,
+}
+
+impl<'a> Lane<'a> {
+    /// `least`: the width up to which jobs are joined, in percent.
+    pub(super) fn new(rank: &'a RankReport, window: &Window, least: f64) -> Self {
+        let alive = |life: &'a Life| {
+            let (from, to) = (window.place_of(&life.started)?, window.place_of(&life.ended)?);
+            Some(Alive { from, to: to.max(from), ended: &life.ended, end: life.end })
+        };
+        let mut pieces: Vec<Piece> = Vec::new();
+        for span in &rank.spans {
+            let Some(piece) = Piece::new(span, window, pieces.len() % 2 == 1) else { continue };
+            match pieces.last_mut() {
+                Some(last) if last.to - last.from < least && piece.from < last.from + least => last.join(piece),
+                _ => pieces.push(piece),
+            }
+        }
+        pieces.iter_mut().for_each(|piece| piece.busy = (piece.filled / (piece.to - piece.from).max(1e-9)).min(1.0));
+        Self { lives: rank.lives.iter().filter_map(alive).collect(), pieces }
+    }
+}
+
+impl<'a> Piece<'a> {
+    fn new(span: &'a Span, window: &Window, is_odd: bool) -> Option<Self> {
+        let (from, to) = (window.place_of(&span.started)?, window.place_of(&span.ended)?);
+        let (to, failed) = (to.max(from), span.error.is_some());
+        let (started, ended, filled) = (&span.started, &span.ended, to - from);
+        Some(Self { from, to, busy: 1.0, jobs: 1, failed, is_odd, first: span, started, ended, filled })
+    }
+
+    fn join(&mut self, next: Self) {
+        self.jobs += 1;
+        self.failed |= next.failed;
+        self.filled += next.filled;
+        if next.to >= self.to {
+            (self.to, self.ended) = (next.to, next.ended);
+        }
+    }
+}
