@@ -132,6 +132,7 @@ fn episode(job: &str, [index, number, rank]: [usize; 3], second: usize) -> Episo
         error: (number == 63).then(|| "the simulator's state is not finite".to_owned()),
         dataset: Some(DemoRef { file: format!("{job}/dataset_{job}_rank{rank}.hdf5"), demo: format!("demo_{number}") }),
         video: Some(VideoRef {
+            fps: Some(20),
             file: format!("{job}/{job}_video_rank{rank}_gpu{rank}_env{env}.mp4"),
             first_frame: 200 * (number / 4) as u64,
             frames: 200,

@@ -122,6 +122,11 @@ impl Config {
         self.jobs.is_some() || (self.environment().is_some() && self.under.contains_key("policy_type"))
     }
 
+    /// Whether it has settings of jobs.
+    pub fn changes_jobs(&self) -> bool {
+        !self.over.is_empty() || !self.under.is_empty()
+    }
+
     /// Whether it brings a list of jobs.
     pub(crate) fn has_list(&self) -> bool {
         self.jobs.is_some()

@@ -1,10 +1,12 @@
 //! The command line of `eval`, the same in the launcher (which checks it) and in the rank (which runs it).
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, CommandFactory as _, FromArgMatches as _, Parser};
 use serde::{Deserialize, Serialize};
 
 use crate::assign::{Assign, Assignment, Only, Shard};
@@ -17,7 +19,7 @@ use crate::assign::{Assign, Assignment, Only, Shard};
 #[command(name = "eval", bin_name = "rrun eval", max_term_width = 100)]
 pub struct EvalArgs {
     /// Jobs file (Arena's jobs.json)
-    #[arg(long, visible_alias = "eval-jobs-config", value_name = "FILE", required_unless_present = "config")]
+    #[arg(long, visible_alias = "eval-jobs-config", value_name = "FILE", required_unless_present_any = ["config", "resume"])]
     pub jobs: Option<PathBuf>,
 
     /// RLinf's YAML (cluster, env.eval, rollout, runner), over the jobs file; of several the later ones win
@@ -27,6 +29,15 @@ pub struct EvalArgs {
     /// Run folder; the same command again goes on where it stopped [default: outputs/<name of the jobs file>]
     #[arg(long, visible_alias = "output-base-dir", value_name = "DIR")]
     pub output: Option<PathBuf>,
+
+    /// Go on with the run in DIR: its jobs (unless --jobs names others) and its options, at any number of ranks
+    #[arg(long, value_name = "DIR", conflicts_with = "output")]
+    pub resume: Option<PathBuf>,
+
+    /// Go on with jobs that differ from those of the run folder: what is as it was stays finished, the rest moves to
+    /// superseded/
+    #[arg(long)]
+    pub accept_changed_jobs: bool,
 
     /// Base seed of every job that has none of its own
     #[arg(long, default_value_t = 42, value_name = "N")]
@@ -56,6 +67,11 @@ pub struct EvalArgs {
     /// [default output: outputs/<name of the jobs file>_only]
     #[arg(long, value_name = "JOB[:EPISODES][;…]", help_heading = "Assignment")]
     pub only: Option<Only>,
+
+    /// Copies of the environment in place of num_envs (or total_num_envs) of every job
+    #[arg(long, value_name = "N", help_heading = "Rollout",
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=4096))]
+    pub num_envs: Option<usize>,
 
     /// Groups of environments that take turns: while the policy infers for one, another steps
     #[arg(long, visible_alias = "pipeline-stage-num", default_value_t = 2, value_name = "N",
@@ -163,6 +179,10 @@ pub struct EvalArgs {
     /// Seconds without a sign of life after which a rank is missing from the report
     #[arg(long, default_value_t = 600, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub gather_timeout: u64,
+
+    /// What `--resume` takes over of this command line: options by their long names, a flag with an empty text.
+    #[arg(skip)]
+    pub given: BTreeMap<String, String>,
 }
 
 /// Form of what is said on stderr.
@@ -173,6 +193,13 @@ pub enum LogFormat {
     /// One JSON object a line.
     Json,
 }
+
+/// What `--resume` does not take over: it names the run, or what differs from start to start.
+const OF_ONE_START: &[&str] =
+    &["jobs", "config", "output", "resume", "accept-changed-jobs", "num-envs", "quiet", "log-format"];
+
+/// Options under this heading say where, which is another matter at each start.
+const WHERE: &str = "Devices";
 
 /// Form of a dataset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
@@ -259,7 +286,12 @@ impl EvalArgs {
     /// clap's, help included: its `exit_code` and text are the ones to use.
     pub fn parse_words(words: &[OsString]) -> Result<Self, clap::Error> {
         let name = std::iter::once(OsString::from("eval"));
-        Self::try_parse_from(name.chain(words.iter().map(|word| with_dashes(word))))
+        let words = name.chain(words.iter().map(|word| with_dashes(word)));
+        let matches = Self::command().try_get_matches_from(words)?;
+        let command = Self::command();
+        let options = command.get_arguments().filter(|option| option.get_help_heading() != Some(WHERE));
+        let given = options.filter_map(|option| given(option, &matches)).collect();
+        Ok(Self { given, ..Self::from_arg_matches(&matches)? })
     }
 
     /// By which rule jobs or episodes are dealt to ranks.
@@ -271,6 +303,19 @@ impl EvalArgs {
     pub fn gather_timeout(&self) -> Duration {
         Duration::from_secs(self.gather_timeout)
     }
+}
+
+/// Name and value of an option that stands on the command line and is worth taking over.
+fn given(option: &Arg, matches: &ArgMatches) -> Option<(String, String)> {
+    let (id, name) = (option.get_id().as_str(), option.get_long()?);
+    if OF_ONE_START.contains(&name) || matches.try_get_raw(id).is_err() {
+        return None;
+    }
+    (matches.value_source(id)? == ValueSource::CommandLine).then_some(())?;
+    let takes_values = option.get_action().takes_values();
+    let values = matches.get_raw(id).into_iter().flatten().filter(|_| takes_values);
+    let values: Vec<_> = values.map(|value| value.to_string_lossy()).collect();
+    Some((name.to_owned(), values.join(",")))
 }
 
 /// `--a_b=c_d` as `--a-b=c_d`.
@@ -305,6 +350,8 @@ mod tests {
     fn jobs_come_from_a_jobs_file_or_from_a_config() {
         let args = parse(&["--config", "a.yaml", "--config", "b.yaml", "--placement", "env,rollout: all"]).unwrap();
         assert_eq!((args.jobs, args.config.len()), (None, 2));
+        assert_eq!(parse(&["--resume", "out"]).unwrap().jobs, None);
+        assert!(parse(&["--resume", "out", "--output", "out"]).is_err());
         assert!(parse(&[]).unwrap_err().to_string().contains("--jobs <FILE>"));
     }
 

@@ -228,11 +228,15 @@ fn job(index: usize, entry: &Value) -> Result<Job, Refusal> {
 /// What [`crate::layout`] puts beside the folders of the jobs.
 const OWN_NAMES: &[&str] = &[
     "journal",
+    "logs",
     "plan.json",
+    "plan.lock",
+    "superseded",
     "report.json",
     "report.html",
     "final_benchmark_report.json",
     "metrics.json",
+    "eval_info.json",
     "episodes.jsonl",
 ];
 

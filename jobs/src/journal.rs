@@ -319,6 +319,8 @@ pub fn in_use(folder: &Path) -> bool {
 pub struct Journal {
     file: File,
     path: PathBuf,
+    begun: u64,
+    torn: u64,
 }
 
 impl Journal {
@@ -335,9 +337,20 @@ impl Journal {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
         let torn = parse(&bytes).torn;
-        file.set_len(bytes.len() as u64 - torn)?;
+        let begun = bytes.len() as u64 - torn;
+        file.set_len(begun)?;
         file.seek(SeekFrom::End(0))?;
-        Ok(Self { file, path: path.to_owned() })
+        Ok(Self { file, path: path.to_owned(), begun, torn })
+    }
+
+    /// Whether it had lines when it was opened.
+    pub fn was_begun(&self) -> bool {
+        self.begun > 0
+    }
+
+    /// Bytes of a torn last line that were cut off when it was opened.
+    pub fn torn(&self) -> u64 {
+        self.torn
     }
 
     /// Appends a line and syncs it to the disk. A line that does not fit is taken back, so what follows stays whole.
@@ -449,7 +462,12 @@ mod tests {
     #[test]
     fn a_line_that_does_not_fit_the_disk_leaves_the_journal_whole() {
         // /dev/full refuses every write as a full disk does, and cannot be truncated; a limit of the file size can.
-        let mut journal = Journal { file: OpenOptions::new().write(true).open("/dev/full").unwrap(), path: "x".into() };
+        let mut journal = Journal {
+            file: OpenOptions::new().write(true).open("/dev/full").unwrap(),
+            path: "x".into(),
+            begun: 0,
+            torn: 0,
+        };
         assert!(journal.append(&episode(0)).is_err());
     }
 

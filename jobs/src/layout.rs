@@ -6,6 +6,8 @@
 //!          logs/rank<r>.log                              what was said
 //!          <job>/dataset_<job>_rank<r>.hdf5              dataset_<job>.hdf5 in a world of one
 //!                <job>_video_rank<worker>_gpu<g>_env<i>.mp4   i within the worker; elsewhere with video_base_dir
+//!          superseded/<n>/                               what --accept-changed-jobs put away, as it was
+//!          plan.lock                                     held while the plan is changed
 //!          report.json final_benchmark_report.json report.html metrics.json episodes.jsonl
 //! ```
 
@@ -36,6 +38,16 @@ impl RunFolder {
     /// What was asked for.
     pub fn plan(&self) -> PathBuf {
         self.root.join("plan.json")
+    }
+
+    /// Held while the plan is changed, or looked at by a rank that starts.
+    pub fn plan_lock(&self) -> PathBuf {
+        self.root.join("plan.lock")
+    }
+
+    /// Folder of what belonged to earlier jobs, see [`crate::plan`].
+    pub fn superseded(&self) -> PathBuf {
+        self.root.join("superseded")
     }
 
     /// Folder of the journals.
@@ -107,6 +119,13 @@ impl RunFolder {
     /// Every finished episode, one a line, in the order of jobs and episodes.
     pub fn episodes(&self) -> PathBuf {
         self.root.join("episodes.jsonl")
+    }
+
+    /// Everything that is made out of plan and journals.
+    pub fn reports(&self) -> Vec<PathBuf> {
+        let others = ["report.html", "eval_info.json"].map(|name| self.root.join(name));
+        let ours = [self.report(), self.final_benchmark_report(), self.metrics(), self.episodes()];
+        ours.into_iter().chain(others).collect()
     }
 
     /// A path as the journal has it: relative to the folder.

@@ -1,15 +1,17 @@
 //! What a command line of `eval` asks for, whole: its jobs file, its configurations and its placement, as one.
 
 use serde_json::Value;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::assign::{Assignment, OnlyError};
 use crate::config::{Config, ConfigError};
 use crate::eval_args::EvalArgs;
 use crate::file::{self, JobFile, JobFileError};
 use crate::job::{Job, Status};
+use crate::layout::RunFolder;
 use crate::placement::check::DivisionError;
 use crate::placement::{Components, Division, Placement, PlacementError, Resources};
+use crate::plan::{RunFolderError, RunPlan};
 
 /// Unused settings that are named; of more the number is told.
 const NAMED: usize = 12;
@@ -51,6 +53,17 @@ pub enum SetupError {
         "there are no jobs: --jobs FILE, or a --config with env.eval.environment and rollout.policy_type, is needed"
     )]
     NoJobs,
+    /// `--resume`.
+    #[error(transparent)]
+    Folder(#[from] RunFolderError),
+    /// `--resume` without the jobs file, and with what would change the jobs.
+    #[error("{option} would change the jobs of `{}`; --jobs is needed beside --resume then", folder.display())]
+    NeedsJobs {
+        /// The option.
+        option: &'static str,
+        /// The run folder.
+        folder: PathBuf,
+    },
     /// Jobs twice.
     #[error("--jobs `{}` and the `jobs` of --config are both given; one list of jobs is needed", .0.display())]
     TwoLists(PathBuf),
@@ -81,7 +94,13 @@ impl Setup {
             (Some(line), Some(below)) => Some(line.over(below)),
             (line, below) => line.or(below),
         };
-        let file = jobs(args, &config)?;
+        let mut file = match &args.resume {
+            Some(folder) if args.jobs.is_none() && !config.has_jobs() => of_run(args, &config, folder)?,
+            _ => jobs(args, &config)?,
+        };
+        if let Some(num_envs) = args.num_envs {
+            file.jobs.iter_mut().for_each(|job| set_num_envs(job, num_envs));
+        }
         let notes = unused(&config, components.as_ref()).into_iter().collect();
         let output = output(args, &config, &file);
         let file = match &args.only {
@@ -152,12 +171,33 @@ fn jobs(args: &EvalArgs, config: &Config) -> Result<JobFile, SetupError> {
     Ok(JobFile::new(path, identity(&value), &value)?)
 }
 
+/// The jobs of a run that is gone on with.
+fn of_run(args: &EvalArgs, config: &Config, folder: &Path) -> Result<JobFile, SetupError> {
+    let run = RunPlan::read(&RunFolder::new(folder))?;
+    let needs_jobs = |option| Err(SetupError::NeedsJobs { option, folder: folder.to_owned() });
+    if config.changes_jobs() {
+        return needs_jobs("--config");
+    }
+    let steps: Option<u64> = run.options.get("num-steps").and_then(|steps| steps.parse().ok());
+    if args.num_steps != steps {
+        return needs_jobs("--num-steps");
+    }
+    Ok(JobFile { path: run.jobs_file.into(), sha256: run.jobs_sha256, jobs: run.jobs })
+}
+
+fn set_num_envs(job: &mut Job, num_envs: usize) {
+    job.num_envs = num_envs;
+    if let Some(sharing) = &mut job.sharing {
+        sharing.total_num_envs = num_envs;
+    }
+}
+
 fn identity(jobs: &Value) -> String {
     file::sha256(jobs.to_string().as_bytes())
 }
 
 fn output(args: &EvalArgs, config: &Config, file: &JobFile) -> PathBuf {
-    let given = args.output.clone().or_else(|| config.log_path.clone());
+    let given = args.resume.clone().or_else(|| args.output.clone()).or_else(|| config.log_path.clone());
     let name = || match &args.jobs {
         Some(path) => path.file_stem().unwrap_or_default().to_owned(),
         None if file.jobs.len() == 1 => file.jobs[0].name.clone().into(),

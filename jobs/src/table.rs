@@ -156,6 +156,7 @@ mod tests {
             jobs: crate::file::parse(&json!({"jobs": entries})).unwrap(),
             rrun: String::new(),
             created: String::new(),
+            ..RunPlan::default()
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use jobs::journal;
 use jobs::layout::RunFolder;
+use jobs::plan::RunPlan;
 use jobs::report::{self, Context, Journals, Merged, Report};
 use jobs::table;
 use jobs::time::rfc3339;
@@ -32,7 +33,9 @@ pub fn write(plan: &EvalPlan) {
 /// Writes the report; `None` if the one that is there says as much.
 fn renewed(plan: &EvalPlan, folder: &RunFolder) -> io::Result<Option<Report>> {
     let journals = Journals::of(folder)?;
-    let merged = Merged::new(&plan.run, &journals)?;
+    // The run that was gone on with may have its jobs in another order than the file.
+    let run = RunPlan::read(folder).unwrap_or_else(|_| plan.run.clone());
+    let merged = Merged::new(&run, &journals)?;
     let context = Context {
         argv: std::env::args().collect(),
         world_size: plan.run.world_size,

@@ -20,6 +20,7 @@ pub struct Eval {
     dir: TempDir,
     output: PathBuf,
     words: Vec<String>,
+    is_resumed: bool,
     launcher: Vec<String>,
     env: Vec<(String, String)>,
 }
@@ -46,7 +47,7 @@ impl Eval {
         std::fs::write(dir.path().join("jobs.json"), json!({"jobs": jobs}).to_string()).unwrap();
         let launcher = vec![binaries().join("rrun").to_string_lossy().into_owned()];
         let output = dir.path().join("out");
-        Self { dir, output, words: vec!["--no-video".to_owned()], launcher, env: Vec::new() }
+        Self { dir, output, words: vec!["--no-video".to_owned()], is_resumed: false, launcher, env: Vec::new() }
     }
 
     /// An evaluation without a jobs file: its words bring a configuration.
@@ -96,6 +97,18 @@ impl Eval {
         self
     }
 
+    /// The run folder is gone on with by `--resume`, without a jobs file and without a word of the start before.
+    pub fn resumed(mut self) -> Self {
+        self.is_resumed = true;
+        self.words.clear();
+        self
+    }
+
+    /// Another list of jobs in the jobs file.
+    pub fn jobs(self, jobs: &[Value]) -> Self {
+        self.jobs_text(&json!({"jobs": jobs}).to_string())
+    }
+
     /// Another text for the jobs file.
     pub fn jobs_text(self, text: &str) -> Self {
         std::fs::write(self.jobs_file(), text).unwrap();
@@ -119,10 +132,15 @@ impl Eval {
     fn command(&self) -> Command {
         let mut command = Command::new(&self.launcher[0]);
         command.args(&self.launcher[1..]).arg("eval");
-        if self.jobs_file().exists() || !self.words.iter().any(|word| word == "--config") {
+        if self.is_resumed {
+            command.arg("--resume").arg(&self.output);
+        } else if self.jobs_file().exists() || !self.words.iter().any(|word| word == "--config") {
             command.arg("--jobs").arg(self.jobs_file());
         }
-        command.arg("--output").arg(&self.output).args(&self.words);
+        if !self.is_resumed {
+            command.arg("--output").arg(&self.output);
+        }
+        command.args(&self.words);
         command
             .env_remove("LP_NUM_THREADS")
             .env_remove("OMP_NUM_THREADS")

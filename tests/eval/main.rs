@@ -11,5 +11,6 @@ mod placement;
 mod python;
 mod refusals;
 mod results;
+mod resume;
 mod simulators;
 mod under_others;

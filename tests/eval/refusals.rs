@@ -49,7 +49,10 @@ fn a_run_folder_of_other_jobs_is_left_alone() {
     first.run().succeeds();
     let report = std::fs::read(first.folder().report()).unwrap();
     let other = Eval::new(&[job("push", 1, 1)]).nproc(1).output(first.folder().root());
-    other.run().fails_with(1).stderr_has("holds another run: its jobs file (sha256) is");
+    other
+        .run()
+        .fails_with(1)
+        .stderr_has("holds another run than this one:\n  push: new\n  reach: not there any more\n");
     assert_eq!(std::fs::read(first.folder().report()).unwrap(), report);
 }
 

@@ -21,6 +21,7 @@ fn plan(jobs: serde_json::Value) -> RunPlan {
         jobs: crate::file::parse(&json!({"jobs": jobs})).unwrap(),
         rrun: String::new(),
         created: String::new(),
+        ..RunPlan::default()
     }
 }
 

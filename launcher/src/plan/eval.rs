@@ -7,7 +7,7 @@ use jobs::eval_args::EvalArgs;
 use jobs::known;
 use jobs::layout::RunFolder;
 use jobs::placement::{Placement, Resources};
-use jobs::plan::{RunFolderError, RunPlan};
+use jobs::plan::{RunFolderError, RunPlan, WordsError};
 use jobs::setup::{Setup, SetupError};
 use jobs::time::rfc3339;
 use serde::Serialize;
@@ -34,6 +34,8 @@ pub struct EvalPlan {
     pub gpus: usize,
     /// Who sits where.
     pub seating: Seating,
+    /// `--accept-changed-jobs`.
+    pub accepts_changed_jobs: bool,
     /// What is said before the start.
     #[serde(skip)]
     pub notes: Vec<Note>,
@@ -70,6 +72,15 @@ pub enum EvalError {
         /// What there is, as a clause.
         visible: String,
     },
+}
+
+impl From<WordsError> for EvalError {
+    fn from(err: WordsError) -> Self {
+        match err {
+            WordsError::Usage(usage) => Self::Usage(usage),
+            WordsError::Folder(folder) => Self::Folder(folder),
+        }
+    }
 }
 
 impl From<EvalError> for PlanError {
@@ -109,7 +120,7 @@ impl Asked {
     /// # Errors
     /// [`EvalError`] for the first thing that is wrong.
     pub fn read(words: &[OsString], env: &Environment) -> Result<Self, EvalError> {
-        let args = EvalArgs::parse_words(words).map_err(EvalError::Usage)?;
+        let args = EvalArgs::read_words(words)?;
         let variable = |name: &str| env.get(name).map(|value| value.to_string_lossy().into_owned());
         let setup = Setup::read(&args, &variable)?;
         let path = || setup.file.path.display().to_string();
@@ -142,10 +153,12 @@ impl Asked {
         self.setup.check(&placement)?;
         let output = self.setup.output.clone();
         let seating = Seating::new(&self.setup, placement, resources, memory);
-        let notes = self.setup.notes.into_iter().map(Note::warning).chain(seating.notes()).collect();
         let run = RunPlan::new(&self.args, self.setup.file, world_size, rfc3339(SystemTime::now()));
-        run.check(&RunFolder::new(&output))?;
-        Ok(EvalPlan { run, output, gpus: launch.gpus, seating, notes })
+        let accepts_changed_jobs = self.args.accept_changed_jobs;
+        let changes = run.check(&RunFolder::new(&output), accepts_changed_jobs)?;
+        let warnings = self.setup.notes.into_iter().chain(changes).map(Note::warning);
+        let notes = warnings.chain(seating.notes()).collect();
+        Ok(EvalPlan { run, output, gpus: launch.gpus, seating, accepts_changed_jobs, notes })
     }
 
     fn per_gpu(&self) -> Option<usize> {
@@ -197,7 +210,7 @@ impl EvalPlan {
     /// # Errors
     /// [`RunFolderError`] when the folder cannot be written, or meanwhile holds another run.
     pub fn settle(&self) -> Result<(), RunFolderError> {
-        self.run.clone().settle(&RunFolder::new(&self.output)).map(drop)
+        self.run.clone().settle(&RunFolder::new(&self.output), self.accepts_changed_jobs).map(drop)
     }
 }
 

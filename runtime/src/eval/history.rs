@@ -1,10 +1,11 @@
 //! What earlier attempts wrote down, in this rank or another.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use jobs::job::JobIndex;
 use jobs::journal::{self, Line};
+use jobs::layout::RunFolder;
+use jobs::rank_env::RankEnv;
 use jobs::suspects::Suspects;
 
 /// What earlier attempts wrote down, in this rank or another.
@@ -23,13 +24,14 @@ pub struct History {
 }
 
 impl History {
-    /// Reads the journals in `folder`; the rank's own is `own`.
+    /// Reads the journals of a run, as the rank of `env`.
     ///
     /// # Errors
     /// When they cannot be read, naming the folder.
-    pub fn read(folder: &Path, own: &Path) -> Result<Self, String> {
-        let journals = journal::read_all(folder)
-            .map_err(|err| format!("cannot read the journals in `{}`: {err}", folder.display()))?;
+    pub fn read(folder: &RunFolder, env: &RankEnv) -> Result<Self, String> {
+        let own = folder.journal(env.rank);
+        let journals = journal::read_all(&folder.journals())
+            .map_err(|err| format!("cannot read the journals in `{}`: {err}", folder.journals().display()))?;
         let mut history = Self::default();
         for (path, contents) in journals {
             history.suspects.add(&contents.lines);
@@ -37,6 +39,11 @@ impl History {
                 let launch = this_launch(&contents.lines);
                 history.given_up = failed_for_good(launch);
                 history.launched = launch.first().and_then(started).unwrap_or_default();
+            }
+            // That of a rank of this launch may be a line that is being written.
+            if contents.torn > 0 && (0..env.world_size).all(|rank| path != folder.journal(rank)) {
+                let (path, torn) = (path.display(), contents.torn);
+                history.notes.push(format!("`{path}` ends in a torn line: {torn} bytes are left out"));
             }
             if !contents.damaged.is_empty() {
                 let (path, damaged) = (path.display(), &contents.damaged);

@@ -11,7 +11,7 @@ use jobs::exit::FINAL;
 use jobs::job::Length;
 use jobs::journal::{JobEnd, Journal, Line, RankEnd, RankStart};
 use jobs::layout::RunFolder;
-use jobs::plan::RunPlan;
+use jobs::plan::{RunPlan, WordsError};
 use jobs::rank_env::RankEnv;
 use jobs::time::rfc3339;
 use jobs::{report, table};
@@ -32,15 +32,15 @@ use crate::eval::{console, device, failure, now, outcome};
 
 /// The program `eval`: parses what follows the word, and runs this rank's share.
 pub fn main(words: &[OsString]) -> ExitCode {
-    let args = match EvalArgs::parse_words(words) {
-        Ok(args) => args,
-        Err(err) => {
+    let args = match EvalArgs::read_words(words) {
+        Err(WordsError::Usage(err)) => {
             // A closed stderr changes nothing about the exit code.
             let _ = err.print();
             return ExitCode::from(u8::try_from(err.exit_code()).unwrap_or(2));
         }
+        args => args.map_err(|err| Fault::Refused(err.to_string())),
     };
-    let (reason, code) = match run(&args) {
+    let (reason, code) = match args.and_then(|args| run(&args)) {
         Ok(code) => return code,
         Err(Fault::Refused(reason)) => (reason, ExitCode::from(FINAL)),
         Err(Fault::Broken(reason)) => (reason, ExitCode::FAILURE),
@@ -61,16 +61,16 @@ enum Fault {
 fn run(args: &EvalArgs) -> Result<ExitCode, Fault> {
     console::Style::of(args, |name| std::env::var(name).ok()).adopt();
     let stop = Stop::on_signals().map_err(|err| Fault::Broken(err.to_string()))?;
-    let ready = Ready::new(args).map_err(Fault::Refused)?;
-    let Ready { env, folder, plan, device, seating } = &ready;
+    let mut ready = Ready::new(args).map_err(Fault::Refused)?;
+    let journal = ready.open_journal().map_err(Fault::Refused)?;
+    let Ready { env, folder, plan, device, seating, notes } = &ready;
     let progress = Progress::new(env);
     if let Err(err) = console::log_into(&folder.log(env.rank)) {
         progress.say(&format!("warning: no log in `{}`: {err}", folder.log(env.rank).display()));
     }
     progress.say(&format!("device {}", device.reason));
     device.warnings.iter().for_each(|warning| progress.say(&format!("warning: {warning}")));
-    let journal = Journal::open(&folder.journal(env.rank))
-        .map_err(|err| Fault::Refused(format!("cannot open `{}`: {err}", folder.journal(env.rank).display())))?;
+    notes.iter().for_each(|note| progress.say(note));
     let peers = Peers::meet(env).map_err(|err| Fault::Broken(err.to_string()))?;
     let policy =
         PolicyThread::start(device.device).map_err(|err| Fault::Broken(format!("no thread for the policy: {err}")))?;
@@ -172,7 +172,7 @@ impl Rank<'_> {
     }
 
     fn history(&self) -> Result<History, String> {
-        let history = History::read(&self.folder.journals(), self.journal.path())?;
+        let history = History::read(self.folder, self.env)?;
         if self.env.rank == 0 {
             history.notes.iter().for_each(|note| self.company.progress.say(&format!("warning: {note}")));
         }

@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use jobs::eval_args::EvalArgs;
 use jobs::job::{Job, Length, Status};
+use jobs::journal::Journal;
 use jobs::known;
 use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
@@ -29,6 +30,8 @@ pub struct Ready {
     pub device: Decision,
     /// What of it is this rank's, and where it sits.
     pub seating: Seating,
+    /// What the user should know.
+    pub notes: Vec<String>,
 }
 
 impl Ready {
@@ -46,11 +49,25 @@ impl Ready {
         let mut seating = Seating::new(&setup, &env, &device::visible()?)?;
         let plan = RunPlan::new(args, setup.file, env.world_size, rfc3339(SystemTime::now()));
         check_arguments(&plan.jobs).map_err(|err| format!("`{jobs_file}`: {err}"))?;
-        plan.check(&folder).map_err(|err| err.to_string())?;
+        let mut notes = plan.check(&folder, args.accept_changed_jobs).map_err(|err| err.to_string())?;
+        notes.retain(|_| env.rank == 0);
         let device = device::decide(args, &env, &seating)?;
-        let plan = plan.clone().settle(&folder).map_err(|err| err.to_string())?;
+        let plan = plan.settle(&folder, args.accept_changed_jobs).map_err(|err| err.to_string())?;
         seating.settle(&plan.jobs, &env, device.device);
-        Ok(Self { env, folder, plan, device, seating })
+        Ok(Self { env, folder, plan, device, seating, notes })
+    }
+
+    /// Opens the rank's journal, and says what a crash tore.
+    ///
+    /// # Errors
+    /// Another evaluation in this folder, a disk that cannot be written.
+    pub fn open_journal(&mut self) -> Result<Journal, String> {
+        let journal = self.plan.open_journal(&self.folder, &self.env).map_err(|err| err.to_string())?;
+        if journal.torn() > 0 {
+            let (path, bytes) = (journal.path().display(), journal.torn());
+            self.notes.push(format!("warning: `{path}` ended in a torn line: {bytes} bytes are cut off"));
+        }
+        Ok(journal)
     }
 }
 

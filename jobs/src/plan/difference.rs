@@ -1,0 +1,249 @@
+//! Two lists of jobs, compared by name: what stays, what starts over, what comes and goes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+
+use super::RunPlan;
+use super::identity::{FieldChange, Identity};
+use crate::job::{Job, JobIndex, Length};
+
+/// Lines of a difference that are shown; of more the number is told.
+const SHOWN: usize = 20;
+
+/// Names of a group of jobs that are shown.
+const NAMED: usize = 3;
+
+/// Letters of a value that are shown.
+const LETTERS: usize = 60;
+
+/// What becomes of a job of the run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is as it was.
+    Same,
+    /// Its episodes stay, and there are to be more or fewer of them.
+    Kept(Vec<FieldChange>),
+    /// Its results would be others: it starts over.
+    Changed(Vec<FieldChange>),
+    /// It is not there any more.
+    Removed,
+}
+
+/// A job of the run, and what became of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Compared {
+    /// Name.
+    pub name: String,
+    /// Its position in the run.
+    pub before: JobIndex,
+    /// Its position now.
+    pub after: Option<JobIndex>,
+    /// Episodes that it is to have now, if that is known.
+    pub episodes: Option<u64>,
+    /// What becomes of it.
+    pub fate: Fate,
+}
+
+impl Compared {
+    /// Whether what there is of it stays where it is.
+    pub fn stays(&self) -> bool {
+        matches!(self.fate, Fate::Same | Fate::Kept(_))
+    }
+
+    fn fields(&self) -> &[FieldChange] {
+        match &self.fate {
+            Fate::Kept(fields) | Fate::Changed(fields) => fields,
+            Fate::Same | Fate::Removed => &[],
+        }
+    }
+}
+
+/// How what is asked for differs from what a run was begun with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Difference {
+    /// Every job of the run, in its order.
+    pub jobs: Vec<Compared>,
+    /// Jobs that are new.
+    pub added: Vec<String>,
+}
+
+impl Difference {
+    /// Compares.
+    pub fn between(run: &RunPlan, now: &RunPlan) -> Self {
+        let by_name: HashMap<&str, &Job> = now.jobs.iter().map(|job| (job.name.as_str(), job)).collect();
+        let before: HashMap<&str, ()> = run.jobs.iter().map(|job| (job.name.as_str(), ())).collect();
+        let compare = |job: &Job| {
+            let other = by_name.get(job.name.as_str());
+            let fate = other.map_or(Fate::Removed, |other| {
+                let fields = Identity::of(job, run.seed).differences(&Identity::of(other, now.seed));
+                match () {
+                    () if fields.is_empty() => Fate::Same,
+                    () if fields.iter().all(FieldChange::is_coverage) => Fate::Kept(fields),
+                    () => Fate::Changed(fields),
+                }
+            });
+            let episodes = other.and_then(|other| match other.length {
+                Length::Episodes(count) => Some(count),
+                Length::Steps(_) | Length::Policy => None,
+            });
+            Compared { name: job.name.clone(), before: job.index, after: other.map(|job| job.index), episodes, fate }
+        };
+        let is_new = |job: &&Job| !before.contains_key(job.name.as_str());
+        Self {
+            jobs: run.jobs.iter().map(compare).collect(),
+            added: now.jobs.iter().filter(is_new).map(|job| job.name.clone()).collect(),
+        }
+    }
+
+    /// Whether the run is what is asked for; in which order the jobs stand does not matter.
+    pub fn is_none(&self) -> bool {
+        self.added.is_empty() && self.jobs.iter().all(|job| job.fate == Fate::Same)
+    }
+
+    /// Whether jobs that both have stand in another order.
+    pub fn is_reordered(&self) -> bool {
+        let positions: Vec<_> = self.jobs.iter().filter_map(|job| job.after).collect();
+        !positions.is_sorted()
+    }
+
+    /// Jobs whose files and journal lines do not stay.
+    pub fn leaving(&self) -> impl Iterator<Item = &Compared> {
+        self.jobs.iter().filter(|job| !job.stays())
+    }
+
+    /// One line for each thing that differs; the same in several jobs is one line.
+    pub fn lines(&self) -> Vec<String> {
+        let mut groups: BTreeMap<&FieldChange, Vec<&str>> = BTreeMap::new();
+        let mut order: Vec<&FieldChange> = Vec::new();
+        for (job, field) in self.jobs.iter().flat_map(|job| job.fields().iter().map(move |field| (job, field))) {
+            let group = groups.entry(field).or_default();
+            if group.is_empty() {
+                order.push(field);
+            }
+            group.push(&job.name);
+        }
+        let changed = order.into_iter().map(|field| format!("{}: {}", names(&groups[field]), Shown(field)));
+        let removed: Vec<_> = self.jobs.iter().filter(|job| job.fate == Fate::Removed).collect();
+        let removed: Vec<_> = removed.iter().map(|job| job.name.as_str()).collect();
+        let added: Vec<_> = self.added.iter().map(String::as_str).collect();
+        let listed =
+            |names_of: &[&str], what: &str| (!names_of.is_empty()).then(|| format!("{}: {what}", names(names_of)));
+        let mut lines: Vec<_> = changed.collect();
+        lines.extend(listed(&added, "new"));
+        lines.extend(listed(&removed, "not there any more"));
+        let more = lines.len().saturating_sub(SHOWN);
+        if more > 0 {
+            lines.truncate(SHOWN);
+            lines.push(format!("and {more} more"));
+        }
+        lines
+    }
+}
+
+/// `a`, `3 jobs (a, b, c)`, `700 jobs (a, b, c, …)`.
+fn names(of: &[&str]) -> String {
+    match of {
+        [name] => (*name).to_owned(),
+        [..] => {
+            let more = if of.len() > NAMED { ", …" } else { "" };
+            format!("{} jobs ({}{more})", of.len(), of[..NAMED.min(of.len())].join(", "))
+        }
+    }
+}
+
+/// `field before → after`, long values cut to where they differ.
+struct Shown<'a>(&'a FieldChange);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let FieldChange { field, before, after } = self.0;
+        let (before, after) = (before.as_deref().unwrap_or("not there"), after.as_deref().unwrap_or("not there"));
+        let same = before.chars().zip(after.chars()).take_while(|(a, b)| a == b).count();
+        write!(f, "{field} {} → {}", excerpt(before, same), excerpt(after, same))
+    }
+}
+
+/// At most [`LETTERS`] of a text, among them those from `same` on.
+fn excerpt(text: &str, same: usize) -> String {
+    let letters: Vec<char> = text.chars().collect();
+    if letters.len() <= LETTERS {
+        return text.to_owned();
+    }
+    let start = same.saturating_sub(LETTERS / 4).min(letters.len() - LETTERS);
+    let end = start + LETTERS;
+    let (before, after) = (if start > 0 { "…" } else { "" }, if end < letters.len() { "…" } else { "" });
+    format!("{before}{}{after}", letters[start..end].iter().collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn plan(seed: u64, jobs: &[(&str, Value)]) -> RunPlan {
+        let entry = |(name, fields): &(&str, Value)| {
+            let mut entry = json!({"name": name, "arena_env_args": {"environment": "reach"}, "policy_type": "scripted",
+                                   "num_episodes": 4});
+            entry.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            entry
+        };
+        let entries: Vec<_> = jobs.iter().map(entry).collect();
+        RunPlan { seed, jobs: crate::file::parse(&json!({"jobs": entries})).unwrap(), ..RunPlan::default() }
+    }
+
+    fn lines(before: &RunPlan, after: &RunPlan) -> Vec<String> {
+        Difference::between(before, after).lines()
+    }
+
+    #[test]
+    fn a_difference_reads_as_what_was_done_to_the_file() {
+        let none = json!({});
+        let before =
+            plan(1, &[("a", none.clone()), ("b", none.clone()), ("c", json!({"seed": 3})), ("d", none.clone())]);
+        let after =
+            plan(1, &[("d", json!({"num_episodes": 9})), ("e", none.clone()), ("b", none), ("c", json!({"seed": 4}))]);
+        assert_eq!(
+            lines(&before, &after),
+            ["c: seed 3 → 4", "d: num_episodes 4 → 9", "e: new", "a: not there any more"]
+        );
+        let difference = Difference::between(&before, &after);
+        let fates: Vec<_> = difference.jobs.iter().map(|job| (job.name.as_str(), job.stays(), job.after)).collect();
+        let at = |index| Some(JobIndex(index));
+        assert_eq!(fates, [("a", false, None), ("b", true, at(2)), ("c", false, at(3)), ("d", true, at(0))]);
+        assert!(difference.is_reordered() && !difference.is_none());
+    }
+
+    #[test]
+    fn another_base_seed_is_one_line_about_the_jobs_that_have_none_of_their_own() {
+        let jobs: Vec<_> = ["a", "b", "c", "d"].map(|name| (name, json!({}))).to_vec();
+        let all: Vec<_> = jobs.into_iter().chain([("own", json!({"seed": 7}))]).collect();
+        assert_eq!(lines(&plan(1, &all), &plan(2, &all)), ["4 jobs (a, b, c, …): seed --seed 1 → --seed 2"]);
+    }
+
+    #[test]
+    fn a_list_in_another_order_is_no_difference() {
+        let (a, b) = (("a", json!({})), ("b", json!({})));
+        let difference = Difference::between(&plan(1, &[a.clone(), b.clone()]), &plan(1, &[b, a]));
+        assert!(difference.is_none() && difference.is_reordered());
+    }
+
+    #[test]
+    fn of_long_values_what_differs_is_shown() {
+        let of = |end: &str| plan(1, &[("a", json!({"language_instruction": format!("{}{end}", "x".repeat(200))}))]);
+        let line = lines(&of("left"), &of("right")).remove(0);
+        assert!(line.contains("xleft\" →") && line.ends_with("xright\""), "{line}");
+        assert!(line.chars().count() < 180, "{line}");
+    }
+
+    #[test]
+    fn hundreds_of_differences_are_counted() {
+        let of = |seed: u64| -> Vec<(String, Value)> {
+            (0..100).map(|n| (format!("j{n}"), json!({"seed": seed + n}))).collect()
+        };
+        let plan = |jobs: Vec<(String, Value)>| {
+            plan(1, &jobs.iter().map(|(name, job)| (name.as_str(), job.clone())).collect::<Vec<_>>())
+        };
+        let lines = lines(&plan(of(0)), &plan(of(1000)));
+        assert_eq!((lines.len(), lines.last().map(String::as_str)), (SHOWN + 1, Some("and 80 more")));
+    }
+}

@@ -1,0 +1,91 @@
+//! The state of the folder that a run was started in, if that is under git.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// A work tree on a slow file system is not worth a wait.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What git says of a folder.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Git {
+    /// Commit that is checked out.
+    pub commit: String,
+    /// Whether a file that git knows differs from it.
+    pub dirty: bool,
+}
+
+impl Git {
+    /// Asks git; `None` where there is no git, no repository, no commit, or no answer within a second.
+    pub fn of(folder: &Path) -> Option<Self> {
+        let mut git = Command::new("git");
+        git.args(["-c", "core.fsmonitor=false", "status", "--porcelain=v2", "--branch", "--untracked-files=no"]);
+        // The index belongs to the user: it is read and not written.
+        git.env("GIT_OPTIONAL_LOCKS", "0").env("LC_ALL", "C").current_dir(folder);
+        let child = git.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
+        Self::read(&output(child, PATIENCE)?)
+    }
+
+    /// git-status(1), "Porcelain Format Version 2": headers begin with `#`, every other line is a change.
+    fn read(text: &str) -> Option<Self> {
+        let commit = text.lines().find_map(|line| line.strip_prefix("# branch.oid "))?;
+        let is_change = |line: &str| !line.is_empty() && !line.starts_with('#');
+        (commit != "(initial)").then(|| Self { commit: commit.to_owned(), dirty: text.lines().any(is_change) })
+    }
+}
+
+/// What a process that ends well within `patience` writes.
+fn output(mut child: Child, patience: Duration) -> Option<String> {
+    let mut pipe = child.stdout.take()?;
+    let (send, receive) = channel();
+    let reader = std::thread::Builder::new().name("git".to_owned()).spawn(move || {
+        let mut text = String::new();
+        // Nobody listens any more when it was too late.
+        let _ = send.send(std::io::Read::read_to_string(&mut pipe, &mut text).map(|_| text));
+    });
+    let text = reader.ok().and_then(|_| receive.recv_timeout(patience).ok()?.ok());
+    if text.is_none() {
+        // It may have ended of its own accord meanwhile.
+        let _ = child.kill();
+    }
+    child.wait().ok()?.success().then_some(text)?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn git(folder: &Path, words: &[&str]) {
+        let set = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"];
+        let status = Command::new("git").args(set).args(words).current_dir(folder).stdout(Stdio::null()).status();
+        assert!(status.unwrap().success(), "{words:?}");
+    }
+
+    #[test]
+    fn commit_and_changes_are_read_and_a_folder_without_them_is_no_error() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(Git::of(dir.path()), None);
+        git(dir.path(), &["init", "--quiet"]);
+        assert_eq!(Git::of(dir.path()), None);
+        std::fs::write(dir.path().join("a"), "1").unwrap();
+        git(dir.path(), &["add", "a"]);
+        git(dir.path(), &["commit", "--quiet", "-m", "a"]);
+        std::fs::write(dir.path().join("untracked"), "1").unwrap();
+        let clean = Git::of(dir.path()).unwrap();
+        assert!(clean.commit.len() >= 40 && !clean.dirty, "{clean:?}");
+        std::fs::write(dir.path().join("a"), "2").unwrap();
+        assert_eq!(Git::of(dir.path()), Some(Git { dirty: true, ..clean }));
+    }
+
+    #[test]
+    fn a_process_that_does_not_answer_is_ended() {
+        let child = Command::new("sleep").arg("600").stdout(Stdio::piped()).spawn().unwrap();
+        let pid = child.id();
+        assert_eq!(output(child, Duration::from_millis(20)), None);
+        assert!(!Path::new(&format!("/proc/{pid}")).exists());
+    }
+}

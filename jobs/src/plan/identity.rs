@@ -1,0 +1,200 @@
+//! What the results of a job depend on, as fields with a text each: two jobs with the same fields have the same
+//! episodes with the same results.
+//!
+//! Not among them is how and where a job runs (`num_envs` of a job that ends by episodes, `total_num_envs`, groups of
+//! environments, devices), what is filmed, and how its file is written.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use crate::job::{Job, Length, Status};
+use crate::known::canonical_policy;
+
+/// Fields of `policy_config_dict` that say where, and Arena's copy of `num_envs`.
+const PLACES: &[&str] = &["policy_device", "policy_device_id", "num_envs"];
+
+/// How many episodes there are to be, which changes none of them.
+const COVERAGE: &[&str] = &["num_episodes", "only", "status"];
+
+/// What the results of a job depend on: dotted field to JSON text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity(BTreeMap<String, String>);
+
+impl Identity {
+    /// Of a job in a run with this base seed.
+    pub fn of(job: &Job, base_seed: u64) -> Self {
+        let mut fields = Self(BTreeMap::new());
+        fields.value("arena_env_args.environment", &job.environment.clone().into());
+        if let Some(cameras) = job.enable_cameras {
+            fields.value("arena_env_args.enable_cameras", &cameras.into());
+        }
+        fields.object("arena_env_args", &job.env_args);
+        fields.value("policy_type", &canonical_policy(&job.policy_type).into());
+        for (key, value) in job.policy_config.iter().filter(|(key, _)| !PLACES.contains(&key.as_str())) {
+            fields.value(&format!("policy_config_dict.{key}"), value);
+        }
+        fields.length(job);
+        fields.rollout(job);
+        if let Some(words) = &job.language_instruction {
+            fields.value("language_instruction", &words.clone().into());
+        }
+        fields.object("variations", &job.variations);
+        // A seed of the job's own also takes the place of its name, see `crate::seed`.
+        fields.text("seed", job.seed.map_or_else(|| format!("--seed {base_seed}"), |seed| seed.to_string()));
+        if let Some(only) = &job.only {
+            fields.text("only", only.to_string());
+        }
+        if job.status != Status::Pending {
+            fields.value("status", &job.status.as_str().into());
+        }
+        fields
+    }
+
+    fn length(&mut self, job: &Job) {
+        match job.length {
+            Length::Episodes(episodes) => self.value("num_episodes", &episodes.into()),
+            Length::Steps(steps) => {
+                self.value("num_steps", &steps.into());
+                // Of a job in steps the environments are the number of its episodes.
+                self.value("num_envs", &job.num_envs.into());
+            }
+            Length::Policy => {}
+        }
+    }
+
+    fn rollout(&mut self, job: &Job) {
+        let rollout = &job.rollout;
+        for (name, is_set) in [("auto_reset", rollout.auto_reset), ("ignore_terminations", rollout.ignore_terminations)]
+        {
+            if is_set {
+                self.value(name, &true.into());
+            }
+        }
+        if let Some(steps) = rollout.max_steps_per_rollout_epoch {
+            self.value("max_steps_per_rollout_epoch", &steps.into());
+        }
+        if job.num_rebuilds > 1 {
+            self.value("num_rebuilds", &job.num_rebuilds.into());
+        }
+    }
+
+    fn object(&mut self, place: &str, object: &Map<String, Value>) {
+        object.iter().for_each(|(key, value)| self.value(&format!("{place}.{key}"), value));
+    }
+
+    /// Leaves alone, so that a difference deep inside is named as what it is.
+    fn value(&mut self, place: &str, value: &Value) {
+        match value {
+            Value::Object(object) if !object.is_empty() => self.object(place, object),
+            Value::Array(items) if !items.is_empty() => {
+                items.iter().enumerate().for_each(|(nth, item)| self.value(&format!("{place}[{nth}]"), item));
+            }
+            leaf => self.text(place, leaf.to_string()),
+        }
+    }
+
+    fn text(&mut self, place: &str, text: String) {
+        self.0.insert(place.to_owned(), text);
+    }
+
+    /// Fields that differ, by name: what they were, and what they are.
+    pub fn differences(&self, now: &Self) -> Vec<FieldChange> {
+        let mut names: Vec<&String> = self.0.keys().chain(now.0.keys()).collect();
+        names.sort();
+        names.dedup();
+        let change = |name: &String| {
+            let (before, after) = (self.0.get(name).cloned(), now.0.get(name).cloned());
+            (before != after).then(|| FieldChange { field: name.clone(), before, after })
+        };
+        names.into_iter().filter_map(change).collect()
+    }
+}
+
+/// A field that differs.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FieldChange {
+    /// Dotted name.
+    pub field: String,
+    /// Its JSON text in the run; `None`: it was not there.
+    pub before: Option<String>,
+    /// Its JSON text now; `None`: it is not there any more.
+    pub after: Option<String>,
+}
+
+impl FieldChange {
+    /// Whether it says how many episodes there are to be and leaves those alone that there are. `num_episodes` comes or
+    /// goes only with another kind of length.
+    pub fn is_coverage(&self) -> bool {
+        let is_swapped = self.field == "num_episodes" && (self.before.is_none() || self.after.is_none());
+        COVERAGE.contains(&self.field.as_str()) && !is_swapped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn job(fields: Value) -> Job {
+        let mut entry = json!({"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted"});
+        entry.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        crate::file::parse(&json!({"jobs": [entry]})).unwrap().remove(0)
+    }
+
+    fn differences(before: Value, after: Value) -> Vec<String> {
+        let found = Identity::of(&job(before), 1).differences(&Identity::of(&job(after), 1));
+        let text = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        found.into_iter().map(|c| format!("{} {} {}", c.field, text(c.before), text(c.after))).collect()
+    }
+
+    #[test]
+    fn where_and_how_a_job_runs_is_no_part_of_it() {
+        let here = json!({"num_episodes": 3, "arena_env_args": {"environment": "reach", "num_envs": 4},
+                          "policy_type": "gr00t_closedloop", "policy_config_dict": {"policy_device": "cuda:0", "x": 1}});
+        let there = json!({"total_num_envs": 8, "pipeline_stage_num": 3, "num_episodes": 3, "group_size": 2,
+                           "video_cfg": {"save_video": false}, "policy_type": "gr00t", "policy_args": {"x": 1}});
+        assert_eq!(differences(here, there), Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_order_of_keys_and_a_seed_that_is_spelt_out_are_told_apart() {
+        let one = json!({"num_episodes": 3, "variations": {"a": {"x": 1, "y": [1, {"z": null}]}}});
+        let other = json!({"variations": {"a": {"y": [1, {"z": null}], "x": 1}}, "num_episodes": 3, "seed": 1});
+        assert_eq!(differences(one, other), ["seed --seed 1 1"]);
+    }
+
+    #[test]
+    fn a_difference_is_named_where_it_is() {
+        let of = |x: i32, y: Value| json!({"num_episodes": 3, "variations": {"a": {"x": x, "y": y}}});
+        assert_eq!(
+            differences(of(1, json!([1, 2])), of(2, json!([1, 3, 4]))),
+            ["variations.a.x 1 2", "variations.a.y[1] 2 3", "variations.a.y[2] - 4"]
+        );
+    }
+
+    #[test]
+    fn environments_are_a_part_of_a_job_in_steps() {
+        let of = |envs: u64| json!({"num_steps": 9, "arena_env_args": {"environment": "reach", "num_envs": envs}});
+        assert_eq!(differences(of(1), of(2)), ["num_envs 1 2"]);
+    }
+
+    #[test]
+    fn a_choice_of_episodes_is_coverage() {
+        let all = job(json!({"num_episodes": 9}));
+        let some = Job { only: Some("0-2".parse().unwrap()), ..all.clone() };
+        let found = Identity::of(&all, 1).differences(&Identity::of(&some, 1));
+        assert!(found.len() == 1 && found.iter().all(FieldChange::is_coverage), "{found:?}");
+    }
+
+    #[test]
+    fn more_episodes_are_coverage_and_another_kind_of_length_is_not() {
+        let is_coverage = |before: Value, after: Value| {
+            let found = Identity::of(&job(before), 1).differences(&Identity::of(&job(after), 1));
+            found.iter().all(FieldChange::is_coverage)
+        };
+        assert!(is_coverage(json!({"num_episodes": 3}), json!({"num_episodes": 9, "status": "completed"})));
+        assert!(!is_coverage(json!({"num_episodes": 3}), json!({"num_steps": 3})));
+        assert!(!is_coverage(json!({}), json!({"num_episodes": 3})));
+    }
+}

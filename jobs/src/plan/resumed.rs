@@ -1,0 +1,80 @@
+//! A start of a run after its first one.
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+
+use super::RunPlan;
+use super::difference::Difference;
+use super::error::{RunFolderError, io};
+use super::git::Git;
+use super::lock::Lock;
+use super::patience;
+use crate::journal::Journal;
+use crate::layout::RunFolder;
+use crate::rank_env::RankEnv;
+use crate::time::rfc3339;
+
+/// A start of a run after its first one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resumed {
+    /// UTC.
+    pub at: String,
+    /// Command line of rank 0.
+    pub argv: Vec<String>,
+    /// Ranks.
+    pub world_size: usize,
+    /// What has changed since the start before, a line each.
+    pub changed: Vec<String>,
+    /// The folder that it was started in, if that is under git.
+    pub git: Option<Git>,
+}
+
+impl RunPlan {
+    /// Opens the journal of a rank. Rank 0 writes down in the plan that the run has been started again, unless it was
+    /// itself started again within one launch.
+    ///
+    /// # Errors
+    /// [`RunFolderError::InUse`] while another process has the journal, [`RunFolderError::Overtaken`] when the plan is
+    /// not the one in the folder any more, and those of the file system.
+    pub fn open_journal(&mut self, folder: &RunFolder, env: &RankEnv) -> Result<Journal, RunFolderError> {
+        let io = io(folder.root());
+        let is_first = env.rank == 0 && env.restart_count == 0;
+        let lock = if is_first { Lock::to_change(folder) } else { Lock::to_look(folder) };
+        let _lock = lock.map_err(&io)?;
+        let mut opened = Journal::open(&folder.journal(env.rank));
+        patience::wait_for(|| {
+            if is_busy(&opened) {
+                opened = Journal::open(&folder.journal(env.rank));
+            }
+            !is_busy(&opened)
+        });
+        let is_busy = is_busy(&opened);
+        let journal =
+            opened.map_err(|err| if is_busy { RunFolderError::InUse(folder.root().to_owned()) } else { io(err) })?;
+        let found = Self::read(folder)?;
+        let difference = Difference::between(&found, self);
+        if !difference.is_none() || difference.is_reordered() {
+            return Err(RunFolderError::Overtaken(folder.root().to_owned()));
+        }
+        if is_first && (journal.was_begun() || !found.changed.is_empty()) {
+            self.changed.clear();
+            self.resumed_from = found.resumed_from;
+            self.resumed_from.push(Resumed {
+                at: rfc3339(SystemTime::now()),
+                argv: std::env::args().collect(),
+                world_size: env.world_size,
+                changed: found.changed,
+                git: Git::of(Path::new(".")),
+            });
+            self.write(folder).map_err(&io)?;
+        }
+        Ok(journal)
+    }
+}
+
+fn is_busy(opened: &std::io::Result<Journal>) -> bool {
+    opened.as_ref().is_err_and(|err| err.kind() == ErrorKind::ResourceBusy)
+}

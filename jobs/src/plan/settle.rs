@@ -1,0 +1,225 @@
+//! A plan meets the folder that it is for: it begins a run there, goes on with the one that it finds, or is refused.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use super::difference::{Compared, Difference, Fate};
+use super::error::{RunFolderError, io};
+use super::git::Git;
+use super::lock::Lock;
+use super::supersede::{self, Standing};
+use super::{RunPlan, id, patience};
+use crate::job::Job;
+use crate::journal;
+use crate::layout::{RunFolder, beside, write_whole};
+use crate::report;
+
+impl RunPlan {
+    /// Writes the plan into its folder, or finds the run that the folder holds and goes on with it: with the jobs of
+    /// that run in their order, and with what is asked for now where it has no say in the results. Ranks and launcher
+    /// may all do so at once: the first one's file counts. With `accept`, jobs that have changed are what is run from
+    /// now on, see [`crate::plan`].
+    ///
+    /// # Errors
+    /// [`RunFolderError`]; nothing in the folder was changed then.
+    pub fn settle(self, folder: &RunFolder, accept: bool) -> Result<Self, RunFolderError> {
+        let io = io(folder.root());
+        if supersede::is_half_done(folder) {
+            let _lock = Lock::to_change(folder).map_err(&io)?;
+            supersede::mend(folder).map_err(&io)?;
+        }
+        std::fs::create_dir_all(folder.journals()).map_err(&io)?;
+        if !folder.plan().exists() {
+            self.begin(folder)?;
+        }
+        let found = Self::read(folder)?;
+        if self.renewed(&found).jobs == found.jobs && Difference::between(&found, &self).is_none() {
+            return Ok(found);
+        }
+        let _lock = Lock::to_change(folder).map_err(&io)?;
+        self.change(folder, accept)
+    }
+
+    /// The first plan of a folder.
+    fn begin(&self, folder: &RunFolder) -> Result<(), RunFolderError> {
+        let io = io(folder.root());
+        let fresh = self.named(folder)?;
+        // A link does not replace what is there: of two writers one wins.
+        let mine = beside(&folder.plan());
+        let text = serde_json::to_vec_pretty(&fresh).map_err(|err| io(err.into()))?;
+        write_whole(&mine, &text).map_err(&io)?;
+        let linked = std::fs::hard_link(&mine, folder.plan());
+        std::fs::remove_file(&mine).map_err(&io)?;
+        match linked {
+            Err(err) if err.kind() != ErrorKind::AlreadyExists => Err(io(err)),
+            _ => Ok(()),
+        }
+    }
+
+    /// With a name of its own, and with where it was begun.
+    fn named(&self, folder: &RunFolder) -> Result<Self, RunFolderError> {
+        let id = id::fresh().map_err(io(folder.root()))?;
+        Ok(Self { id, git: Git::of(Path::new(".")), ..self.clone() })
+    }
+
+    /// Under the lock: the plan that is found is another than this one, or was a moment ago.
+    fn change(self, folder: &RunFolder, accept: bool) -> Result<Self, RunFolderError> {
+        let io = io(folder.root());
+        let found = Self::read(folder)?;
+        let difference = Difference::between(&found, &self);
+        let renewed = self.renewed(&found);
+        if difference.is_none() && renewed.jobs == found.jobs {
+            return Ok(found);
+        }
+        if !patience::wait_for(|| !journal::in_use(&folder.journals())) {
+            return Err(RunFolderError::InUse(folder.root().to_owned()));
+        }
+        let standing = Standing { plan: folder.plan(), journals: folder.journals() };
+        if !begun(&standing.journals) {
+            let fresh = self.named(folder)?;
+            fresh.write(folder).map_err(&io)?;
+            return Ok(fresh);
+        }
+        if difference.is_none() {
+            renewed.write(folder).map_err(&io)?;
+            return Ok(renewed);
+        }
+        if !accept {
+            return Err(self.other(folder, &difference, &standing.journals));
+        }
+        let mut next = self.successor(&found);
+        next.changed.extend(difference.lines());
+        supersede::supersede(folder, &next, &difference).map_err(&io)?;
+        Ok(next)
+    }
+
+    /// Checks, without writing, that the folder is new or holds this run; answers with what will be done there that the
+    /// user may not expect.
+    ///
+    /// # Errors
+    /// [`RunFolderError::Other`] or [`RunFolderError::Damaged`].
+    pub fn check(&self, folder: &RunFolder, accept: bool) -> Result<Vec<String>, RunFolderError> {
+        let standing = Standing::of(folder);
+        if !standing.plan.exists() || !begun(&standing.journals) {
+            return Ok(Vec::new());
+        }
+        let found = Self::read(folder)?;
+        let difference = Difference::between(&found, self);
+        if difference.is_none() {
+            let reordered = "the jobs stand in another order than in the run; its order is kept".to_owned();
+            return Ok(difference.is_reordered().then_some(reordered).into_iter().collect());
+        }
+        if !accept {
+            return Err(self.other(folder, &difference, &standing.journals));
+        }
+        let changed = difference.lines().into_iter().map(|line| format!("changed: {line}"));
+        Ok(changed.chain([Consequence::of(&difference, &standing.journals).to_string(folder)]).collect())
+    }
+
+    /// The run that was found, with what is asked for now where it has no say in the results.
+    fn renewed(&self, found: &Self) -> Self {
+        let now: BTreeMap<&str, &Job> = self.jobs.iter().map(|job| (job.name.as_str(), job)).collect();
+        let renew = |job: &Job| now.get(job.name.as_str()).map_or(job.clone(), |now| renewed(job, now));
+        Self { jobs: found.jobs.iter().map(renew).collect(), ..found.clone() }
+    }
+
+    /// This plan as the successor of the one that was found: the same run.
+    fn successor(self, found: &Self) -> Self {
+        Self {
+            id: found.id.clone(),
+            git: found.git.clone(),
+            world_size: found.world_size,
+            created: found.created.clone(),
+            rrun: found.rrun.clone(),
+            resumed_from: found.resumed_from.clone(),
+            changed: found.changed.clone(),
+            ..self
+        }
+    }
+
+    fn other(&self, folder: &RunFolder, difference: &Difference, journals: &Path) -> RunFolderError {
+        let would = Consequence::of(difference, journals).to_string(folder);
+        RunFolderError::Other {
+            folder: folder.root().to_owned(),
+            lines: difference.lines(),
+            consequence: format!("name another --output, or give --accept-changed-jobs: {would}"),
+        }
+    }
+
+    /// Replaces the plan of a folder.
+    pub(super) fn write(&self, folder: &RunFolder) -> std::io::Result<()> {
+        write_whole(&folder.plan(), &serde_json::to_vec_pretty(self)?)
+    }
+}
+
+/// A job of the run with how and where `now` runs it.
+fn renewed(job: &Job, now: &Job) -> Job {
+    let mut renewed = job.clone();
+    renewed.num_envs = now.num_envs;
+    renewed.sharing = now.sharing;
+    renewed.video = now.video.clone();
+    renewed.rollout.pipeline_stage_num = now.rollout.pipeline_stage_num;
+    renewed.policy_config = now.policy_config.clone();
+    renewed
+}
+
+/// What accepting changed jobs does with what is finished.
+struct Consequence {
+    stay: usize,
+    same: usize,
+    kept: usize,
+    left_out: usize,
+    away: Vec<(String, usize)>,
+}
+
+impl Consequence {
+    fn of(difference: &Difference, journals: &Path) -> Self {
+        // A journal that cannot be read is refused when it matters.
+        let journals = journal::read_all(journals).unwrap_or_default();
+        let done = report::done(journals.iter().flat_map(|(_, contents)| &contents.lines));
+        let done = |job: &Compared| done.get(&job.before).map_or(&[][..], Vec::as_slice);
+        let within = |job: &Compared| {
+            done(job).iter().filter(|episode| job.episodes.is_none_or(|count| **episode < count)).count()
+        };
+        let staying = || difference.jobs.iter().filter(|job| job.stays());
+        let stay = staying().map(within).sum();
+        Self {
+            stay,
+            same: staying().filter(|job| job.fate == Fate::Same).count(),
+            kept: staying().filter(|job| job.fate != Fate::Same).count(),
+            left_out: staying().map(|job| done(job).len()).sum::<usize>() - stay,
+            away: difference.leaving().map(|job| (job.name.clone(), done(job).len())).collect(),
+        }
+    }
+
+    /// `12 finished episodes stay (…), 13 of pick and 40 of reach move to …`.
+    fn to_string(&self, folder: &RunFolder) -> String {
+        let mut text = format!("{} finished episodes stay", self.stay);
+        let jobs = |count: usize| if count == 1 { "1 job".to_owned() } else { format!("{count} jobs") };
+        match (self.same, self.kept) {
+            (0, 0) => {}
+            (same, 0) => text += &format!(" ({} as they were)", jobs(same)),
+            (0, kept) => text += &format!(" ({} of another length)", jobs(kept)),
+            (same, kept) => text += &format!(" ({} as they were, {} of another length)", jobs(same), jobs(kept)),
+        }
+        if self.left_out > 0 {
+            text += &format!(", {} are not counted any more", self.left_out);
+        }
+        let moved: usize = self.away.iter().map(|(_, count)| count).sum();
+        if moved > 0 {
+            let names: Vec<_> = self.away.iter().filter(|(_, count)| *count > 0).collect();
+            let first: Vec<_> = names.iter().take(3).map(|(name, _)| name.as_str()).collect();
+            let more = if names.len() > first.len() { ", …" } else { "" };
+            let superseded = folder.superseded();
+            text += &format!("; {moved} of {}{more} move to `{}`", first.join(", "), superseded.display());
+        }
+        text
+    }
+}
+
+/// Whether a journal has a line, or cannot be read.
+fn begun(journals: &Path) -> bool {
+    let Ok(journals) = journal::read_all(journals) else { return true };
+    journals.iter().any(|(_, contents)| !contents.lines.is_empty() || !contents.damaged.is_empty())
+}

@@ -1,0 +1,281 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::episode::{End, Episode};
+use crate::eval_args::EvalArgs;
+use crate::file::JobFile;
+use crate::job::JobIndex;
+use crate::journal::{Journal, Line, RankStart};
+use crate::plan::RunFolderError;
+use crate::rank_env::RankEnv;
+use crate::report;
+
+/// Jobs with so many episodes and this instruction.
+fn plan(jobs: &[(&str, u64, &str)]) -> RunPlan {
+    let entry = |(name, episodes, words): &(&str, u64, &str)| {
+        json!({"name": name, "arena_env_args": {"environment": "reach"}, "policy_type": "scripted",
+               "num_episodes": episodes, "language_instruction": words})
+    };
+    let entries: Vec<Value> = jobs.iter().map(entry).collect();
+    let jobs = crate::file::parse(&json!({"jobs": entries})).unwrap();
+    let args = EvalArgs::parse_words(&["--jobs".into(), "jobs.json".into()]).unwrap();
+    RunPlan::new(&args, JobFile { path: "jobs.json".into(), sha256: String::new(), jobs }, 2, String::new())
+}
+
+fn episode(job: (usize, &str), number: u64) -> Line {
+    Line::Episode(Box::new(Episode {
+        job: job.1.to_owned(),
+        job_index: JobIndex(job.0),
+        episode: number,
+        seed: number,
+        rank: 0,
+        env: 0,
+        rebuild: 0,
+        success: Some(true),
+        success_at_end: None,
+        end: End::Success,
+        length: 1,
+        return_: 0.0,
+        language_instruction: String::new(),
+        wall_s: 0.0,
+        infer_calls: 0,
+        ended: String::new(),
+        error: None,
+        dataset: None,
+        video: None,
+        episode_video: None,
+    }))
+}
+
+/// A run of `a` (0 to 3), `b` (0 to 3) and `c` (0) on two ranks, with a file of each job and a report.
+fn begun(folder: &RunFolder) -> RunPlan {
+    let before = plan(&[("a", 4, ""), ("b", 4, ""), ("c", 4, "")]);
+    let before = before.settle(folder, false).unwrap();
+    let lines = [(0, 0, "a", 0..4), (1, 1, "b", 0..4), (0, 2, "c", 0..1)];
+    for rank in 0..2 {
+        let mut journal = Journal::open(&folder.journal(rank)).unwrap();
+        journal.append(&Line::Rank(RankStart { rank, world_size: 2, ..RankStart::default() })).unwrap();
+        for (_, index, name, episodes) in lines.iter().filter(|(of, ..)| *of == rank) {
+            episodes.clone().for_each(|number| journal.append(&episode((*index, name), number)).unwrap());
+        }
+    }
+    for name in ["a", "b", "c"] {
+        fs::create_dir(folder.job(name)).unwrap();
+        fs::write(folder.job(name).join("dataset"), name).unwrap();
+    }
+    fs::write(folder.report(), "{}").unwrap();
+    before
+}
+
+/// `b` is longer, `a` is another, `c` is gone, `d` is new.
+fn now() -> RunPlan {
+    plan(&[("d", 2, ""), ("b", 6, ""), ("a", 4, "other words")])
+}
+
+/// Every file with its text.
+fn files(root: &Path) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.strip_prefix(root).unwrap().to_string_lossy().into_owned();
+            match path.is_dir() {
+                true => folders.push(path),
+                false => drop(found.insert(name, fs::read_to_string(&path).unwrap())),
+            }
+        }
+    }
+    found
+}
+
+fn done(folder: &RunFolder) -> BTreeMap<usize, Vec<u64>> {
+    let journals = journal::read_all(&folder.journals()).unwrap();
+    let done = report::done(journals.iter().flat_map(|(_, contents)| &contents.lines));
+    done.into_iter().map(|(index, episodes)| (index.0, episodes)).collect()
+}
+
+#[test]
+fn what_stays_stays_finished_and_nothing_that_was_written_is_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = RunFolder::new(dir.path());
+    let before = begun(&folder);
+    let old = files(dir.path());
+    let notes = now().check(&folder, true).unwrap();
+    assert_eq!(
+        notes,
+        [
+            "changed: a: language_instruction \"\" → \"other words\"",
+            "changed: b: num_episodes 4 → 6",
+            "changed: d: new",
+            "changed: c: not there any more",
+            &format!(
+                "4 finished episodes stay (1 job of another length); 5 of a, c move to `{}`",
+                folder.superseded().display()
+            ),
+        ]
+    );
+    assert_eq!(files(dir.path()), old, "checking writes nothing");
+    let settled = now().settle(&folder, true).unwrap();
+    assert_eq!((&settled.id, settled.jobs.len()), (&before.id, 3));
+    assert_eq!(done(&folder), BTreeMap::from([(1, vec![0, 1, 2, 3])]));
+    let all = files(dir.path());
+    let moved: BTreeSet<_> = ["a/dataset", "c/dataset", "report.json"].into();
+    for (name, text) in &old {
+        let is_moved = moved.contains(name.as_str());
+        let copied = name.starts_with("journal/") || name == "plan.json";
+        let place = if is_moved || copied { format!("superseded/1/{name}") } else { name.clone() };
+        assert_eq!(all.get(&place), Some(text), "{name}");
+        assert_eq!(all.contains_key(name), !is_moved, "{name}");
+    }
+    assert_eq!(all.keys().filter(|name| name.contains("/.")).count(), 0);
+    assert_eq!(now().settle(&folder, true).unwrap(), settled, "and that once");
+    assert_eq!(RunPlan::read(&RunFolder::new(&folder.superseded().join("1"))).unwrap(), before);
+}
+
+#[test]
+fn whatever_is_killed_when_all_of_it_is_done_or_nothing() {
+    let whole = tempfile::tempdir().unwrap();
+    begun(&RunFolder::new(whole.path()));
+    now().settle(&RunFolder::new(whole.path()), true).unwrap();
+    let wanted: BTreeSet<String> = files(whole.path()).into_keys().collect();
+    for made in 0.. {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = RunFolder::new(dir.path());
+        let before = begun(&folder);
+        let next = now();
+        let decided = prepare(&folder, &next, &Difference::between(&before, &next)).unwrap();
+        let moves: Vec<Move> = serde_json::from_slice(&fs::read(decided.join(MOVES)).unwrap()).unwrap();
+        moves.iter().take(made).for_each(|step| step.make(folder.root()).unwrap());
+        if made > moves.len() {
+            fs::remove_dir(decided.join(NEXT)).unwrap();
+        }
+        assert_eq!(now().check(&folder, false).unwrap(), Vec::<String>::new(), "it is seen after {made} moves");
+        let again = now().settle(&folder, false).unwrap();
+        assert_eq!(done(&folder), BTreeMap::from([(1, vec![0, 1, 2, 3])]), "{made}");
+        assert_eq!(files(dir.path()).into_keys().collect::<BTreeSet<_>>(), wanted, "{made}");
+        assert_eq!(again.jobs, next.jobs);
+        if made > moves.len() {
+            break;
+        }
+    }
+}
+
+#[test]
+fn what_was_prepared_and_not_decided_on_is_undone() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = RunFolder::new(dir.path());
+    let before = begun(&folder);
+    let old = files(dir.path());
+    let decided = prepare(&folder, &now(), &Difference::between(&before, &now())).unwrap();
+    // The same state as of a process that was killed before the rename.
+    fs::rename(&decided, folder.superseded().join(format!("1.{PREPARED}"))).unwrap();
+    fs::remove_file(folder.superseded().join(format!("1.{PREPARED}")).join(MOVES)).unwrap();
+    assert!(now().check(&folder, false).is_err());
+    let again = plan(&[("a", 4, ""), ("b", 4, ""), ("c", 4, "")]).settle(&folder, false).unwrap();
+    assert_eq!(again, before);
+    let mut now = files(dir.path());
+    now.remove("plan.lock");
+    assert_eq!(now, old);
+}
+
+#[test]
+fn a_folder_that_somebody_works_in_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = RunFolder::new(dir.path());
+    begun(&folder);
+    let _busy = Journal::open(&folder.journal(1)).unwrap();
+    let refusal = now().settle(&folder, true).unwrap_err();
+    assert!(matches!(refusal, RunFolderError::InUse(_)), "{refusal}");
+    assert!(!folder.superseded().exists());
+}
+
+#[test]
+fn a_second_change_goes_to_a_folder_of_its_own_and_the_next_start_says_what_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = RunFolder::new(dir.path());
+    begun(&folder);
+    now().settle(&folder, true).unwrap();
+    let shorter = || plan(&[("b", 2, "")]);
+    let mut settled = shorter().settle(&folder, true).unwrap();
+    assert_eq!(done(&folder), BTreeMap::from([(0, vec![0, 1])]));
+    assert!(folder.superseded().join("2/plan.json").exists() && !folder.superseded().join("2/a").exists());
+    let env = RankEnv::read(|_| None).unwrap();
+    drop(settled.open_journal(&folder, &env).unwrap());
+    let resumed = &RunPlan::read(&folder).unwrap().resumed_from;
+    assert_eq!(resumed.len(), 1);
+    assert_eq!(resumed[0].changed.len(), 4 + 2, "{:?}", resumed[0].changed);
+    drop(shorter().settle(&folder, false).unwrap().open_journal(&folder, &env).unwrap());
+    let resumed = RunPlan::read(&folder).unwrap().resumed_from;
+    assert_eq!(resumed.iter().map(|start| start.changed.len()).collect::<Vec<_>>(), [6, 0]);
+}
+
+#[test]
+fn another_order_keeps_that_of_the_run_and_another_number_of_environments_is_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = RunFolder::new(dir.path());
+    let before = begun(&folder);
+    let mut other = plan(&[("c", 4, ""), ("b", 4, ""), ("a", 4, "")]);
+    other.jobs[2].num_envs = 8;
+    assert_eq!(other.check(&folder, false).unwrap().len(), 1);
+    let settled = other.settle(&folder, false).unwrap();
+    let envs: Vec<_> = settled.jobs.iter().map(|job| (job.name.as_str(), job.index.0, job.num_envs)).collect();
+    assert_eq!(envs, [("a", 0, 8), ("b", 1, 1), ("c", 2, 1)]);
+    assert_eq!((&settled.id, RunPlan::read(&folder).unwrap()), (&before.id, settled.clone()));
+    assert!(!folder.superseded().exists());
+}
+
+#[test]
+fn a_plan_that_another_evaluation_changed_meanwhile_is_noticed() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = RunFolder::new(dir.path());
+    let mut before = begun(&folder);
+    now().settle(&folder, true).unwrap();
+    let refusal = before.open_journal(&folder, &RankEnv::read(|_| None).unwrap()).unwrap_err();
+    assert!(matches!(refusal, RunFolderError::Overtaken(_)), "{refusal}");
+}
+
+/// Which of the jobs `a` to `d` there are in which order, with how many episodes and which words.
+fn any_jobs() -> impl Strategy<Value = Vec<(&'static str, u64, &'static str)>> {
+    let job = (any::<bool>(), 1u64..6, prop_oneof![3 => Just(""), 1 => Just("x")]);
+    let shuffled = Just(vec!["a", "b", "c", "d"]).prop_shuffle();
+    (proptest::collection::vec(job, 4), shuffled).prop_map(|(jobs, names)| {
+        let named = names.into_iter().zip(jobs).filter(|(_, job)| job.0);
+        let mut jobs: Vec<_> = named.map(|(name, (_, episodes, words))| (name, episodes, words)).collect();
+        if jobs.is_empty() {
+            jobs.push(("e", 1, ""));
+        }
+        jobs
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn exactly_the_episodes_whose_results_would_be_the_same_stay(
+        before in any_jobs(), after in any_jobs(), ran in proptest::collection::vec((0usize..4, 0u64..6), 1..12)
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = RunFolder::new(dir.path());
+        plan(&before).settle(&folder, false).unwrap();
+        let ran: BTreeSet<_> = ran.into_iter().filter(|(job, e)| before.get(*job).is_some_and(|j| *e < j.1)).collect();
+        let mut journal = Journal::open(&folder.journal(0)).unwrap();
+        journal.append(&Line::Rank(RankStart::default())).unwrap();
+        ran.iter().for_each(|(job, e)| journal.append(&episode((*job, before[*job].0), *e)).unwrap());
+        drop(journal);
+        let settled = plan(&after).settle(&folder, true).unwrap();
+        let wanted: BTreeSet<_> = ran
+            .iter()
+            .map(|(job, e)| (before[*job], *e))
+            .filter(|((name, _, words), e)| after.iter().any(|j| j.0 == *name && j.2 == *words && *e < j.1))
+            .map(|((name, ..), e)| (name.to_owned(), e))
+            .collect();
+        let name = |index: usize| settled.jobs[index].name.clone();
+        let found: BTreeSet<_> =
+            done(&folder).into_iter().flat_map(|(j, es)| es.into_iter().map(move |e| (j, e))).map(|(j, e)| (name(j), e)).collect();
+        prop_assert_eq!(found, wanted);
+    }
+}

@@ -1,0 +1,99 @@
+use super::*;
+use crate::journal::{Journal, Line, RankEnd};
+use serde_json::json;
+
+fn plan(seed: &str, episodes: u64) -> RunPlan {
+    let entry = json!({"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted",
+                       "num_episodes": episodes});
+    let file = JobFile {
+        path: "jobs.json".into(),
+        sha256: format!("{episodes:064}"),
+        jobs: crate::file::parse(&json!({"jobs": [entry]})).unwrap(),
+    };
+    let args = EvalArgs::parse_words(&["--jobs".into(), "jobs.json".into(), "--seed".into(), seed.into()]).unwrap();
+    RunPlan::new(&args, file, 2, "now".to_owned())
+}
+
+/// As a plan is asked for, without what is found out when it is written.
+fn asked(plan: RunPlan) -> RunPlan {
+    RunPlan { id: String::new(), git: None, ..plan }
+}
+
+/// A rank has written its first line.
+fn begin(folder: &RunFolder) {
+    let end = RankEnd { rank: 0, wall_s: 0.0, busy_s: 0.0, stopped: false, ended: String::new() };
+    Journal::open(&folder.journal(0)).unwrap().append(&Line::RankEnd(end)).unwrap();
+}
+
+#[test]
+fn the_same_run_goes_on_in_its_folder() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = RunFolder::new(dir.path());
+    let first = plan("1", 3).settle(&folder, false).unwrap();
+    assert_eq!(asked(first.clone()), plan("1", 3));
+    assert_eq!(first.id.len(), 32);
+    assert_eq!(plan("1", 3).settle(&folder, false).unwrap(), first);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "plan.json and journal, nothing else");
+}
+
+#[test]
+fn two_runs_have_different_names() {
+    let id = |dir: &tempfile::TempDir| plan("1", 3).settle(&RunFolder::new(dir.path()), false).unwrap().id;
+    assert_ne!(id(&tempfile::tempdir().unwrap()), id(&tempfile::tempdir().unwrap()));
+}
+
+#[test]
+fn another_run_is_refused_with_what_differs_and_leaves_the_folder_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = RunFolder::new(dir.path());
+    plan("1", 3).settle(&folder, false).unwrap();
+    begin(&folder);
+    let before = std::fs::read(folder.plan()).unwrap();
+    for (other, line) in [(plan("2", 3), "a: seed --seed 1 → --seed 2"), (plan("1", 4), "a: num_episodes 3 → 4")] {
+        let refusal = other.clone().settle(&folder, false).unwrap_err().to_string();
+        assert!(refusal.contains(&format!("holds another run than this one:\n  {line}\n")), "{refusal}");
+        assert_eq!(other.check(&folder, false).unwrap_err().to_string(), refusal);
+    }
+    assert_eq!(std::fs::read(folder.plan()).unwrap(), before);
+}
+
+#[test]
+fn a_run_that_came_to_nothing_is_replaced_by_the_corrected_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = RunFolder::new(dir.path());
+    plan("1", 3).settle(&folder, false).unwrap();
+    assert!(plan("1", 4).check(&folder, false).is_ok());
+    let corrected = plan("1", 4).settle(&folder, false).unwrap();
+    assert_eq!(asked(corrected.clone()), plan("1", 4));
+    assert_eq!(RunPlan::read(&folder).unwrap(), corrected);
+    begin(&folder);
+    assert!(plan("1", 3).check(&folder, false).is_err());
+}
+
+#[test]
+fn four_writers_at_once_agree_on_one_plan() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = &RunFolder::new(dir.path());
+    let settled: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|n| scope.spawn(move || RunPlan { created: n.to_string(), ..plan("1", 3) }.settle(folder, false)))
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap().unwrap()).collect()
+    });
+    assert!(settled.iter().all(|plan| *plan == settled[0]));
+}
+
+#[test]
+fn a_plan_of_another_version_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = RunFolder::new(dir.path());
+    RunPlan { schema: "rrun/plan/9".to_owned(), ..plan("1", 3) }.write(&folder).unwrap();
+    begin_in(&folder);
+    let refusal = plan("1", 3).settle(&folder, true).unwrap_err().to_string();
+    assert!(refusal.contains("has a plan of schema `rrun/plan/9`, this rrun writes `rrun/plan/1`"), "{refusal}");
+}
+
+fn begin_in(folder: &RunFolder) {
+    std::fs::create_dir_all(folder.journals()).unwrap();
+    begin(folder);
+}

@@ -1,0 +1,84 @@
+//! The words after `eval`, with those of the run that `--resume` names where none are given.
+
+use std::ffi::OsString;
+
+use super::RunPlan;
+use super::error::RunFolderError;
+use crate::eval_args::EvalArgs;
+use crate::layout::RunFolder;
+
+/// Why the words after `eval` are refused.
+#[derive(Debug, thiserror::Error)]
+pub enum WordsError {
+    /// The words themselves, or their help: clap's text and exit code are the ones to use.
+    #[error("{0}")]
+    Usage(#[from] clap::Error),
+    /// `--resume`.
+    #[error(transparent)]
+    Folder(#[from] RunFolderError),
+}
+
+impl EvalArgs {
+    /// Parses what follows `eval` on the command line; `--resume` brings the options of its run.
+    ///
+    /// # Errors
+    /// [`WordsError`], for a folder without a run as for words that mean nothing.
+    pub fn read_words(words: &[OsString]) -> Result<Self, WordsError> {
+        let args = Self::parse_words(words)?;
+        let Some(dir) = &args.resume else { return Ok(args) };
+        let folder = RunFolder::new(dir);
+        if !folder.plan().exists() {
+            return Err(RunFolderError::NoRun(dir.clone()).into());
+        }
+        let run = RunPlan::read(&folder)?;
+        let mut options = run.options;
+        options.insert("seed".to_owned(), run.seed.to_string());
+        let taken_over = options.iter().filter(|(name, _)| !args.given.contains_key(*name));
+        let word = |(name, value): (&String, &String)| match value.as_str() {
+            "" => OsString::from(format!("--{name}")),
+            value => OsString::from(format!("--{name}={value}")),
+        };
+        let all: Vec<_> = words.iter().cloned().chain(taken_over.map(word)).collect();
+        Ok(Self::parse_words(&all)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(words: &[&str]) -> Vec<OsString> {
+        words.iter().map(Into::into).collect()
+    }
+
+    /// A folder with a run that was begun by these words.
+    fn run(begun_by: &[&str]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        let job = r#"{"jobs": [{"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted"}]}"#;
+        let jobs = dir.path().join("jobs.json");
+        std::fs::write(&jobs, job).unwrap();
+        let args = EvalArgs::parse_words(&words(&[&["--jobs", jobs.to_str().unwrap()], begun_by].concat())).unwrap();
+        let file = crate::file::JobFile::read(&jobs).unwrap();
+        RunPlan::new(&args, file, 1, String::new()).settle(&RunFolder::new(dir.path()), false).unwrap();
+        dir
+    }
+
+    #[test]
+    fn a_resumed_run_keeps_its_options_but_for_those_that_are_given_and_those_that_say_where() {
+        let dir =
+            run(&["--seed", "7", "--no_video", "--video-cameras", "a,b", "--policy-device", "cpu", "--max-batch=2"]);
+        let path = dir.path().to_str().unwrap();
+        let args = EvalArgs::read_words(&words(&["--resume", path, "--video-cameras=c", "--max_batch", "4"])).unwrap();
+        assert_eq!((args.seed, args.no_video, args.max_batch), (7, true, Some(4)));
+        assert_eq!((args.video_cameras, args.policy_device), (Some(vec!["c".to_owned()]), None));
+        let again = EvalArgs::read_words(&words(&["--resume", path, "--seed", "8"])).unwrap();
+        assert_eq!((again.seed, again.video_cameras.map(|names| names.join(" "))), (8, Some("a b".to_owned())));
+    }
+
+    #[test]
+    fn a_folder_without_a_run_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = EvalArgs::read_words(&words(&["--resume", dir.path().to_str().unwrap()])).unwrap_err().to_string();
+        assert!(text.contains("has no plan.json: there is no run to go on with"), "{text}");
+    }
+}

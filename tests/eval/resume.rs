@@ -1,0 +1,218 @@
+//! A run that is gone on with: otherwise placed, by other jobs, after being killed anywhere.
+
+use jobs::episode::Episode;
+use jobs::plan::RunPlan;
+use serde_json::{Value, json};
+
+use crate::command::{Eval, Running, alive, job, wait_until};
+
+/// Fields of a report that say when, where, by whom and how fast; everything else is a result.
+const NOT_RESULTS: &[&str] = &[
+    // of the launch
+    "jobs_file",
+    "sha256",
+    "run",
+    "per_rank",
+    "world_size_at_start",
+    // of where and how a job ran
+    "num_envs",
+    "ranks",
+    "attempts",
+    "datasets",
+    "videos",
+    // of how much was done for it, episodes that were lost included
+    "wall_s",
+    "env_steps",
+    "steps_per_s",
+    "frames",
+    "policy_calls",
+    "infer_busy_s",
+    "sim_busy_s",
+    "record_waits",
+    "record_wait_s",
+    "infer_ms",
+    "sim_ms",
+    "peak_rss_bytes",
+];
+
+/// The results of a report.
+fn results(eval: &Eval) -> Value {
+    fn strip(value: &mut Value) {
+        match value {
+            Value::Object(object) => {
+                object.retain(|name, _| !NOT_RESULTS.contains(&name.as_str()));
+                object.values_mut().for_each(strip);
+            }
+            Value::Array(items) => items.iter_mut().for_each(strip),
+            _ => {}
+        }
+    }
+    let mut report: Value = serde_json::from_slice(&std::fs::read(eval.folder().report()).unwrap()).unwrap();
+    strip(&mut report);
+    report
+}
+
+/// Panics with the first line that differs.
+#[track_caller]
+fn assert_same(found: &Eval, wanted: &Eval, place: &str) {
+    let lines = |eval| serde_json::to_string_pretty(&results(eval)).unwrap();
+    let (ours, theirs) = (lines(found), lines(wanted));
+    let differs = ours.lines().zip(theirs.lines()).position(|(a, b)| a != b);
+    let near = |text: &str, at: usize| text.lines().skip(at.saturating_sub(8)).take(12).collect::<Vec<_>>().join("\n");
+    if let Some(at) = differs {
+        panic!("{place}: line {at}\n{}\nis not\n{}", near(&ours, at), near(&theirs, at));
+    }
+    assert!(ours == theirs, "{place}: one has more lines");
+    assert_eq!(episodes(found), episodes(wanted), "{place}");
+}
+
+/// The episodes of a report, but for where they ran and how long they took.
+fn episodes(eval: &Eval) -> Vec<Episode> {
+    let result = |episode: Episode| Episode {
+        rank: 0,
+        env: 0,
+        wall_s: 0.0,
+        ended: String::new(),
+        dataset: None,
+        video: None,
+        episode_video: None,
+        ..episode
+    };
+    eval.episodes().into_iter().map(result).collect()
+}
+
+fn tasks(num_envs: u64) -> Vec<Value> {
+    let mut shared = job("reach", 24, 1);
+    shared["name"] = json!("shared");
+    shared["arena_env_args"].as_object_mut().unwrap().remove("num_envs");
+    shared["total_num_envs"] = json!(12);
+    vec![job("reach", 30, num_envs), job("push", 20, num_envs), job("pick_and_place", 12, num_envs), shared]
+}
+
+/// The whole group, as a node that goes down takes it.
+fn kill_all(running: Running) {
+    let ranks = running.ranks();
+    running.signal("KILL");
+    // Some have died of their launcher's death already.
+    ranks
+        .iter()
+        .filter(|pid| alive(**pid))
+        .for_each(|pid| drop(std::process::Command::new("kill").arg("-KILL").arg(pid.to_string()).status()));
+    wait_until("the end of the ranks", || ranks.iter().all(|pid| !alive(*pid)));
+}
+
+#[test]
+fn a_killed_run_goes_on_at_any_world_size_and_number_of_environments_to_the_same_report() {
+    let undisturbed = Eval::new(&tasks(1)).nproc(1).words(&["--no-dataset"]);
+    undisturbed.run().succeeds();
+    // Killed after so many episodes, gone on with by so many ranks with so many environments.
+    for (killed_after, ranks, num_envs) in [(3, 2, 1), (40, 3, 4), (70, 1, 4)] {
+        let eval = Eval::new(&tasks(if num_envs == 1 { 4 } else { 1 })).nproc(4).words(&["--no-dataset"]);
+        let running = eval.start();
+        eval.wait_for_episodes(killed_after);
+        kill_all(running);
+        let done = eval.journaled();
+        let eval = eval.jobs(&tasks(num_envs)).world_of(ranks);
+        eval.run().succeeds().stderr_has("going on in `");
+        let place = format!("killed after {done}, {ranks} ranks, {num_envs} environments");
+        assert_same(&eval, &undisturbed, &place);
+        assert!(eval.report().duplicates.is_empty(), "{place}");
+    }
+}
+
+#[test]
+fn resume_brings_jobs_and_options_and_ends_what_was_begun() {
+    let tasks = &tasks(2);
+    let first = Eval::new(tasks).nproc(3).words(&["--no-dataset", "--seed", "7"]);
+    let undisturbed = Eval::new(tasks).nproc(1).words(&["--no-dataset", "--seed", "7"]);
+    undisturbed.run().succeeds();
+    let running = first.start();
+    first.wait_for_episodes(10);
+    kill_all(running);
+    std::fs::remove_file(first.jobs_file()).unwrap();
+    let eval = first.resumed().world_of(2).words(&["--num-envs", "6"]);
+    eval.run().succeeds();
+    assert_same(&eval, &undisturbed, "resumed");
+    assert!(!eval.folder().dataset("reach", 0, 2).exists(), "--no-dataset is taken over");
+    let plan = RunPlan::read(&eval.folder()).unwrap();
+    assert_eq!(plan.resumed_from.iter().map(|start| start.world_size).collect::<Vec<_>>(), [2]);
+    assert_eq!(plan.jobs.iter().map(|job| job.num_envs).collect::<Vec<_>>(), [6, 6, 6, 6]);
+    let again = eval.run().succeeds();
+    assert!(again.stderr.contains("episodes are done"), "{}", again.stderr);
+    assert_same(&eval, &undisturbed, "resumed");
+}
+
+#[test]
+fn resume_of_a_folder_without_a_run_is_refused() {
+    let eval = Eval::new(&[job("reach", 1, 1)]).nproc(1).resumed();
+    eval.run().fails_with(1).stderr_has("has no plan.json: there is no run to go on with");
+    assert!(!eval.folder().root().exists());
+}
+
+#[test]
+fn changed_jobs_are_refused_with_what_differs_until_they_are_accepted() {
+    let eval = Eval::new(&[job("reach", 4, 1), job("push", 3, 1), job("pick_and_place", 2, 1)]).nproc(2);
+    eval.run().succeeds();
+    let mut push = job("push", 3, 1);
+    push["arena_env_args"]["max_episode_steps"] = json!(5);
+    let stack = {
+        let mut stack = job("reach", 2, 1);
+        stack["name"] = json!("again");
+        stack
+    };
+    let eval = eval.jobs(&[stack, push, job("reach", 6, 2)]);
+    let before = std::fs::read(eval.folder().report()).unwrap();
+    eval.run()
+        .fails_with(1)
+        .stderr_has("than this one:\n  reach: num_episodes 4 → 6\n  push: arena_env_args.max_episode_steps not there → 5\n")
+        .stderr_has("  again: new\n  pick_and_place: not there any more\n")
+        .stderr_has("or give --accept-changed-jobs: 4 finished episodes stay (1 job of another length); 5 of push, pick_and_place move to `");
+    assert_eq!(std::fs::read(eval.folder().report()).unwrap(), before);
+    let eval = eval.words(&["--accept-changed-jobs"]);
+    eval.run().succeeds().stderr_has("changed: reach: num_episodes 4 → 6");
+    let fresh =
+        Eval::new(&[]).nproc(1).words(&["--no-dataset"]).jobs_text(&std::fs::read_to_string(eval.jobs_file()).unwrap());
+    fresh.run().succeeds();
+    assert_same(&eval, &fresh, "a fresh run");
+    let old = eval.folder().superseded().join("1");
+    for name in ["plan.json", "report.json", "journal/journal_rank0.jsonl", "push/dataset_push_rank1.hdf5"] {
+        assert!(old.join(name).exists(), "{name}");
+    }
+    assert!(eval.folder().dataset("reach", 0, 2).exists() && !old.join("reach").exists());
+    assert!(!eval.folder().job("pick_and_place").exists());
+    eval.run().succeeds();
+    assert!(!eval.folder().superseded().join("2").exists(), "the same words again change nothing");
+}
+
+#[test]
+fn a_file_that_is_only_written_otherwise_is_the_same_run() {
+    let eval = Eval::new(&[job("reach", 2, 1), job("push", 2, 1)]).nproc(1);
+    eval.run().succeeds();
+    let text = r#"{ "jobs" : [
+        {"num_episodes": 2, "policy_args": {}, "policy_type": "scripted", "name": "push", "video_cfg": {"fps": 5},
+         "arena_env_args": {"num_envs": 3, "environment": "push"}},
+        {"arena_env_args": {"environment": "reach"}, "policy_type": "scripted", "num_episodes": 2, "name": "reach"} ] }"#;
+    let eval = eval.jobs_text(text);
+    eval.run()
+        .succeeds()
+        .stderr_has("the jobs stand in another order than in the run")
+        .stderr_has("4 episodes are done");
+    assert_eq!(eval.report().per_job.iter().map(|job| job.name.as_str()).collect::<Vec<_>>(), ["reach", "push"]);
+}
+
+#[test]
+fn a_torn_last_line_is_cut_off_and_said() {
+    let eval = Eval::new(&[job("reach", 3, 1)]).nproc(1);
+    eval.run().succeeds();
+    let wanted = results(&eval);
+    let path = eval.folder().journal(0);
+    let text = std::fs::read(&path).unwrap();
+    // A crash while the last episode was written, and a machine that lost power in it.
+    let lines: Vec<_> = text.split_inclusive(|byte| *byte == b'\n').collect();
+    let last = lines.iter().rposition(|line| line.starts_with(b"{\"type\":\"episode\"")).unwrap();
+    let mut torn = lines[..last].concat();
+    torn.extend([&lines[last][..40], &[0; 100][..]].concat());
+    std::fs::write(&path, torn).unwrap();
+    eval.run().succeeds().stderr_has(&format!("`{}` ended in a torn line: 140 bytes are cut off", path.display()));
+    assert_eq!(results(&eval), wanted);
+}
