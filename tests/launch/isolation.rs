@@ -96,6 +96,20 @@ fn a_signal_during_a_pause_ends_the_launch_and_nothing_is_started() {
 }
 
 #[test]
+fn after_slurm_s_announcement_of_the_end_nothing_is_started_any_more() {
+    let script = "if [ $RANK = 0 ]; then trap 'echo saved; exit 0' USR1; echo > up; sleep 10000 & wait; fi; \
+                  echo start >> starts; exit 1";
+    let rrun = isolated(2, 9).env("ENVIRONMENT", "BATCH").env("SLURM_JOB_ID", "1");
+    let running = rrun.sh(script).start();
+    running.wait_for_files(&["up"]);
+    running.wait_for_stderr("restart 3 of 9 in 4 s");
+    running.signal("USR1");
+    let ended = running.wait().fails_with(1).prints(&["saved"]);
+    assert_eq!(lines(&ended, "starts").len(), 3);
+    ended.stderr_has("rank 1 exited with code 1; the end of the launch was announced, the other ranks go on\n");
+}
+
+#[test]
 fn an_interrupt_while_the_only_rank_pauses_ends_the_launch() {
     let running = isolated(1, 9).sh("echo start >> starts; exit 1").start();
     running.wait_for_stderr("rank 0 exited with code 1; restart 3 of 9 in 4 s\n");
