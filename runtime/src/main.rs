@@ -7,7 +7,8 @@ use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
     runtime::env::mujoco::draw_without_threads();
-    let log = tracing_subscriber::fmt().with_env_filter(EnvFilter::from_env("RRUN_LOG"));
+    let variable = if std::env::var_os("RRUN_LOG").is_some() { "RRUN_LOG" } else { "RUST_LOG" };
+    let log = tracing_subscriber::fmt().with_env_filter(EnvFilter::from_env(variable));
     log.with_writer(std::io::stderr).init();
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
     match words.split_first() {

@@ -8,7 +8,7 @@ use crate::plan::program::Program;
 
 /// Restarts of each rank of a built-in program: a night of evaluations outlives a few crashes of a simulator or a driver,
 /// and one that comes back at every start is over within seconds.
-const RESTARTS: u32 = 3;
+const RESTARTS: u32 = 6;
 
 /// What a rank that fails means for the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn ranks_of_eval_fail_each_for_itself_and_others_together() {
-        assert_eq!(policy("eval --jobs j"), (FailurePolicy::Isolate, 3));
+        assert_eq!(policy("eval --jobs j"), (FailurePolicy::Isolate, 6));
         assert_eq!(policy("train.py"), (FailurePolicy::Torchrun, 0));
         assert_eq!(policy("--no-python eval"), (FailurePolicy::Torchrun, 0), "a program of that name is not ours");
     }

@@ -12,6 +12,12 @@ use crate::eval::stop::Stop;
 /// How long the store may take to answer at the start; the ranks of a node start within seconds of each other.
 const CONNECT: Duration = Duration::from_secs(60);
 
+/// How long one attempt to connect again may take, and how long after it the next one comes.
+const MEND: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(5));
+
+/// Attempts to connect again at the end, when there is nothing else to do.
+const MENDS: u32 = 3;
+
 /// How often a rank tells how far it is.
 const EVERY: Duration = Duration::from_secs(1);
 
@@ -19,6 +25,9 @@ const EVERY: Duration = Duration::from_secs(1);
 pub struct Peers {
     rank: usize,
     world_size: usize,
+    addr: Option<StoreAddr>,
+    /// `<run id>/<round>`
+    meeting: String,
     store: Option<Store>,
     /// What concerns this launch only: a restart must not read the beats of the attempt before.
     room: Option<Store>,
@@ -26,6 +35,7 @@ pub struct Peers {
     losses: Option<Store>,
     watch: Watch,
     told: Option<Instant>,
+    mended: Option<Instant>,
 }
 
 impl Peers {
@@ -34,18 +44,51 @@ impl Peers {
     /// # Errors
     /// [`DistError`] when it cannot be reached.
     pub fn meet(env: &RankEnv) -> Result<Self, DistError> {
-        let store = match &env.master {
-            Some((host, port)) if env.world_size > 1 => {
-                let addr = StoreAddr { host: host.clone(), port: *port };
-                let serve = env.rank == 0 && !env.agent_store;
-                Some(Store::connect(&addr, env.world_size, serve, CONNECT)?)
-            }
-            _ => None,
+        let addr = env.master.as_ref().filter(|_| env.world_size > 1);
+        let addr = addr.map(|(host, port)| StoreAddr { host: host.clone(), port: *port });
+        let serve = env.rank == 0 && !env.agent_store;
+        let store = addr.as_ref().map(|addr| Store::connect(addr, env.world_size, serve, CONNECT)).transpose()?;
+        let mut peers = Self {
+            rank: env.rank,
+            world_size: env.world_size,
+            addr,
+            meeting: format!("{}/{}", env.run_id, env.round),
+            store: None,
+            room: None,
+            losses: None,
+            watch: Watch::new(env.world_size, now()),
+            told: None,
+            mended: None,
         };
-        let room = store.as_ref().map(|store| store.prefix(&format!("rrun/eval/{}/{}", env.run_id, env.round)));
-        let losses = store.as_ref().map(|store| store.prefix(&format!("rrun/lost/{}/{}", env.run_id, env.round)));
-        let watch = Watch::new(env.world_size, now());
-        Ok(Self { rank: env.rank, world_size: env.world_size, store, room, losses, watch, told: None })
+        peers.adopt(store);
+        Ok(peers)
+    }
+
+    fn adopt(&mut self, store: Option<Store>) {
+        let part = |name: &str| store.as_ref().map(|store| store.prefix(&format!("rrun/{name}/{}", self.meeting)));
+        (self.room, self.losses) = (part("eval"), part("lost"));
+        self.store = store;
+    }
+
+    /// The connection is broken: tries another, now and then; whether there is one.
+    fn mend(&mut self) -> bool {
+        let moment = now();
+        if self.mended.is_some_and(|tried| moment.saturating_duration_since(tried) < MEND.1) {
+            return false;
+        }
+        self.mended = Some(moment);
+        let Some(addr) = &self.addr else { return false };
+        match Store::connect(addr, self.world_size, false, MEND.0) {
+            Ok(store) => {
+                tracing::warn!(%addr, "connected to the store again");
+                self.adopt(Some(store));
+                true
+            }
+            Err(err) => {
+                tracing::warn!(%err, "the store is out of reach");
+                false
+            }
+        }
     }
 
     /// The store itself, for the gather.
@@ -65,6 +108,11 @@ impl Peers {
         self.told = Some(moment);
         self.watch.on(self.rank, beat.clone(), moment);
         self.publish(beat);
+        // What is set is not answered: only a question tells whether anybody listens.
+        let is_broken = self.room.as_ref().is_some_and(|room| room.check("off").is_err_and(|err| !err.is_timeout()));
+        if is_broken && self.mend() {
+            self.publish(beat);
+        }
     }
 
     /// A store that is gone takes the launcher with it, and that one ends us; the evaluation itself needs no store.
@@ -72,7 +120,7 @@ impl Peers {
         let Some(room) = &self.room else { return };
         let text = serde_json::to_vec(beat).expect("a beat has no map and no number that JSON lacks");
         if let Err(err) = room.set(&format!("beat/{}", self.rank), &text) {
-            tracing::warn!(%err, "cannot publish progress");
+            tracing::debug!(%err, "cannot publish progress");
         }
     }
 
@@ -124,6 +172,7 @@ impl Peers {
         self.watch.on(self.rank, beat.clone(), now());
         self.publish(&beat);
         let Some(room) = self.room.clone() else { return Vec::new() };
+        let mut mends = 0;
         // A rank that is started again arrives again.
         let is_first = room.add(&format!("arrived/{}", self.rank), 1).is_ok_and(|count| count == 1);
         if is_first && room.add("arrived", 1).is_ok_and(|count| count as usize == self.world_size) {
@@ -136,11 +185,16 @@ impl Peers {
             if self.watch.settled(now(), timeout) || stop.asked() {
                 return self.watch.lost(now(), timeout);
             }
-            match room.wait("all", EVERY) {
-                Err(err) if !err.is_timeout() => {
+            let waited = self.room.as_ref().map_or(Ok(()), |room| room.wait("all", EVERY));
+            if waited.is_err_and(|err| !err.is_timeout()) {
+                mends += 1;
+                if mends > MENDS {
                     return (0..self.world_size).filter(|rank| *rank != self.rank).collect();
                 }
-                _ => {}
+                self.mended = None;
+                if self.mend() {
+                    self.publish(&beat);
+                }
             }
         }
     }
@@ -159,5 +213,91 @@ impl Peers {
             // Without the word it ends all the same.
             let _ = room.wait("reported", timeout);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+    use std::net::{Shutdown, TcpListener, TcpStream};
+    use std::sync::{Arc, Mutex};
+
+    /// A way to a store that can be cut.
+    struct Cable {
+        port: u16,
+        ends: Arc<Mutex<Vec<TcpStream>>>,
+    }
+
+    impl Cable {
+        fn to(port: u16) -> Self {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let here = listener.local_addr().unwrap().port();
+            let ends = Arc::new(Mutex::new(Vec::new()));
+            let kept = Arc::clone(&ends);
+            std::thread::spawn(move || {
+                for near in listener.incoming().flatten() {
+                    let far = TcpStream::connect(("127.0.0.1", port)).unwrap();
+                    for (from, to) in [(&near, &far), (&far, &near)] {
+                        let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                        std::thread::spawn(move || io::copy(&mut from, &mut to));
+                    }
+                    kept.lock().unwrap().extend([near, far]);
+                }
+            });
+            Self { port: here, ends }
+        }
+
+        fn cut(&self) {
+            self.ends.lock().unwrap().drain(..).for_each(|end| drop(end.shutdown(Shutdown::Both)));
+        }
+    }
+
+    fn rank(rank: usize, port: u16) -> Peers {
+        let env = RankEnv::read(|name| match name {
+            "RANK" => Some(rank.to_string()),
+            "WORLD_SIZE" => Some("2".to_owned()),
+            "MASTER_ADDR" => Some("127.0.0.1".to_owned()),
+            "MASTER_PORT" => Some(port.to_string()),
+            "TORCHELASTIC_USE_AGENT_STORE" => Some("True".to_owned()),
+            _ => None,
+        });
+        Peers::meet(&env.unwrap()).unwrap()
+    }
+
+    fn beat(steps: u64) -> Beat {
+        Beat { steps, ..Beat::default() }
+    }
+
+    #[test]
+    fn a_rank_that_was_cut_off_is_heard_again() {
+        let addr = StoreAddr { host: "127.0.0.1".to_owned(), port: 0 };
+        let server = Store::connect(&addr, 1, true, CONNECT).unwrap();
+        let cable = Cable::to(server.port());
+        let (mut near, mut far) = (rank(0, server.port()), rank(1, cable.port));
+        far.tell(&beat(1));
+        assert_eq!(near.look().nth(1), Some(&beat(1)));
+        cable.cut();
+        far.tell(&beat(2));
+        far.tell(&beat(3));
+        assert_eq!(near.look().nth(1), Some(&beat(3)));
+        near.call_off("enough");
+        assert_eq!(far.called_off().as_deref(), Some("enough"));
+    }
+
+    #[test]
+    fn a_rank_arrives_once_however_often_it_is_started() {
+        let addr = StoreAddr { host: "127.0.0.1".to_owned(), port: 0 };
+        let server = Store::connect(&addr, 1, true, CONNECT).unwrap();
+        let arrive = |mut peers: Peers| {
+            let stop = Stop::default();
+            stop.call_off("the test does not wait".to_owned());
+            peers.wait_for_all(beat(1), CONNECT, &stop, |_| {})
+        };
+        arrive(rank(1, server.port()));
+        arrive(rank(1, server.port()));
+        assert!(!server.check("rrun/eval/none/0/all").unwrap(), "rank 0 is not there");
+        arrive(rank(0, server.port()));
+        assert!(server.check("rrun/eval/none/0/all").unwrap());
     }
 }
