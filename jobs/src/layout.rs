@@ -8,7 +8,7 @@
 //!                <job>_video_rank<worker>_gpu<g>_env<i>.mp4   i within the worker; elsewhere with video_base_dir
 //!          superseded/<n>/                               what --accept-changed-jobs put away, as it was
 //!          plan.lock                                     held while the plan is changed
-//!          report.json final_benchmark_report.json report.html metrics.json episodes.jsonl
+//!          report.json final_benchmark_report.json report.html metrics.json eval_info.json episodes.jsonl
 //! ```
 
 use std::path::{Path, PathBuf};
@@ -114,6 +114,11 @@ impl RunFolder {
     /// `{job: {metric: value}}`, as Arena's `save_metrics_to_file` writes it.
     pub fn metrics(&self) -> PathBuf {
         self.root.join("metrics.json")
+    }
+
+    /// As LeRobot's `lerobot-eval` writes it.
+    pub fn eval_info(&self) -> PathBuf {
+        self.root.join("eval_info.json")
     }
 
     /// Every finished episode, one a line, in the order of jobs and episodes.

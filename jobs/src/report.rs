@@ -20,6 +20,7 @@ use crate::stats::mean;
 
 mod coverage;
 mod episodes;
+mod eval_info;
 pub(crate) mod groups;
 mod held;
 mod lives;

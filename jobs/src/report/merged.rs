@@ -63,6 +63,23 @@ pub struct Damage {
     pub torn: u64,
 }
 
+impl std::fmt::Display for Damage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { journal, lines, torn } = self;
+        if !lines.is_empty() {
+            let first: Vec<_> = lines.iter().take(5).map(u64::to_string).collect();
+            let more = if lines.len() > 5 { ", …" } else { "" };
+            let plural = if lines.len() > 1 { "s" } else { "" };
+            write!(f, "`{journal}`: {} damaged line{plural} ({}{more})", lines.len(), first.join(", "))?;
+        }
+        if *torn > 0 {
+            let sep = if lines.is_empty() { format!("`{journal}`: ") } else { "; ".to_owned() };
+            write!(f, "{sep}the last line is torn ({torn} bytes)")?;
+        }
+        Ok(())
+    }
+}
+
 impl<'a> Merged<'a> {
     /// Reads all journals.
     ///

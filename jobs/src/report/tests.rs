@@ -7,6 +7,7 @@ use crate::job::JobIndex;
 use crate::journal::{EnvLost, JobEnd, JobStart};
 
 mod documented;
+mod eval_info;
 mod journals;
 mod shared;
 

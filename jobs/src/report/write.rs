@@ -5,6 +5,7 @@ use std::io::{self, BufWriter, Write as _};
 
 use serde_json::{Map, Value};
 
+use super::eval_info::EvalInfo;
 use super::{Context, JobReport, Journals, Merged, Report};
 use crate::layout::{RunFolder, replace, write_whole, write_whole_with};
 use crate::page;
@@ -14,8 +15,8 @@ use crate::table;
 /// Bytes of a report that are written at a time.
 const BUFFER: usize = 256 * 1024;
 
-/// Merges and writes `report.json`, `final_benchmark_report.json`, `report.html`, `metrics.json` and `episodes.jsonl`;
-/// each file is replaced in one go.
+/// Merges and writes `report.json`, `final_benchmark_report.json`, `report.html`, `metrics.json`, `eval_info.json` and
+/// `episodes.jsonl`; each file is replaced in one go.
 ///
 /// # Errors
 /// Those of the file system; files that were there before are whole.
@@ -35,6 +36,11 @@ pub fn write_merged(folder: &RunFolder, merged: &Merged, report: &Report) -> io:
     replace(&folder.episodes(), |file| merged.write_episodes(file))?;
     write_whole(&folder.metrics(), &serde_json::to_vec_pretty(&metrics_by_job(report))?)?;
     page::write(folder, report)?;
+    write_whole_with(&folder.eval_info(), |file| {
+        let mut file = BufWriter::with_capacity(BUFFER, file);
+        serde_json::to_writer(&mut file, &EvalInfo::new(merged, report))?;
+        file.flush()
+    })?;
     let json = |file: &mut File| {
         let mut file = BufWriter::with_capacity(BUFFER, file);
         serde_json::to_writer_pretty(&mut file, report)?;

@@ -1,0 +1,41 @@
+//! `eval_info.json` has LeRobot's names, and nothing that was not recorded.
+
+use serde_json::Value;
+
+use super::*;
+use crate::layout::RunFolder;
+use crate::report;
+
+fn eval_info(lines: &[Line]) -> Value {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = RunFolder::new(dir.path());
+    report::write(&folder, &two_jobs(), &Journals::of_lines(lines), Context::default()).unwrap();
+    serde_json::from_slice(&std::fs::read(folder.eval_info()).unwrap()).unwrap()
+}
+
+#[test]
+fn tasks_groups_and_all_of_them_have_lerobots_names() {
+    let info = eval_info(&everything());
+    let task = |index: usize| &info["per_task"][index];
+    assert_eq!(
+        (&task(0)["task_group"], &task(1)["task_id"], &task(1)["job"]),
+        (&json!("reach"), &json!(1), &json!("b"))
+    );
+    assert_eq!(task(0)["metrics"]["successes"], json!([true, true, true, false]));
+    assert_eq!(task(1)["metrics"]["sum_rewards"], json!([2.0, 2.0]));
+    let overall = &info["overall"];
+    assert_eq!((&overall["n_episodes"], &overall["avg_sum_reward"]), (&json!(6), &json!(2.0)));
+    assert!((overall["pc_success"].as_f64().unwrap() - 500.0 / 6.0).abs() < 1e-9);
+    assert_eq!(info["per_group"]["reach"]["pc_success"], overall["pc_success"]);
+}
+
+#[test]
+fn what_was_not_recorded_or_not_scored_is_left_out() {
+    let mut lines = everything();
+    lines[0] = line(Episode { success: None, error: Some("NaN".to_owned()), ..episode(0, 0, false) });
+    let info = eval_info(&lines);
+    assert_eq!(info["per_task"][0]["metrics"]["successes"], json!([true, true, false]));
+    let metrics = info["per_task"][0]["metrics"].as_object().unwrap();
+    assert!(!metrics.contains_key("max_rewards") && info["overall"].get("avg_max_reward").is_none());
+    assert_eq!(eval_info(&[])["overall"]["pc_success"], Value::Null);
+}
