@@ -1,7 +1,8 @@
 //! `rrun`: a torchrun-compatible launcher of ranks. Links no libtorch and starts in milliseconds.
 //!
 //! ```text
-//! main ─► cli ─► plan ─► agent ─► report
+//! main ─► tools (files of a run)
+//!   └───► cli ─► plan ─► agent ─► report
 //!                 │        ├─► rendezvous ─► store
 //!                node      ├─► process logs signals
 //!                          └─► group (pure)
@@ -23,3 +24,4 @@ pub mod say;
 pub mod signals;
 pub mod slurm;
 pub mod store;
+pub mod tools;

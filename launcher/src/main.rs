@@ -12,10 +12,14 @@ use launcher::node::Node;
 use launcher::partial_report;
 use launcher::plan::{Plan, PlanError};
 use launcher::say::{self, Level, Note, Style, trace};
+use launcher::tools;
 
 fn main() -> ExitCode {
     let env = Environment::inherited();
     let words: Vec<OsString> = env::args_os().skip(1).collect();
+    if tools::is_asked(&words) {
+        return tools::run(words);
+    }
     match cli::parse(words, &env) {
         Ok(Request::Launch(cli)) => {
             let style = Style::of(&cli);

@@ -148,6 +148,11 @@ pub enum PlanError {
     /// SLURM's variables.
     #[error(transparent)]
     Slurm(#[from] SlurmError),
+    /// A tool behind options of the launcher, or behind `--`.
+    #[error(
+        "`{0}` launches nothing and takes no options of a launch: it comes first, as in `rrun {0} --help`; a file is ./{0}"
+    )]
+    ToolComesFirst(String),
     /// An option or program that only a later version will have.
     #[error("{0} is not available yet")]
     NotYet(&'static str),

@@ -6,6 +6,7 @@
 //! --no-python     program args…
 //! --run-path      <python> -c <run_path.py> script args…     wins over the two above
 //! eval            <folder of rrun>/rrun-rank eval args…      a plain word without the flags above
+//! merge, report…  nothing: a tool, refused behind options
 //! ```
 //! `${local_rank}` is filled in wherever the user's words are arguments of a foreign program.
 
@@ -17,6 +18,7 @@ use crate::node::Node;
 use crate::plan::error::PlanError;
 use crate::plan::python::{find, interpreter};
 use crate::plan::template::substitute;
+use crate::tools;
 
 /// Runs a script by runpy and records its exception, as torchrun's `run_script_path` does.
 const RUN_PATH: &str = include_str!("run_path.py");
@@ -53,6 +55,7 @@ impl Program {
     pub fn new(cli: &Cli, env: &Environment, node: &Node) -> Result<Program, PlanError> {
         match Program::built_in(cli) {
             Some("eval") => return eval(cli, &node.executable),
+            Some(word) if tools::NAMES.contains(&word) => return Err(PlanError::ToolComesFirst(word.to_owned())),
             Some("serve") => return Err(PlanError::NotYet("`rrun serve`")),
             _ => {}
         }

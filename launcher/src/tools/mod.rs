@@ -1,0 +1,81 @@
+//! What is asked of the files of a run, without running anything: no ranks, no store, no libtorch.
+//!
+//! ```text
+//! rrun report DIR         the report again, from plan and journals
+//! rrun merge DIR…         one run folder of several
+//! rrun verify DIR         is everything there, and whole?
+//! rrun compare A B        two policies on the same episodes
+//! ```
+//! These words are built in, as `eval` is: `./merge` is a file. They come first, before any option of the launcher.
+
+mod report;
+
+use std::ffi::{OsStr, OsString};
+use std::fmt::Display;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use clap::Parser;
+use jobs::layout::RunFolder;
+use jobs::plan::{RunFolderError, RunPlan};
+
+/// The words that are tools.
+pub const NAMES: [&str; 1] = ["report"];
+
+#[derive(Debug, Parser)]
+#[command(name = "rrun", bin_name = "rrun", max_term_width = 100, disable_help_subcommand = true)]
+enum Tool {
+    Report(report::Args),
+}
+
+/// Why a tool could not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+enum ToolError {
+    #[error("`{0}` is no run folder: it has no plan.json")]
+    NoRun(String),
+    #[error(transparent)]
+    Folder(#[from] RunFolderError),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Report(#[from] report::ReportError),
+}
+
+/// Whether a command line, without the command's name, asks for a tool.
+pub fn is_asked(words: &[OsString]) -> bool {
+    words.first().and_then(|word| word.to_str()).is_some_and(|word| NAMES.contains(&word))
+}
+
+/// Does what such a command line asks for.
+pub fn run(words: Vec<OsString>) -> ExitCode {
+    let done = match Tool::try_parse_from(std::iter::once(OsString::from("rrun")).chain(words)) {
+        Ok(Tool::Report(args)) => report::run(&args),
+        Err(usage) => {
+            // Help goes to stdout, everything else to stderr; a reader that has seen enough is no error.
+            let _ = usage.print();
+            return ExitCode::from(u8::try_from(usage.exit_code()).unwrap_or(2));
+        }
+    };
+    done.unwrap_or_else(|err| {
+        eprintln!("rrun: error: {err}");
+        ExitCode::FAILURE
+    })
+}
+
+/// The run in a folder.
+fn open(path: &OsStr) -> Result<(RunFolder, RunPlan), ToolError> {
+    let folder = RunFolder::new(path.as_ref());
+    if !folder.plan().is_file() {
+        return Err(ToolError::NoRun(path.to_string_lossy().into_owned()));
+    }
+    let plan = RunPlan::read(&folder)?;
+    Ok((folder, plan))
+}
+
+/// Writes to standard output; a reader that has seen enough is no error.
+fn print(text: impl Display) -> io::Result<()> {
+    match writeln!(io::stdout(), "{text}") {
+        Err(err) if err.kind() != io::ErrorKind::BrokenPipe => Err(err),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,87 @@
+//! `rrun report DIR`: the report again, from plan and journals.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use jobs::layout::RunFolder;
+use jobs::plan::RunPlan;
+use jobs::report::{self, Context, Journals, Merged, Report};
+use jobs::table;
+use jobs::time::rfc3339;
+
+use super::{ToolError, open, print};
+
+/// Makes the report of a run again, from its plan and journals.
+///
+/// A pure function of these files, but for the time of writing; what only the run itself knew (its command line) is kept
+/// from the report that is there.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Run folder
+    #[arg(value_name = "DIR")]
+    folder: OsString,
+
+    /// Replace a report that knows of more episodes than the journals here (other nodes may have theirs)
+    #[arg(long)]
+    force: bool,
+}
+
+/// Why a report is not made.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ReportError {
+    #[error(
+        "`{path}` has {there} episodes and the journals here have {here}: those of other nodes may be elsewhere; --force replaces it"
+    )]
+    Less { path: String, there: u64, here: u64 },
+    #[error("cannot write the report into `{folder}`: {err}")]
+    Write { folder: String, err: std::io::Error },
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, ToolError> {
+    let (folder, plan) = open(&args.folder)?;
+    let journals = Journals::of(&folder)?;
+    let merged = Merged::new(&plan, &journals)?;
+    let there = written(&folder);
+    let report = Report::of(&merged, context(&plan, there.as_ref()))?;
+    if let Some(there) = there.filter(|there| there.overall.episodes > report.overall.episodes && !args.force) {
+        let (there, here) = (there.overall.episodes, report.overall.episodes);
+        return Err(ReportError::Less { path: folder.report().display().to_string(), there, here }.into());
+    }
+    let folder_name = || folder.root().display().to_string();
+    report::write_merged(&folder, &merged, &report).map_err(|err| ReportError::Write { folder: folder_name(), err })?;
+    tell(&folder, &plan, &merged, &report)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What the tables of a run say, and what was wrong with its journals.
+fn tell(folder: &RunFolder, plan: &RunPlan, merged: &Merged, report: &Report) -> Result<(), ToolError> {
+    let rows = plan.jobs.iter().zip(&report.per_job).map(|(job, report)| (job, report.status.as_str()));
+    print(format_args!("{}\n{}", table::jobs(rows), table::metrics_summary(report)))?;
+    let comparison = table::comparison(report);
+    if !comparison.is_empty() {
+        print(comparison)?;
+    }
+    print(table::conclusion(report))?;
+    for damage in merged.damage() {
+        print(damage)?;
+    }
+    print(format_args!("report: {}", folder.report().display()))?;
+    Ok(())
+}
+
+/// What the report that is there says of its run; nothing if there is none, or it is another program's.
+fn written(folder: &RunFolder) -> Option<Report> {
+    serde_json::from_slice(&std::fs::read(folder.report()).ok()?).ok()
+}
+
+fn context(plan: &RunPlan, there: Option<&Report>) -> Context {
+    Context {
+        argv: there.map(|report| report.run.argv.clone()).unwrap_or_default(),
+        world_size: there.map_or(plan.world_size, |report| report.run.world_size),
+        route: "journals".to_owned(),
+        missing_ranks: Vec::new(),
+        stopped: there.and_then(|report| report.run.stopped.clone()),
+        created: rfc3339(SystemTime::now()),
+    }
+}

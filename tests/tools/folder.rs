@@ -1,0 +1,203 @@
+//! Run folders as evaluations leave them: a plan, journals, and the files that they name.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use jobs::episode::{DemoRef, End, Episode, VideoRef};
+use jobs::eval_args::EvalArgs;
+use jobs::file::JobFile;
+use jobs::job::JobIndex;
+use jobs::journal::{JobEnd, JobStart, Journal, Line, RankEnd, RankStart};
+use jobs::layout::RunFolder;
+use jobs::plan::RunPlan;
+use jobs::report::Report;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// A run folder in a folder of its own.
+pub struct Run {
+    pub dir: TempDir,
+    pub folder: RunFolder,
+    pub plan: RunPlan,
+}
+
+/// A job of the scripted expert.
+pub fn job(name: &str, episodes: u64) -> Value {
+    json!({"name": name, "arena_env_args": {"environment": "reach"}, "policy_type": "scripted", "num_episodes": episodes})
+}
+
+/// `10:00:00` and so many seconds.
+pub fn at(second: u64) -> String {
+    format!("2026-11-21T{:02}:{:02}:{:02}.000Z", 10 + second / 3600, second / 60 % 60, second % 60)
+}
+
+impl Run {
+    /// A run of these jobs of which nothing has begun.
+    pub fn new(jobs: &[Value]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let run = Self::at(&dir.path().join("run"), jobs);
+        Self { dir, ..run }
+    }
+
+    /// A run in this folder.
+    pub fn at(path: &Path, jobs: &[Value]) -> Self {
+        let text = json!({"jobs": jobs});
+        let sha256 = format!("{:064x}", text.to_string().len());
+        let file = JobFile { path: "jobs.json".into(), sha256, jobs: jobs::file::parse(&text).unwrap() };
+        let args = EvalArgs::parse_words(&["--jobs".into(), "jobs.json".into()]).unwrap();
+        let folder = RunFolder::new(path);
+        let plan = RunPlan::new(&args, file, 1, at(0)).settle(&folder).unwrap();
+        Self { dir: tempfile::tempdir().unwrap(), folder, plan }
+    }
+
+    /// An episode of a job; every third one is not solved.
+    pub fn episode(&self, job: usize, number: u64, rank: usize) -> Episode {
+        let is_solved = number % 3 != 2;
+        Episode {
+            job: self.plan.jobs[job].name.clone(),
+            job_index: JobIndex(job),
+            episode: number,
+            seed: jobs::seed::episode(self.plan.seed, &self.plan.jobs[job], number),
+            rank,
+            env: 0,
+            rebuild: 0,
+            success: Some(is_solved),
+            success_at_end: None,
+            end: if is_solved { End::Success } else { End::TimeLimit },
+            length: 10 + number,
+            return_: number as f64 / 3.0,
+            language_instruction: String::new(),
+            wall_s: 1.0,
+            infer_calls: 1,
+            ended: at(10 + number),
+            error: None,
+            dataset: None,
+            video: None,
+            episode_video: None,
+        }
+    }
+
+    /// The same with its demonstration and its span of a video.
+    pub fn recorded(&self, job: usize, number: u64, rank: usize) -> Episode {
+        let episode = self.episode(job, number, rank);
+        let name = episode.job.clone();
+        Episode {
+            dataset: Some(DemoRef {
+                file: format!("{name}/dataset_{name}_rank{rank}.hdf5"),
+                demo: format!("demo_{number}"),
+            }),
+            video: Some(VideoRef {
+                file: format!("{name}/{name}_video_rank{rank}_gpu0_env0.mp4"),
+                first_frame: number * 10,
+                frames: 10,
+            }),
+            ..episode
+        }
+    }
+
+    /// One life of a rank: it begins, does these episodes of each job, and ends.
+    pub fn rank(&self, rank: usize, episodes: impl IntoIterator<Item = Episode>) -> &Self {
+        let mut journal = Journal::open(&self.folder.journal(rank)).unwrap();
+        let mut write = |line: Line| journal.append(&line).unwrap();
+        write(Line::Rank(RankStart {
+            rank,
+            world_size: 2,
+            host: format!("node{rank}"),
+            started: at(rank as u64),
+            ..RankStart::default()
+        }));
+        let mut last = None;
+        for episode in episodes {
+            let job_index = episode.job_index;
+            if last.replace(job_index) != Some(job_index) {
+                write(Line::JobStart(JobStart { job_index, rank, started: at(5), ..JobStart::default() }));
+            }
+            write(Line::Episode(Box::new(episode)));
+        }
+        if let Some(job_index) = last {
+            write(Line::JobEnd(JobEnd { job_index, rank, wall_s: 5.0, ended: at(90), ..JobEnd::default() }));
+        }
+        write(Line::RankEnd(RankEnd { rank, wall_s: 100.0, busy_s: 80.0, stopped: false, ended: at(99) }));
+        self
+    }
+
+    /// Everything that the plan asks for, by one rank.
+    pub fn whole(&self) -> &Self {
+        let numbers = |job: usize| 0..self.count(job);
+        self.rank(
+            0,
+            (0..self.plan.jobs.len()).flat_map(|job| numbers(job).map(move |number| self.episode(job, number, 0))),
+        )
+    }
+
+    /// Episodes of a job.
+    pub fn count(&self, job: usize) -> u64 {
+        match self.plan.jobs[job].length {
+            jobs::job::Length::Episodes(count) => count,
+            _ => 0,
+        }
+    }
+
+    pub fn path(&self) -> &str {
+        self.folder.root().to_str().unwrap()
+    }
+
+    pub fn report(&self) -> Report {
+        report(&self.folder)
+    }
+}
+
+/// The report of a folder.
+pub fn report(folder: &RunFolder) -> Report {
+    serde_json::from_slice(&std::fs::read(folder.report()).expect("there is a report")).expect("it has its schema")
+}
+
+/// What a command came to.
+pub struct Done {
+    output: Output,
+}
+
+/// Runs `rrun` with these words.
+pub fn rrun(words: &[&str]) -> Done {
+    rrun_in(Path::new("."), words)
+}
+
+/// Runs `rrun` in a folder.
+pub fn rrun_in(folder: &Path, words: &[&str]) -> Done {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rrun"));
+    Done { output: command.args(words).current_dir(folder).output().expect("rrun is there") }
+}
+
+impl Done {
+    #[track_caller]
+    pub fn succeeds(self) -> Self {
+        assert!(self.output.status.success(), "{}\n{}", self.stdout(), self.stderr());
+        self
+    }
+
+    #[track_caller]
+    pub fn fails_with(self, code: i32) -> Self {
+        assert_eq!(self.output.status.code(), Some(code), "{}\n{}", self.stdout(), self.stderr());
+        self
+    }
+
+    pub fn stdout(&self) -> String {
+        String::from_utf8_lossy(&self.output.stdout).into_owned()
+    }
+
+    pub fn stderr(&self) -> String {
+        String::from_utf8_lossy(&self.output.stderr).into_owned()
+    }
+
+    #[track_caller]
+    pub fn says(self, text: &str) -> Self {
+        assert!(self.stdout().contains(text), "no `{text}` in\n{}", self.stdout());
+        self
+    }
+
+    #[track_caller]
+    pub fn complains(self, text: &str) -> Self {
+        assert!(self.stderr().contains(text), "no `{text}` in\n{}", self.stderr());
+        self
+    }
+}

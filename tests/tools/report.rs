@@ -1,0 +1,81 @@
+//! `rrun report`.
+
+use std::fs;
+
+use crate::folder::{Run, job, rrun, rrun_in};
+
+#[test]
+fn a_report_is_made_of_plan_and_journals_alone_and_is_the_same_each_time() {
+    let run = Run::new(&[job("a", 4), job("b", 2)]);
+    run.whole();
+    rrun(&["report", run.path()]).succeeds().says("METRICS SUMMARY").says("6 of 6 episodes, 83.3 % solved");
+    let mut first = run.report();
+    assert!(first.complete() && first.run.wall_s == Some(99.0));
+    for file in ["metrics.json", "eval_info.json", "episodes.jsonl", "final_benchmark_report.json"] {
+        assert!(run.folder.root().join(file).is_file(), "{file}");
+    }
+    rrun(&["report", run.path()]).succeeds();
+    let second = run.report();
+    first.run.written.clone_from(&second.run.written);
+    assert_eq!(first, second);
+}
+
+#[test]
+fn what_only_the_run_knew_is_kept() {
+    let run = Run::new(&[job("a", 4)]);
+    run.whole();
+    rrun(&["report", run.path()]).succeeds();
+    let text = fs::read_to_string(run.folder.report()).unwrap().replace("\"argv\": []", "\"argv\": [\"eval\"]");
+    fs::write(run.folder.report(), text).unwrap();
+    rrun(&["report", run.path()]).succeeds();
+    assert_eq!(run.report().run.argv, ["eval"]);
+}
+
+#[test]
+fn a_report_that_knows_more_than_the_journals_here_is_kept() {
+    let run = Run::new(&[job("a", 4)]);
+    run.rank(0, (0..2).map(|number| run.episode(0, number, 0)));
+    run.rank(1, (2..4).map(|number| run.episode(0, number, 1)));
+    rrun(&["report", run.path()]).succeeds();
+    fs::remove_file(run.folder.journal(1)).unwrap();
+    let refusal = "has 4 episodes and the journals here have 2";
+    rrun(&["report", run.path()]).fails_with(1).complains(refusal).complains("--force");
+    assert_eq!(run.report().overall.episodes, 4);
+    rrun(&["report", "--force", run.path()]).succeeds().says("2 episodes are missing: a 2, a 3");
+    assert!(run.report().partial);
+}
+
+#[test]
+fn a_folder_without_a_plan_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let refusal = "rrun: error: `nothing` is no run folder: it has no plan.json\n";
+    assert_eq!(rrun_in(dir.path(), &["report", "nothing"]).fails_with(1).stderr(), refusal);
+}
+
+#[test]
+fn a_damaged_plan_is_named_with_its_line() {
+    let run = Run::new(&[job("a", 4)]);
+    fs::write(run.folder.plan(), "{\n\"schema\": 7}").unwrap();
+    rrun(&["report", run.path()])
+        .fails_with(1)
+        .complains("plan.json` is no plan of rrun")
+        .complains("line 2 column 11");
+}
+
+#[test]
+fn lines_that_mean_nothing_are_told() {
+    let run = Run::new(&[job("a", 2)]);
+    run.whole();
+    let text = fs::read_to_string(run.folder.journal(0)).unwrap();
+    fs::write(run.folder.journal(0), format!("{text}nonsense\n{{\"type\":\"ep")).unwrap();
+    let told = "`journal/journal_rank0.jsonl`: 1 damaged line (7); the last line is torn (11 bytes)";
+    rrun(&["report", run.path()]).succeeds().says(told);
+}
+
+#[test]
+fn a_tool_comes_first() {
+    let told = "`report` launches nothing and takes no options of a launch: it comes first, as in `rrun report --help`";
+    rrun(&["--nproc-per-node", "2", "report", "x"]).fails_with(1).complains(told);
+    rrun(&["report", "--help"]).succeeds().says("Makes the report of a run again").says("rrun report [OPTIONS] <DIR>");
+    rrun(&["report"]).fails_with(2).complains("<DIR>");
+}
