@@ -125,11 +125,11 @@ fn machines(report: &Report) -> Markup {
         @if !versions.is_empty() || !gpus.is_empty() || !rules.is_empty() {
             h3 { "Versions and devices" }
             dl.facts {
-                @for (name, found) in versions.iter().filter(|(name, _)| *name != "git" || report.run.git.is_none()) {
+                @for (name, found) in versions {
                     dt { (name) }
                     dd { (found.join(", ")) @if found.len() > 1 { " " span.bad { "ranks differ" } } }
                 }
-                @if let Some(git) = &report.run.git { dt { "Commit" } dd { code.hash { (git) } } }
+                @if let Some(git) = &report.run.git { dt { "Commit" } dd { code.hash { (git.commit) } @if git.dirty { " and changes" } } }
                 @if !gpus.is_empty() {
                     dt { "GPUs" }
                     dd { @for ((name, bytes), count) in &gpus {

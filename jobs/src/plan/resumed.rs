@@ -18,7 +18,7 @@ use crate::rank_env::RankEnv;
 use crate::time::rfc3339;
 
 /// A start of a run after its first one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resumed {
     /// UTC.
     pub at: String,

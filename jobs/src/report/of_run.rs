@@ -16,9 +16,6 @@ use crate::plan::RunPlan;
 /// When, where, by what.
 pub(super) fn run(merged: &Merged, context: Context) -> Run {
     let starts = || merged.events.iter().flat_map(|events| &events.lives).map(|life| &life.start);
-    let launches = launches(&merged.events);
-    let before_last = launches.len().checked_sub(2).map(|index| launches[index].started.clone());
-    let versions = versions(starts());
     let gpus = merged.events.iter().flat_map(Events::gpus).map(|(start, gpu)| GpuReport {
         host: start.host.clone(),
         node: start.node,
@@ -34,13 +31,13 @@ pub(super) fn run(merged: &Merged, context: Context) -> Run {
         wall_s: merged.span.map(|[first, last]| last.since(first)),
         written: context.created,
         argv: context.argv,
-        git: versions.get("git").and_then(|found| found.last().cloned()),
+        git: merged.plan.git.clone(),
         world_size: context.world_size,
         hosts: distinct(starts().map(|start| start.host.clone())),
         gpus: distinct(gpus),
-        versions,
-        launches,
-        resumed_from: before_last,
+        versions: versions(starts()),
+        launches: launches(&merged.events),
+        resumed_from: merged.plan.resumed_from.clone(),
         gathered_by: context.route,
         missing_ranks: context.missing_ranks,
         stopped: context.stopped,
@@ -48,10 +45,13 @@ pub(super) fn run(merged: &Merged, context: Context) -> Run {
     }
 }
 
-/// The first half of a SHA-256 over what makes a plan another one.
+/// The plan's; of one that has none the first half of a SHA-256 over what makes it another.
 fn id(plan: &RunPlan) -> String {
+    if !plan.id.is_empty() {
+        return plan.id.clone();
+    }
     let text = format!("{}\n{}\n{}\n", plan.jobs_sha256, plan.seed, plan.created);
-    Sha256::digest(text).iter().take(8).fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+    Sha256::digest(text).iter().take(16).fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
 /// Starts of the lowest rank that were none by its launcher after a failure; in a merged folder of each run.

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::plan::{Git, Resumed};
+
 /// When, where, by what.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Run {
@@ -24,9 +26,9 @@ pub struct Run {
     pub written: String,
     /// Command line.
     pub argv: Vec<String>,
-    /// Commit of the working directory, where a rank said it (`git` among its versions).
+    /// The folder that it was begun in, if that was under git.
     #[serde(default)]
-    pub git: Option<String>,
+    pub git: Option<Git>,
     /// Ranks of the launch that made the report.
     pub world_size: usize,
     /// Machines.
@@ -40,9 +42,9 @@ pub struct Run {
     /// Every launch of the run, in time.
     #[serde(default)]
     pub launches: Vec<Launch>,
-    /// UTC: start of the launch before the last, when there is one.
+    /// Every start after the first, and what had changed.
     #[serde(default)]
-    pub resumed_from: Option<String>,
+    pub resumed_from: Vec<Resumed>,
     /// How the ranks' lines came together.
     pub gathered_by: String,
     /// Ranks that did not deliver.

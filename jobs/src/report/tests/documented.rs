@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use super::*;
 use crate::episode::VideoRef;
 use crate::journal::{Gpu, PolicyFiles, RankStart};
+use crate::plan::{Git, Resumed};
 
 /// Objects whose keys are data.
 const MAPS: [&str; 4] = ["run.versions", "config.settings", "per_job[].settings", "per_job[].metrics"];
@@ -43,7 +44,9 @@ fn full() -> Report {
         line(Episode { error: Some("NaN".to_owned()), ..episode(0, 1, false) }),
         end(0, Some("boom")),
     ];
-    report(&lines)
+    let git = Some(Git { commit: String::new(), dirty: false });
+    let plan = RunPlan { resumed_from: vec![Resumed { git: git.clone(), ..Resumed::default() }], git, ..two_jobs() };
+    Report::new(&plan, &lines, Context::default())
 }
 
 fn paths(value: &Value, path: &str, to: &mut BTreeSet<String>) {
