@@ -46,7 +46,7 @@ impl Run {
         let file = JobFile { path: "jobs.json".into(), sha256, jobs: jobs::file::parse(&text).unwrap() };
         let args = EvalArgs::parse_words(&["--jobs".into(), "jobs.json".into()]).unwrap();
         let folder = RunFolder::new(path);
-        let plan = RunPlan::new(&args, file, 1, at(0)).settle(&folder).unwrap();
+        let plan = RunPlan::new(&args, file, 1, at(0)).settle(&folder, false).unwrap();
         Self { dir: tempfile::tempdir().unwrap(), folder, plan }
     }
 
@@ -90,6 +90,7 @@ impl Run {
                 file: format!("{name}/{name}_video_rank{rank}_gpu0_env0.mp4"),
                 first_frame: number * 10,
                 frames: 10,
+                fps: Some(20),
             }),
             ..episode
         }
@@ -166,6 +167,12 @@ pub fn rrun(words: &[&str]) -> Done {
 pub fn rrun_in(folder: &Path, words: &[&str]) -> Done {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rrun"));
     Done { output: command.args(words).current_dir(folder).output().expect("rrun is there") }
+}
+
+/// Runs `rrun` with these words and variables.
+pub fn rrun_with(variables: &[(&str, &str)], words: &[&str]) -> Done {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rrun"));
+    Done { output: command.args(words).envs(variables.iter().copied()).output().expect("rrun is there") }
 }
 
 impl Done {

@@ -1,8 +1,9 @@
 //! `rrun report`.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 
-use crate::folder::{Run, job, rrun, rrun_in};
+use crate::folder::{Run, job, rrun, rrun_in, rrun_with};
 
 #[test]
 fn a_report_is_made_of_plan_and_journals_alone_and_is_the_same_each_time() {
@@ -78,4 +79,25 @@ fn a_tool_comes_first() {
     rrun(&["--nproc-per-node", "2", "report", "x"]).fails_with(1).complains(told);
     rrun(&["report", "--help"]).succeeds().says("Makes the report of a run again").says("rrun report [OPTIONS] <DIR>");
     rrun(&["report"]).fails_with(2).complains("<DIR>");
+}
+
+#[test]
+fn the_page_is_shown_by_xdg_open() {
+    let run = Run::new(&[job("a", 2)]);
+    run.whole();
+    let page = format!("{}/report.html", run.path());
+    rrun(&["report", "--html", run.path()]).succeeds().says(&format!("page: {page}"));
+    assert!(fs::read_to_string(&page).unwrap().starts_with("<!DOCTYPE html>"));
+    let bin = run.dir.path().join("bin");
+    fs::create_dir(&bin).unwrap();
+    let with = |script: &str| {
+        fs::write(bin.join("xdg-open"), script).unwrap();
+        fs::set_permissions(bin.join("xdg-open"), fs::Permissions::from_mode(0o755)).unwrap();
+        rrun_with(&[("PATH", bin.to_str().unwrap())], &["report", "--open", run.path()])
+    };
+    with("#!/bin/sh\necho opened $1\n").succeeds().says(&format!("opened {page}"));
+    with("#!/bin/sh\nexit 3\n").fails_with(1).complains("`xdg-open` cannot show").complains("exit status: 3");
+    fs::remove_file(bin.join("xdg-open")).unwrap();
+    let done = rrun_with(&[("PATH", bin.to_str().unwrap())], &["report", "--open", run.path()]);
+    done.fails_with(1).complains("cannot start `xdg-open`").complains(&page);
 }

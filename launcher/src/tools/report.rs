@@ -1,7 +1,7 @@
 //! `rrun report DIR`: the report again, from plan and journals.
 
 use std::ffi::OsString;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, ExitStatus};
 use std::time::SystemTime;
 
 use jobs::layout::RunFolder;
@@ -22,6 +22,14 @@ pub(super) struct Args {
     #[arg(value_name = "DIR")]
     folder: OsString,
 
+    /// Say where the page is, which is always written: report.html
+    #[arg(long)]
+    html: bool,
+
+    /// Show the page in the browser, by xdg-open
+    #[arg(long)]
+    open: bool,
+
     /// Replace a report that knows of more episodes than the journals here (other nodes may have theirs)
     #[arg(long)]
     force: bool,
@@ -36,6 +44,10 @@ pub(super) enum ReportError {
     Less { path: String, there: u64, here: u64 },
     #[error("cannot write the report into `{folder}`: {err}")]
     Write { folder: String, err: std::io::Error },
+    #[error("cannot start `xdg-open`: {err}; the page is `{page}`")]
+    NoBrowser { page: String, err: std::io::Error },
+    #[error("`xdg-open` cannot show `{page}`: {status}")]
+    Browser { page: String, status: ExitStatus },
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, ToolError> {
@@ -51,7 +63,19 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, ToolError> {
     let folder_name = || folder.root().display().to_string();
     report::write_merged(&folder, &merged, &report).map_err(|err| ReportError::Write { folder: folder_name(), err })?;
     tell(&folder, &plan, &merged, &report)?;
-    Ok(ExitCode::SUCCESS)
+    let page = folder.page().display().to_string();
+    if args.html {
+        print(format_args!("page: {page}"))?;
+    }
+    if args.open { show(page) } else { Ok(ExitCode::SUCCESS) }
+}
+
+fn show(page: String) -> Result<ExitCode, ToolError> {
+    match Command::new("xdg-open").arg(&page).status() {
+        Ok(status) if status.success() => Ok(ExitCode::SUCCESS),
+        Ok(status) => Err(ReportError::Browser { page, status }.into()),
+        Err(err) => Err(ReportError::NoBrowser { page, err }.into()),
+    }
 }
 
 /// What the tables of a run say, and what was wrong with its journals.
