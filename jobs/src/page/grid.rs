@@ -105,12 +105,11 @@ pub(super) struct Grid {
 
 impl Grid {
     pub(super) fn new(report: &Report) -> Self {
-        let names = |part: fn(&JobReport) -> (&str, Option<&str>)| Names::new(report.per_job.iter().map(part));
-        let (tasks, policies) = (names(task), names(policy));
+        let (tasks, policies) = (Names::tasks(report), Names::new(report.per_job.iter().map(policy)));
         let mut cells: BTreeMap<(usize, usize), Tally> = BTreeMap::new();
         let (mut rows, mut columns) = (Places::default(), Places::default());
         for job in &report.per_job {
-            let row = rows.place(tasks.key(task(job), "instruction not known")).min(MOST_TASKS);
+            let row = rows.place(tasks.key(task(job), UNTOLD)).min(MOST_TASKS);
             let column = columns.place(policies.key(policy(job), "not begun")).min(MOST_POLICIES);
             let cell = cells.entry((row, column)).or_insert(NOTHING);
             *cell = cell.and(Tally::from(&job.rates));
@@ -135,8 +134,11 @@ fn policy(job: &JobReport) -> (&str, Option<&str>) {
     (&job.policy_type, job.settings.get("policy_path").and_then(Value::as_str))
 }
 
+/// Of a job whose instruction is not known, where it would tell tasks apart.
+const UNTOLD: &str = "instruction not known";
+
 /// How rows or columns are told apart and named.
-struct Names<'a> {
+pub(super) struct Names<'a> {
     /// Names with different details.
     several: BTreeSet<&'a str>,
     /// Short names that more than one name would have.
@@ -147,6 +149,16 @@ struct Names<'a> {
 type Key<'a> = (&'a str, Option<&'a str>);
 
 impl<'a> Names<'a> {
+    /// Of the tasks of all jobs.
+    pub(super) fn tasks(report: &'a Report) -> Self {
+        Self::new(report.per_job.iter().map(task))
+    }
+
+    /// The task of a job.
+    pub(super) fn task(&self, job: &JobReport) -> Label {
+        self.label(self.key(task(job), UNTOLD))
+    }
+
     fn new(keys: impl Iterator<Item = Key<'a>>) -> Self {
         let mut details: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         keys.for_each(|(name, detail)| details.entry(name).or_default().extend(detail));

@@ -48,7 +48,10 @@ fn rate(report: &Report, tally: &Tally) -> Markup {
             }
             @if let Some((only, wilson)) = tally.completion_only().zip(tally.completion_wilson()) {
                 p {
-                    "Without the " (number::counted(tally.errors, "episode that broke", "episodes that broke")) ": "
+                    @match tally.errors {
+                        1 => { "Without the episode that broke: " }
+                        errors => { "Without the " (number::count(errors)) " episodes that broke: " }
+                    }
                     b { (number::percent(only)) } ", "
                     (number::count(tally.successes)) " of " (number::count(tally.scored)) ", " (number::interval(wilson))
                 }

@@ -43,7 +43,7 @@ const SCRIPT: &str = include_str!("script.js");
 /// With SHA-256 of [`STYLE`] and of [`SCRIPT`] in base64, as `openssl dgst -sha256 -binary FILE | base64` prints them;
 /// a test compares.
 const POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; media-src 'self' file: data:; \
-    style-src 'sha256-hOQBmPmo/iUpP/cPjEHhpcmiuygNWHYaigmNFCxLbEw='; \
+    style-src 'sha256-h/H7cJTFyrdnwUto0rNevGpyeRJP8jxji4ltLH1ncK0='; \
     script-src 'sha256-Cjn78mLz4y82wuzSblTlkuR2bNkdgNN2d0Fz3b2k9YM='";
 
 /// Writes `report.html` into a run folder, with times as this machine's clock shows them.
@@ -59,16 +59,17 @@ pub fn write(folder: &RunFolder, report: &Report) -> io::Result<()> {
 pub fn render(report: &Report, zone: &Zone) -> String {
     let grid = Grid::new(report);
     let title = origin::title(report);
+    // Anchor, name in the navigation, heading, and what is below it.
     let sections = [
-        ("matrix", "Success by task and policy", matrix::section(&grid)),
-        ("bars", "Success rates with intervals", bars::section(&grid)),
-        ("ranks", "Ranks over time", timeline::section(report, zone)),
-        ("failures", "What broke", failures::section(report)),
-        ("films", "Episodes that were not solved", films::section(report)),
-        ("jobs", "Jobs", table::section(report)),
-        ("speed", "Latency and throughput", speed::section(report)),
-        ("settings", "Settings in effect", settings::section(report)),
-        ("origin", "How it was run", origin::section(report, zone)),
+        ("matrix", "Success", "Success by task and policy", matrix::section(&grid)),
+        ("bars", "Intervals", "Success rates with intervals", bars::section(&grid)),
+        ("ranks", "Ranks", "Ranks over time", timeline::section(report, zone)),
+        ("failures", "Errors", "What broke", failures::section(report)),
+        ("films", "Unsolved", "Episodes that were not solved", films::section(report)),
+        ("jobs", "Jobs", "Jobs", table::section(report)),
+        ("speed", "Speed", "Latency and throughput", speed::section(report)),
+        ("settings", "Settings", "Settings in effect", settings::section(report)),
+        ("origin", "Run", "How it was run", origin::section(report, zone)),
     ];
     let document = html! {
         (DOCTYPE)
@@ -86,9 +87,9 @@ pub fn render(report: &Report, zone: &Zone) -> String {
                 a.skip href="#matrix" { "Skip to the results" }
                 header { (headline::section(report, &title, zone)) }
                 nav aria-label="Sections" {
-                    ul { @for (id, name, _) in &sections { li { a href={ "#" (id) } { (name) } } } }
+                    ul { @for (id, short, ..) in &sections { li { a href={ "#" (id) } { (short) } } } }
                 }
-                main { @for (id, name, body) in &sections { (section(id, name, body)) } }
+                main { @for (id, _, name, body) in &sections { (section(id, name, body)) } }
                 footer { (origin::footer(report, zone)) }
                 script { (PreEscaped(SCRIPT)) }
             }

@@ -3,7 +3,7 @@
 use maud::{Markup, PreEscaped, html};
 
 use super::bars::{Bar, ruler};
-use super::grid::Tally;
+use super::grid::{Label, Names, Tally};
 use super::link::{clip, href, name};
 use super::{cut, number};
 use crate::job::Status;
@@ -96,16 +96,17 @@ const COLUMNS: &[Column] = &[
 
 pub(super) fn section(report: &Report) -> Markup {
     let shown = shown(report);
-    sortable("Jobs", COLUMNS, &shown, report.per_job.len(), row)
+    let names = Names::tasks(report);
+    sortable("Jobs", COLUMNS, &shown, report.per_job.len(), |job| row(job, &names))
 }
 
-fn row(job: &JobReport) -> Markup {
+fn row(job: &JobReport, names: &Names) -> Markup {
     let (rates, tally) = (&job.rates, Tally::from(&job.rates));
     let status = job.status.as_str();
     html! {
         tr {
             th scope="row" { (title(&job.name)) }
-            td { (title(name(&job.environment))) }
+            td.task { (task(&names.task(job))) }
             td { (title(&job.policy_type)) }
             td { span class={ "status " (status) } { (status) } (why(job)) }
             (value(Some(rates.successes as f64), &of(rates.successes, rates.episodes)))
@@ -118,6 +119,15 @@ fn row(job: &JobReport) -> Markup {
             (value(Some(job.attempts as f64), &number::count(job.attempts)))
             td { (ranks(&job.ranks)) }
             td.files { (files(job)) }
+        }
+    }
+}
+
+fn task(task: &Label) -> Markup {
+    html! {
+        @match &task.detail {
+            Some(instruction) => { (clip(instruction, 60)) }
+            None => { (title(&task.name)) }
         }
     }
 }
@@ -139,7 +149,7 @@ fn some(count: u64) -> Markup {
 /// A name, which wraps where names are joined.
 pub(super) fn title(name: &str) -> Markup {
     let clipped = clip(name, 80);
-    let parts: Vec<_> = clipped.split_inclusive(['_', '-', '.', '/', ':']).collect();
+    let parts: Vec<_> = clipped.split_inclusive(['_', '-', '/']).collect();
     html! { @for part in parts { (part) (PreEscaped("<wbr>")) } }
 }
 
