@@ -26,6 +26,7 @@ test:
 # Minutes more: all jobs at 1 to 4 ranks, long soaks, all of the black-box tests.
 slow: conformance
 	$(CARGO) test --release --locked --workspace -- --ignored --skip gpu_
+	.venv/bin/pytest -q -rs tests/page
 
 conformance:
 	@./setup.sh test
