@@ -392,6 +392,7 @@ mod tests {
     use super::*;
     use crate::episode::End;
     use proptest::prelude::*;
+    use proptest::strategy::ValueTree as _;
 
     pub(crate) fn episode(number: u64) -> Line {
         Line::Episode(Box::new(Episode {
@@ -471,6 +472,70 @@ mod tests {
         assert!(journal.append(&episode(0)).is_err());
     }
 
+    /// A line of each kind that a rank writes in its life.
+    fn life() -> Vec<Line> {
+        let lost = EnvLost {
+            job_index: JobIndex(0),
+            rank: 0,
+            env: 1,
+            episode: 1,
+            step: 4,
+            attempt: 1,
+            reason: "killed by SIGKILL".to_owned(),
+            stderr: vec!["\u{1f916}\u{0}\n\"".to_owned()],
+            at: String::new(),
+        };
+        let files = PolicyFiles {
+            policy_type: "gr00t".to_owned(),
+            path: "model".to_owned(),
+            sha256: "0".repeat(64),
+            bytes: 7,
+            at: String::new(),
+        };
+        vec![
+            Line::Rank(RankStart::default()),
+            Line::PolicyFiles(files),
+            Line::JobStart(JobStart::default()),
+            Line::EpisodeStart(EpisodeStart::default()),
+            episode(0),
+            Line::EnvLost(Box::new(lost)),
+            episode(1),
+            Line::JobEnd(JobEnd::default()),
+            Line::RankEnd(RankEnd::default()),
+        ]
+    }
+
+    /// What a rank that is killed, or a machine that loses power, may leave behind the last whole line: no line end.
+    fn any_tail() -> impl Strategy<Value = Vec<u8>> {
+        let garbage = proptest::collection::vec(any::<u8>().prop_filter("no line end", |byte| *byte != b'\n'), 0..60);
+        prop_oneof![Just(Vec::new()), (1usize..5000).prop_map(|hole| vec![0; hole]), garbage]
+    }
+
+    #[test]
+    fn a_journal_cut_at_any_byte_keeps_its_whole_lines_and_is_gone_on_with() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal_rank0.jsonl");
+        let mut journal = Journal::open(&path).unwrap();
+        life().iter().for_each(|line| journal.append(line).unwrap());
+        drop(journal);
+        let bytes = std::fs::read(&path).unwrap();
+        let mut runner = proptest::test_runner::TestRunner::deterministic();
+        for cut in 0..=bytes.len() {
+            let tail = any_tail().new_tree(&mut runner).unwrap().current();
+            let whole = bytes[..cut].iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+            std::fs::write(&path, [&bytes[..cut], &tail].concat()).unwrap();
+            let mut journal = Journal::open(&path).unwrap();
+            assert_eq!(journal.torn() as usize, cut - whole + tail.len(), "{cut}");
+            // Without waiting for the disk, as there are more than a thousand.
+            journal.note(&episode(9)).unwrap();
+            drop(journal);
+            let count = bytes[..whole].iter().filter(|byte| **byte == b'\n').count();
+            let lines = life().into_iter().take(count).chain([episode(9)]).collect();
+            let found = parse(&std::fs::read(&path).unwrap());
+            assert_eq!(found, Contents { lines, ..Contents::default() }, "{cut}");
+        }
+    }
+
     proptest! {
         #[test]
         fn any_bytes_are_read_to_something(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
@@ -479,17 +544,19 @@ mod tests {
         }
 
         #[test]
-        fn a_journal_cut_anywhere_keeps_its_whole_lines(cut in 0usize..1000) {
+        fn a_damaged_line_is_named_and_costs_no_other(at in 0usize..9, damage in any_tail()) {
+            let lines = life();
             let mut bytes = Vec::new();
-            for number in 0..3 {
-                bytes.extend(serde_json::to_vec(&episode(number)).unwrap());
+            for (index, line) in lines.iter().enumerate() {
+                let text = serde_json::to_vec(line).unwrap();
+                bytes.extend(if index == at { damage.clone() } else { text });
                 bytes.push(b'\n');
             }
-            let cut = cut.min(bytes.len());
-            let whole = bytes[..cut].iter().filter(|byte| **byte == b'\n').count();
-            let contents = parse(&bytes[..cut]);
-            prop_assert_eq!(contents.lines.len(), whole);
-            prop_assert!(contents.damaged.is_empty());
+            let contents = parse(&bytes);
+            let others = lines.iter().enumerate().filter(|(index, _)| *index != at).map(|(_, line)| line.clone());
+            prop_assert_eq!(contents.lines, others.collect::<Vec<_>>());
+            prop_assert_eq!(contents.damaged, if damage.is_empty() { vec![] } else { vec![at + 1] });
+            prop_assert_eq!(contents.torn, 0);
         }
     }
 }
