@@ -3,6 +3,9 @@ SHELL := /bin/bash
 CARGO := cargo
 RRUN := target/release/rrun
 
+# The rank program says in its journal what it was built from.
+export RRUN_COMMIT := $(shell git describe --always --abbrev=12 --dirty 2>/dev/null)
+
 # torchrun's black-box tests, of rrun: `make conformance PYTEST_ARGS='-k signal'`
 CONFORMANCE := CONF_VENV=$(CURDIR)/.venv LAUNCHER=$(CURDIR)/$(RRUN) EXPECT_BETTER=1 \
 	.venv/bin/pytest -q tests/conformance

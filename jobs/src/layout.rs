@@ -65,6 +65,11 @@ impl RunFolder {
         self.root.join("logs").join(format!("rank{rank}.log"))
     }
 
+    /// What is remembered of the files of policies, so that they are not read again.
+    pub fn policy_files(&self) -> PathBuf {
+        self.journals().join("policy_files.json")
+    }
+
     /// Folder of one job's dataset and videos.
     pub fn job(&self, name: &str) -> PathBuf {
         self.root.join(name)

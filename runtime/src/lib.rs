@@ -3,6 +3,7 @@
 //! ```text
 //! main ─► eval ─► policy, env, record, dist, device
 //! record, dist ─► nothing of ours but jobs
+//! versions ─► dist
 //! ```
 
 pub mod device;
@@ -11,3 +12,4 @@ pub mod env;
 pub mod eval;
 pub mod policy;
 pub mod record;
+pub mod versions;

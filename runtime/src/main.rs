@@ -7,6 +7,7 @@ use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
     runtime::env::mujoco::draw_without_threads();
+    runtime::versions::built_from(option_env!("RRUN_COMMIT"));
     let variable = if std::env::var_os("RRUN_LOG").is_some() { "RRUN_LOG" } else { "RUST_LOG" };
     let log = tracing_subscriber::fmt().with_env_filter(EnvFilter::from_env(variable));
     log.with_writer(std::io::stderr).init();

@@ -1,6 +1,7 @@
 //! A run that is gone on with: otherwise placed, by other jobs, after being killed anywhere.
 
 use jobs::episode::Episode;
+use jobs::journal::{self, Line};
 use jobs::plan::RunPlan;
 use serde_json::{Value, json};
 
@@ -215,4 +216,55 @@ fn a_torn_last_line_is_cut_off_and_said() {
     std::fs::write(&path, torn).unwrap();
     eval.run().succeeds().stderr_has(&format!("`{}` ended in a torn line: 140 bytes are cut off", path.display()));
     assert_eq!(results(&eval), wanted);
+}
+
+#[test]
+fn the_journal_of_a_real_run_is_read_whatever_byte_it_ends_at() {
+    let eval = Eval::new(&[job("reach", 3, 2)]).nproc(1);
+    eval.run().succeeds();
+    let bytes = std::fs::read(eval.folder().journal(0)).unwrap();
+    let lines = journal::parse(&bytes).lines;
+    for cut in 0..=bytes.len() {
+        let contents = journal::parse(&bytes[..cut]);
+        let whole = bytes[..cut].iter().filter(|byte| **byte == b'\n').count();
+        assert_eq!((contents.lines.as_slice(), contents.damaged.len()), (&lines[..whole], 0), "{cut}");
+    }
+}
+
+#[test]
+fn a_journal_says_what_was_in_effect_and_what_policies_are_made_of() {
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../jobs/suites/demo_policy");
+    let mut gr00t = job("reach", 1, 2);
+    gr00t["name"] = json!("gr00t");
+    gr00t["policy_type"] = json!("gr00t");
+    gr00t["policy_config_dict"] = json!({"model_path": model, "action_chunk_length": 6});
+    let eval = Eval::new(&[job("reach", 2, 1), gr00t]).nproc(2);
+    eval.run().succeeds();
+    let (mut starts, mut files, mut settings) = (Vec::new(), Vec::new(), Vec::new());
+    for line in eval.journal() {
+        match line {
+            Line::Rank(start) => starts.push(start.versions),
+            Line::PolicyFiles(found) => files.push(found),
+            Line::JobStart(start) => settings.push(start.settings),
+            _ => {}
+        }
+    }
+    assert_eq!(starts.len(), 2);
+    assert!(
+        starts.iter().all(|versions| ["rrun", "libtorch", "mujoco"].iter().all(|name| versions.contains_key(*name)))
+    );
+    assert_eq!(files.iter().map(|found| found.path.as_str()).collect::<Vec<_>>(), [model]);
+    settings.sort_by_key(|settings| settings["chunk_length"].as_u64());
+    let of = |name: &str| {
+        settings.iter().map(|settings| settings.get(name).cloned().unwrap_or_default()).collect::<Vec<_>>()
+    };
+    assert_eq!(of("chunk_length"), [4, 6]);
+    assert_eq!(of("dtype"), [json!(null), json!("float32")]);
+    assert_eq!(of("policy_path"), [json!(null), json!(model)]);
+    assert_eq!(
+        (of("base_seed"), of("max_batch"), of("num_envs")),
+        (vec![json!(42); 2], vec![json!(1); 2], vec![json!(1), json!(2)])
+    );
+    eval.run().succeeds();
+    assert_eq!(eval.journal().iter().filter(|line| matches!(line, Line::PolicyFiles(_))).count(), 1, "said once");
 }

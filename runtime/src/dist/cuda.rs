@@ -57,6 +57,18 @@ pub struct DeviceMemory {
     pub reserved_peak_bytes: u64,
 }
 
+/// Versions as their libraries count them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct CudaVersions {
+    /// CUDA's runtime, 13000 for 13.0.
+    pub runtime: i32,
+    /// The newest CUDA that the driver knows.
+    pub driver: i32,
+    /// NCCL, 22809 for 2.28.9.
+    pub nccl: i32,
+}
+
 /// Loads CUDA, once for the process; further calls answer from memory.
 pub fn load() -> Result<Cuda, NoCuda> {
     static LOADED: OnceLock<Result<Cuda, NoCuda>> = OnceLock::new();
@@ -73,10 +85,14 @@ fn load_now() -> Result<Cuda, String> {
     Ok(cuda)
 }
 
-fn load_libraries() -> Result<Cuda, String> {
+/// The folder of the libraries of libtorch that this process runs with.
+pub(crate) fn libtorch() -> Result<PathBuf, String> {
     let maps = fs::read_to_string("/proc/self/maps").map_err(|err| format!("cannot read /proc/self/maps: {err}"))?;
-    let folder = libtorch_folder(&maps).ok_or("libtorch_cpu.so is not loaded")?;
-    let library = folder.join("libtorch_cuda.so");
+    libtorch_folder(&maps).ok_or_else(|| "libtorch_cpu.so is not loaded".to_owned())
+}
+
+fn load_libraries() -> Result<Cuda, String> {
+    let library = libtorch()?.join("libtorch_cuda.so");
     // Global: the shim finds libtorch's symbols in it. Its own run path finds the NVIDIA libraries.
     Library::open(&library.to_string_lossy(), true).map_err(|err| explain(&err))?;
     let shim = Library::open_image(SHIM).map_err(|err| explain(&err))?;
@@ -137,6 +153,11 @@ impl Cuda {
     /// Gives memory that no tensor uses back to the device, after an out-of-memory error for example.
     pub fn empty_cache(&self) -> Result<(), DistError> {
         Ok(self.shim.empty_cache()?)
+    }
+
+    /// Versions of what is loaded.
+    pub fn versions(&self) -> Result<CudaVersions, DistError> {
+        Ok(self.shim.versions()?)
     }
 
     pub(super) fn shim(&self) -> CudaShim {

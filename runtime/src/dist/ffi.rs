@@ -3,6 +3,7 @@
 //! Handles own their C++ box; a call returns a status, and the text of a failure waits in a variable of the same
 //! thread. What is sound is decided here, what is meant in `store`, `group` and `cuda`.
 
+use crate::dist::cuda::CudaVersions;
 use libc::{c_char, c_int, c_void};
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -355,6 +356,7 @@ type Describe = unsafe extern "C" fn(c_int, *mut RawDevice) -> c_int;
 type Memory = unsafe extern "C" fn(c_int, *mut RawMemory) -> c_int;
 type OnDevice = unsafe extern "C" fn(c_int) -> c_int;
 type EmptyCache = unsafe extern "C" fn() -> c_int;
+type Versions = unsafe extern "C" fn(*mut CudaVersions) -> c_int;
 type NewNccl = unsafe extern "C" fn(*mut RawStore, c_int, c_int, c_int, i64, *mut *mut RawGroup) -> c_int;
 
 /// The functions of `shim/cuda.cc`.
@@ -367,6 +369,7 @@ pub struct CudaShim {
     memory: Memory,
     reset_peak: OnDevice,
     empty_cache: EmptyCache,
+    versions: Versions,
     new_nccl: NewNccl,
 }
 
@@ -389,6 +392,7 @@ impl CudaShim {
             memory: function!(c"rr_cuda_memory" as Memory),
             reset_peak: function!(c"rr_cuda_reset_peak" as OnDevice),
             empty_cache: function!(c"rr_cuda_empty_cache" as EmptyCache),
+            versions: function!(c"rr_cuda_versions" as Versions),
             new_nccl: function!(c"rr_nccl_new" as NewNccl),
         })
     }
@@ -432,6 +436,13 @@ impl CudaShim {
     pub fn empty_cache(&self) -> Result<(), Fault> {
         // SAFETY: libtorch's allocator takes its own lock.
         self.check(unsafe { (self.empty_cache)() })
+    }
+
+    pub fn versions(&self) -> Result<CudaVersions, Fault> {
+        let mut out = CudaVersions::default();
+        // SAFETY: `out` has the layout of `RrVersions` and outlives the call.
+        self.check(unsafe { (self.versions)(&mut out) })?;
+        Ok(out)
     }
 
     pub fn nccl(&self, store: &StoreHandle, seat: [i32; 3], watchdog: Duration) -> Result<GroupHandle, Fault> {

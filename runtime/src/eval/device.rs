@@ -2,6 +2,7 @@
 
 use jobs::eval_args::EvalArgs;
 use jobs::job::Job;
+use jobs::journal::Gpu;
 use jobs::rank_env::RankEnv;
 use tch::Device;
 
@@ -61,6 +62,22 @@ pub fn name(device: Device) -> String {
         Device::Cuda(index) => format!("cuda:{index}"),
         _ => "cpu".to_owned(),
     }
+}
+
+/// The GPU itself, as its driver describes it.
+pub fn described(device: Device) -> Option<Gpu> {
+    let (Device::Cuda(index), Ok(cuda)) = (device, cuda::load()) else { return None };
+    let facts = cuda.device(index).ok()?;
+    Some(Gpu { index, name: facts.name, bytes: facts.total_bytes, uuid: facts.uuid })
+}
+
+/// Most memory of the GPU that libtorch has held since the last time this was asked.
+pub fn take_peak_vram_bytes(device: Device) -> Option<u64> {
+    let (Device::Cuda(index), Ok(cuda)) = (device, cuda::load()) else { return None };
+    let peak = cuda.memory(index).ok()?.reserved_peak_bytes;
+    // Without it the next peak is too high, and no less true.
+    cuda.reset_peak(index).ok();
+    Some(peak)
 }
 
 /// The number in a video's name: that of the GPU, 0 without one.

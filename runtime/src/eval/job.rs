@@ -19,6 +19,7 @@ use crate::eval::beat::Beat;
 use crate::eval::policy_thread::PolicyThread;
 use crate::eval::recording::Recording;
 use crate::eval::rollout::{Event, Rollout, Totals};
+use crate::eval::settings;
 use crate::eval::stop::Stop;
 use crate::policy::PolicyError;
 use crate::record::{Amount, RecordError};
@@ -210,8 +211,8 @@ fn run_into(site: &Site, job: &Job, earlier: &Earlier, desk: &mut Desk, counts: 
         episodes,
         share: site.work.share,
         attempt: earlier.attempt,
+        settings: settings::effective(site, job, &held),
         started: rfc3339(SystemTime::now()),
-        ..JobStart::default()
     }))?;
     let done = |episode: &u64| earlier.done.binary_search(episode).is_ok();
     let own: Vec<u64> = site.work.episodes(0..episodes.unwrap_or(0)).collect();

@@ -3,12 +3,14 @@
 //! Questions are answered in their order. What the policy makes of them is the same as in one thread: it sees each
 //! environment's observations in the order of that environment's steps.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use jobs::job::Job;
+use serde_json::Value;
 use tch::Device;
 
 use crate::dist::cuda;
@@ -36,6 +38,8 @@ pub struct Held {
     pub chunk_length: usize,
     /// Seeds that its episodes must start from, where it knows better than the plan.
     pub seeds: Vec<Option<u64>>,
+    /// What it says of itself, for the journal.
+    pub facts: BTreeMap<String, Value>,
 }
 
 /// An inference.
@@ -189,7 +193,8 @@ fn act(made: &mut Made, rows: &[Row], max_batch: usize) -> Result<Vec<Chunk>, Po
 fn held(made: &Made) -> Held {
     let spec = made.policy.spec();
     let seeds = (0..spec.num_episodes.unwrap_or(0)).map(|episode| made.policy.episode_seed(episode)).collect();
-    Held { spec, chunk_length: made.chunk_length, seeds }
+    let facts = made.policy.facts().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    Held { spec, chunk_length: made.chunk_length, seeds, facts }
 }
 
 #[cfg(test)]

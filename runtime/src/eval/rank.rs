@@ -22,6 +22,7 @@ use crate::eval::exporter::Exporter;
 use crate::eval::history::History;
 use crate::eval::job::{Audience, Desk, Earlier, JobError, Site, run as run_job};
 use crate::eval::peers::Peers;
+use crate::eval::policy_files::{Found, Reading};
 use crate::eval::policy_thread::PolicyThread;
 use crate::eval::progress::Progress;
 use crate::eval::ready::Ready;
@@ -29,6 +30,7 @@ use crate::eval::seating::Seating;
 use crate::eval::stop::Stop;
 use crate::eval::tally;
 use crate::eval::{console, device, failure, now, outcome};
+use crate::versions::versions;
 
 /// The program `eval`: parses what follows the word, and runs this rank's share.
 pub fn main(words: &[OsString]) -> ExitCode {
@@ -87,6 +89,7 @@ fn run(args: &EvalArgs) -> Result<ExitCode, Fault> {
         company: Company { peers, progress, solo: env.world_size == 1, stop: stop.clone(), device: device.device },
         busy_s: 0.0,
         failed: None,
+        policy_files: None,
     };
     rank.run(&seating.work).map_err(Fault::Broken)
 }
@@ -110,6 +113,8 @@ struct Rank<'a> {
     busy_s: f64,
     /// Why a job has failed for good.
     failed: Option<String>,
+    /// What policies are made of; of rank 0.
+    policy_files: Option<Reading>,
 }
 
 /// The other ranks and the user: who hears of every step.
@@ -150,9 +155,13 @@ impl Rank<'_> {
         self.append(&Line::Rank(self.start_line()))?;
         let mut history = self.history()?;
         self.announce(&history.lines);
+        if self.env.rank == 0 {
+            self.policy_files = Some(Reading::start(&self.plan.jobs, &history.lines, self.folder.policy_files()));
+        }
         let mut last = self.begin(own, &history);
         for work in own {
             last = self.job(work, &mut history, last)?;
+            self.note_policy_files(Reading::take)?;
             if self.stop.asked() || (self.failed.is_some() && !self.args.continue_on_error) {
                 break;
             }
@@ -160,8 +169,18 @@ impl Rank<'_> {
         self.conclude(last, started)
     }
 
+    /// Writes down what was read of the files of policies.
+    fn note_policy_files(&mut self, take: fn(&mut Reading) -> Vec<Found>) -> Result<(), String> {
+        for Found { line, warning } in self.policy_files.as_mut().map(take).unwrap_or_default() {
+            warning.iter().for_each(|warning| self.company.progress.say(warning));
+            self.append(&line)?;
+        }
+        Ok(())
+    }
+
     /// Nothing is left to do: the others were waited for, or will not be.
     fn end(&mut self, started: Instant) -> Result<(), String> {
+        self.note_policy_files(if self.stop.asked() { Reading::take } else { Reading::finish })?;
         self.append(&Line::RankEnd(RankEnd {
             rank: self.env.rank,
             wall_s: started.elapsed().as_secs_f64(),
@@ -217,8 +236,9 @@ impl Rank<'_> {
             host: host.trim().to_owned(),
             device: device::name(self.device.device),
             device_reason: self.device.reason.clone(),
+            gpu: device::described(self.device.device),
+            versions: versions(),
             started: rfc3339(SystemTime::now()),
-            ..RankStart::default()
         }
     }
 
@@ -317,8 +337,8 @@ impl Rank<'_> {
             infer_ms: totals.infer.quantiles(),
             sim_ms: totals.sim.quantiles(),
             peak_rss_bytes: failure::peak_rss_bytes(),
+            peak_vram_bytes: device::take_peak_vram_bytes(self.device.device),
             ended: rfc3339(SystemTime::now()),
-            ..JobEnd::default()
         }))?;
         Ok((beat, error))
     }

@@ -45,6 +45,16 @@ pub fn check(policy_type: &str, config: &Map<String, Value>) -> Result<(), Polic
     Wanted::read(policy_type, config).map(drop)
 }
 
+/// Files and folders that a configuration makes a policy from; none if it is wrong.
+pub fn files(policy_type: &str, config: &Map<String, Value>) -> Vec<PathBuf> {
+    match Wanted::read(policy_type, config).map(|wanted| wanted.kind) {
+        Ok(Kind::Replay { path, .. }) => vec![path],
+        Ok(Kind::Gr00t(settings)) => settings.files(config),
+        Ok(Kind::Script(settings)) => settings.files(),
+        Ok(Kind::Zero | Kind::Random | Kind::Scripted { .. }) | Err(_) => Vec::new(),
+    }
+}
+
 /// Makes the policy of a job for an environment.
 ///
 /// # Errors

@@ -16,7 +16,7 @@ mod scripted;
 mod torchscript;
 
 pub use basic::{RandomAction, ZeroAction};
-pub use config::{Made, check, make};
+pub use config::{Made, check, files, make};
 pub use replay::ReplayAction;
 pub use scripted::Scripted;
 
@@ -129,6 +129,11 @@ pub struct PolicySpec {
 pub trait Policy {
     /// Fixed for the life of the policy.
     fn spec(&self) -> PolicySpec;
+
+    /// What it says of itself for the journal: `policy_path`, `dtype` and the like.
+    fn facts(&self) -> Vec<(&'static str, serde_json::Value)> {
+        Vec::new()
+    }
 
     /// Seed that an episode must start from, if the policy knows better than the plan (a replay does).
     fn episode_seed(&self, _episode: u64) -> Option<u64> {

@@ -4,7 +4,7 @@
 //! that it was recorded in, by its recorded seed.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use hdf5::{File, Group};
 
@@ -15,6 +15,7 @@ use crate::policy::{Chunk, EpisodeStart, Policy, PolicyError, PolicySpec};
 /// Replays recorded actions.
 #[derive(Debug)]
 pub struct ReplayAction {
+    path: PathBuf,
     demos: Vec<Demo>,
     playing: BTreeMap<EnvIndex, Playing>,
     longest: usize,
@@ -69,7 +70,7 @@ impl ReplayAction {
             return Err(refuse("which has no such demonstration".to_owned(), &format!("data/{wanted} is needed")));
         }
         let longest = demos.iter().map(|demo| demo.actions.len() / action_dim).max().unwrap_or(1);
-        Ok(Self { demos, playing: BTreeMap::new(), longest, action_dim })
+        Ok(Self { path: path.to_owned(), demos, playing: BTreeMap::new(), longest, action_dim })
     }
 }
 
@@ -98,6 +99,10 @@ impl Policy for ReplayAction {
             looks_back: 0,
             num_episodes: Some(self.demos.len() as u64),
         }
+    }
+
+    fn facts(&self) -> Vec<(&'static str, serde_json::Value)> {
+        vec![("policy_path", self.path.display().to_string().into()), ("demonstrations", self.demos.len().into())]
     }
 
     fn episode_seed(&self, episode: u64) -> Option<u64> {

@@ -63,6 +63,11 @@ impl ScriptSettings {
         }
         Ok(settings)
     }
+
+    /// Files that the policy is made from.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        std::iter::once(self.model_path.clone()).chain(self.tokenizer_path.clone()).collect()
+    }
 }
 
 /// A loaded module.
@@ -157,6 +162,15 @@ impl Policy for TorchScript {
     fn spec(&self) -> PolicySpec {
         let needs_video = !self.cameras.is_empty();
         PolicySpec { action_horizon: self.horizon, needs_video, looks_back: 0, num_episodes: None }
+    }
+
+    fn facts(&self) -> Vec<(&'static str, Value)> {
+        vec![
+            ("policy_path", self.path.display().to_string().into()),
+            ("max_tokens", self.max_tokens.into()),
+            ("cameras", self.cameras.clone().into()),
+            ("state_keys", self.state_keys.clone().into()),
+        ]
     }
 
     fn reset(&mut self, _: &[EpisodeStart]) {}

@@ -45,7 +45,7 @@ class PatientGroup : public c10d::ProcessGroupNCCL {
 
 extern "C" {
 
-// Both structures stand in `ffi.rs` too.
+// These structures stand in `ffi.rs` and `cuda.rs` too.
 struct RrDevice {
   char name[256];  // as the driver says it, ended by a zero
   uint8_t uuid[16];
@@ -56,6 +56,10 @@ struct RrDevice {
 struct RrMemory {
   uint64_t free_bytes, total_bytes;  // of the whole device, all processes
   uint64_t allocated_bytes, allocated_peak_bytes, reserved_peak_bytes;  // of this process, by libtorch's allocator
+};
+
+struct RrVersions {
+  int32_t runtime, driver, nccl;
 };
 
 const char* rr_cuda_last_words() { return rrun::last_words.c_str(); }
@@ -104,6 +108,14 @@ int rr_cuda_reset_peak(int device) {
 
 int rr_cuda_empty_cache() {
   return guarded([&] { allocator::emptyCache(); });
+}
+
+int rr_cuda_versions(RrVersions* out) {
+  return guarded([&] {
+    C10_CUDA_CHECK(cudaRuntimeGetVersion(&out->runtime));
+    C10_CUDA_CHECK(cudaDriverGetVersion(&out->driver));
+    out->nccl = c10d::getNcclVersionNumber();
+  });
 }
 
 int rr_nccl_new(StoreBox* store, int rank, int world, int device, int64_t watchdog_ms, GroupBox** out) {

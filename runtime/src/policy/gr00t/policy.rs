@@ -13,6 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use jobs::seed;
+use serde_json::Value;
 use tch::{Device, Kind, Tensor};
 
 use crate::env::{EnvIndex, EnvSpec, Observation};
@@ -130,6 +131,22 @@ impl Policy for Gr00tPolicy {
     fn spec(&self) -> PolicySpec {
         let looks_back = self.history.steps();
         PolicySpec { action_horizon: self.horizon, needs_video: true, looks_back, num_episodes: None }
+    }
+
+    fn facts(&self) -> Vec<(&'static str, Value)> {
+        let dtype = match self.loaded.network.kind() {
+            Kind::BFloat16 => "bfloat16",
+            Kind::Half => "float16",
+            _ => "float32",
+        };
+        vec![
+            ("policy_path", self.settings.model_path.display().to_string().into()),
+            ("dtype", dtype.into()),
+            ("denoising_steps", self.steps.into()),
+            ("embodiment_tag", self.settings.embodiment_tag.clone().into()),
+            ("policy_seed", self.settings.seed.into()),
+            ("padded_batches", self.settings.padded_batches.into()),
+        ]
     }
 
     fn reset(&mut self, starts: &[EpisodeStart]) {

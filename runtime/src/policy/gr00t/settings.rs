@@ -86,6 +86,12 @@ impl Settings {
         fields.finish()?;
         Ok(settings)
     }
+
+    /// Files and folders that the policy is made from; `config` is what the settings were read from.
+    pub fn files(&self, config: &Map<String, Value>) -> Vec<PathBuf> {
+        let yaml = config.get("policy_config_yaml_path").and_then(Value::as_str).map(PathBuf::from);
+        [Some(self.model_path.clone()), self.vlm_path.clone(), yaml].into_iter().flatten().collect()
+    }
 }
 
 /// A folder, or a model of the Hugging Face hub that has been downloaded.

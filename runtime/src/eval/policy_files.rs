@@ -1,0 +1,340 @@
+//! What policies are made of, read once in a thread beside the evaluation: SHA-256 of every file that a job names.
+//!
+//! ```text
+//! rank 0: files of the jobs ─► thread: read in blocks, or known by path, size and time ─► journal line
+//! ```
+//! Nothing waits for it but the end of the rank, and that not long.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, SystemTime};
+
+use jobs::job::{Job, Status};
+use jobs::journal::{Line, PolicyFiles};
+use jobs::layout::write_whole;
+use jobs::time::rfc3339;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::policy;
+
+/// Bytes that are read at a time.
+const BLOCK: usize = 1 << 20;
+
+/// How long the end of a rank waits for what is left: a file of 30 GB that nobody has read before.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The thread, as the rank sees it.
+pub struct Reading {
+    found: Receiver<PolicyFiles>,
+    /// Lines that the journals have.
+    known: Vec<PolicyFiles>,
+    stop: Arc<AtomicBool>,
+}
+
+/// A line that is new, and what the user should know of it.
+pub struct Found {
+    /// For the journal.
+    pub line: Line,
+    /// The files are others than those that the run has used before.
+    pub warning: Option<String>,
+}
+
+impl Reading {
+    /// Begins to read what `jobs` name; `lines` are those of the journals, `cache` remembers files.
+    pub fn start(jobs: &[Job], lines: &[Line], cache: PathBuf) -> Self {
+        let pending = jobs.iter().filter(|job| job.status == Status::Pending);
+        let wanted: BTreeSet<(String, PathBuf)> = pending
+            .flat_map(|job| {
+                policy::files(&job.policy_type, &job.policy_config).into_iter().map(move |path| (job, path))
+            })
+            .map(|(job, path)| (jobs::known::canonical_policy(&job.policy_type).to_owned(), path))
+            .collect();
+        let known = lines.iter().filter_map(|line| match line {
+            Line::PolicyFiles(files) => Some(files.clone()),
+            _ => None,
+        });
+        let (found, known, stop) = (channel(), known.collect(), Arc::new(AtomicBool::new(false)));
+        let stopped = Arc::clone(&stop);
+        if !wanted.is_empty() {
+            let read = move || read_all(wanted, &cache, &found.0, &stopped);
+            // Without a thread there are no such lines; an evaluation does not need them.
+            let thread = std::thread::Builder::new().name("policy files".to_owned()).spawn(read);
+            thread.inspect_err(|err| tracing::warn!(%err, "no thread reads the files of policies")).ok();
+        }
+        Self { found: found.1, known, stop }
+    }
+
+    /// What has been read since the last time.
+    pub fn take(&mut self) -> Vec<Found> {
+        let found: Vec<_> = self.found.try_iter().collect();
+        found.into_iter().filter_map(|files| self.note(files)).collect()
+    }
+
+    /// What is left, waited for unless that takes long.
+    pub fn finish(&mut self) -> Vec<Found> {
+        #[expect(clippy::disallowed_methods, reason = "a deadline of reading files")]
+        let end = std::time::Instant::now() + PATIENCE;
+        let mut found = Vec::new();
+        #[expect(clippy::disallowed_methods, reason = "a deadline of reading files")]
+        while let Ok(files) = self.found.recv_timeout(end.saturating_duration_since(std::time::Instant::now())) {
+            found.extend(self.note(files));
+        }
+        found
+    }
+
+    fn note(&mut self, files: PolicyFiles) -> Option<Found> {
+        let mut before = self.known.iter().filter(|known| is_of(known, &files));
+        let warning = match before.next_back() {
+            Some(last) if last.sha256 == files.sha256 => return None,
+            Some(last) => Some(format!(
+                "warning: policy `{}` is made of other files than before (SHA-256 {:.12}…, it was {:.12}…)",
+                files.path, files.sha256, last.sha256
+            )),
+            None => None,
+        };
+        self.known.push(files.clone());
+        Some(Found { line: Line::PolicyFiles(files), warning })
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+fn is_of(known: &PolicyFiles, files: &PolicyFiles) -> bool {
+    (&known.policy_type, &known.path) == (&files.policy_type, &files.path)
+}
+
+fn read_all(wanted: BTreeSet<(String, PathBuf)>, cache: &Path, found: &Sender<PolicyFiles>, stop: &AtomicBool) {
+    let mut cache = Cache::open(cache);
+    for (policy_type, path) in wanted {
+        match read(&path, &mut cache, stop) {
+            Ok(Whole { sha256, bytes }) => {
+                let (path, at) = (path.display().to_string(), rfc3339(SystemTime::now()));
+                // Nobody listens any more when the rank has ended.
+                if found.send(PolicyFiles { policy_type, path, sha256, bytes, at }).is_err() {
+                    return;
+                }
+            }
+            Err(_) if stop.load(Ordering::Relaxed) => return,
+            Err(err) => tracing::warn!(%err, path = %path.display(), "cannot read the files of a policy"),
+        }
+    }
+}
+
+/// A file, or all files of a folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Whole {
+    sha256: String,
+    bytes: u64,
+}
+
+fn read(path: &Path, cache: &mut Cache, stop: &AtomicBool) -> io::Result<Whole> {
+    if !path.is_dir() {
+        return cache.file(path, stop);
+    }
+    let (mut listing, mut bytes) = (String::new(), 0);
+    for name in files_below(path)? {
+        let file = cache.file(&path.join(&name), stop)?;
+        listing += &format!("{}  {name}\n", file.sha256);
+        bytes += file.bytes;
+    }
+    Ok(Whole { sha256: hex(Sha256::digest(listing)), bytes })
+}
+
+/// Names of all files below a folder, relative to it, in the order of their bytes, but for those that are hidden; links
+/// are followed, as the Hugging Face cache is made of them.
+fn files_below(root: &Path) -> io::Result<BTreeSet<String>> {
+    let (mut names, mut folders) = (BTreeSet::new(), vec![(root.to_owned(), 0)]);
+    while let Some((folder, depth)) = folders.pop() {
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            let is_hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
+            match fs::metadata(&path) {
+                _ if is_hidden => {}
+                // A link to a folder above it would have no end.
+                Ok(found) if found.is_dir() && depth < 16 => folders.push((path, depth + 1)),
+                Ok(found) if found.is_file() => {
+                    names.insert(path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned());
+                }
+                Ok(_) | Err(_) => {}
+            }
+        }
+    }
+    Ok(names)
+}
+
+/// Files that were read before, by what changes when their bytes do.
+struct Cache {
+    path: PathBuf,
+    entries: BTreeMap<String, Entry>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Entry {
+    bytes: u64,
+    /// Nanoseconds since 1970.
+    modified: i128,
+    sha256: String,
+}
+
+impl Cache {
+    /// A cache that is not there, or no cache, is an empty one.
+    fn open(path: &Path) -> Self {
+        let entries = fs::read(path).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
+        Self { path: path.to_owned(), entries }
+    }
+
+    fn file(&mut self, path: &Path, stop: &AtomicBool) -> io::Result<Whole> {
+        let found = fs::metadata(path)?;
+        let modified = i128::from(found.mtime()) * 1_000_000_000 + i128::from(found.mtime_nsec());
+        let name = path.canonicalize()?.display().to_string();
+        let is_same = |entry: &&Entry| (entry.bytes, entry.modified) == (found.len(), modified);
+        if let Some(entry) = self.entries.get(&name).filter(is_same) {
+            return Ok(Whole { sha256: entry.sha256.clone(), bytes: entry.bytes });
+        }
+        let whole = hash(path, stop)?;
+        let entry = Entry { bytes: whole.bytes, modified, sha256: whole.sha256.clone() };
+        self.entries.insert(name, entry);
+        // It only saves reading them again.
+        if let Err(err) =
+            serde_json::to_vec(&self.entries).map_err(io::Error::from).and_then(|text| write_whole(&self.path, &text))
+        {
+            tracing::debug!(%err, "cannot remember the files of policies");
+        }
+        Ok(whole)
+    }
+}
+
+fn hash(path: &Path, stop: &AtomicBool) -> io::Result<Whole> {
+    let (mut file, mut sha256, mut bytes) = (File::open(path)?, Sha256::new(), 0);
+    let mut block = vec![0; BLOCK];
+    loop {
+        if stop.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        match file.read(&mut block) {
+            Ok(0) => return Ok(Whole { sha256: hex(sha256.finalize()), bytes }),
+            Ok(count) => {
+                sha256.update(&block[..count]);
+                bytes += count as u64;
+            }
+            Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
+            Err(err) => return Err(err),
+        }
+    }
+}
+
+fn hex(digest: impl AsRef<[u8]>) -> String {
+    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// A folder as a checkpoint is, with a link and something hidden.
+    fn checkpoint() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        let model = dir.path().join("model");
+        fs::create_dir_all(model.join("vlm")).unwrap();
+        fs::create_dir(model.join(".cache")).unwrap();
+        fs::write(dir.path().join("blob"), vec![7; 3 * BLOCK + 5]).unwrap();
+        std::os::unix::fs::symlink(dir.path().join("blob"), model.join("model.safetensors")).unwrap();
+        for name in ["config.json", "vlm/config.json", ".cache/x", ".gitattributes"] {
+            fs::write(model.join(name), name).unwrap();
+        }
+        dir
+    }
+
+    fn jobs_of(model: &Path, replay: &Path) -> Vec<Job> {
+        let entry = |name: &str, policy: &str, config: serde_json::Value| {
+            json!({"name": name, "arena_env_args": {"environment": "reach"}, "policy_type": policy,
+                   "policy_config_dict": config, "num_episodes": 1})
+        };
+        let entries = json!({"jobs": [
+            entry("a", "gr00t", json!({"model_path": model})),
+            entry("b", "gr00t_closedloop", json!({"model_path": model})),
+            entry("c", "replay_action", json!({"replay_file_path": replay})),
+            entry("d", "scripted", json!({})),
+        ]});
+        jobs::file::parse(&entries).unwrap()
+    }
+
+    fn shell(folder: &Path, script: &str) -> String {
+        let output = Command::new("sh").args(["-c", script]).current_dir(folder).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().split_whitespace().next().unwrap_or_default().to_owned()
+    }
+
+    fn lines(found: Vec<Found>) -> Vec<PolicyFiles> {
+        let files = |found: Found| match found.line {
+            Line::PolicyFiles(files) => files,
+            other => panic!("{other:?}"),
+        };
+        found.into_iter().map(files).collect()
+    }
+
+    #[test]
+    fn files_and_folders_have_the_sums_that_sha256sum_gives() {
+        let dir = checkpoint();
+        let model = dir.path().join("model");
+        let jobs = jobs_of(&model, &dir.path().join("blob"));
+        let found = lines(Reading::start(&jobs, &[], dir.path().join("cache")).finish());
+        let of_folder =
+            "find -L . -type f -not -path '*/.*' -printf '%P\\n' | LC_ALL=C sort | xargs sha256sum | sha256sum";
+        let wanted = [shell(&model, of_folder), shell(dir.path(), "sha256sum blob")];
+        assert_eq!(found.iter().map(|files| files.sha256.clone()).collect::<Vec<_>>(), wanted);
+        let about: Vec<_> = found.iter().map(|files| (files.policy_type.as_str(), files.bytes)).collect();
+        let blob = 3 * BLOCK as u64 + 5;
+        assert_eq!(about, [("gr00t", blob + 11 + 15), ("replay_action", blob)]);
+    }
+
+    #[test]
+    fn a_line_that_is_there_is_not_written_again_and_other_files_are_said() {
+        let dir = checkpoint();
+        let model = dir.path().join("model");
+        let jobs = jobs_of(&model, &dir.path().join("blob"));
+        let read = |before: &[Line]| Reading::start(&jobs, before, dir.path().join("cache")).finish();
+        let first: Vec<Line> = read(&[]).into_iter().map(|found| found.line).collect();
+        assert_eq!(read(&first).len(), 0);
+        fs::write(model.join("config.json"), "other").unwrap();
+        let found = read(&first);
+        assert_eq!(found.len(), 1);
+        let warning = found[0].warning.as_deref().unwrap();
+        assert!(warning.contains("model` is made of other files than before"), "{warning}");
+    }
+
+    #[test]
+    fn what_was_read_before_is_read_again_only_when_it_has_changed() {
+        let dir = checkpoint();
+        let (blob, path) = (dir.path().join("blob"), dir.path().join("cache"));
+        let go_on = AtomicBool::new(false);
+        let first = Cache::open(&path).file(&blob, &go_on).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, text.replace(&first.sha256, "remembered")).unwrap();
+        assert_eq!(Cache::open(&path).file(&blob, &go_on).unwrap().sha256, "remembered");
+        fs::write(&blob, "other").unwrap();
+        assert_ne!(Cache::open(&path).file(&blob, &go_on).unwrap().sha256, "remembered");
+        fs::write(&path, "no cache").unwrap();
+        assert_eq!(Cache::open(&path).file(&blob, &go_on).unwrap().bytes, 5);
+    }
+
+    #[test]
+    fn a_rank_that_ends_ends_the_reading() {
+        let stop = AtomicBool::new(true);
+        assert_eq!(hash(Path::new("/dev/zero"), &stop).unwrap_err().kind(), io::ErrorKind::Interrupted);
+    }
+}

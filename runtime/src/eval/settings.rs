@@ -1,0 +1,29 @@
+//! What is in effect when a job begins in a rank, wherever it was said: for the journal.
+
+use std::collections::BTreeMap;
+
+use jobs::job::Job;
+use serde_json::{Value, json};
+
+use crate::eval::device;
+use crate::eval::job::Site;
+use crate::eval::policy_thread::Held;
+
+/// Settings by their names; `null` is no limit, or nothing of its own.
+pub fn effective(site: &Site, job: &Job, held: &Held) -> BTreeMap<String, Value> {
+    let max_batch = site.max_batch();
+    let own = [
+        ("chunk_length", json!(held.chunk_length)),
+        ("action_horizon", json!(held.spec.action_horizon)),
+        ("device", json!(device::name(site.device))),
+        ("max_batch", if max_batch == usize::MAX { Value::Null } else { json!(max_batch) }),
+        ("pipeline_stages", json!(site.stages(job))),
+        ("num_envs", json!(job.num_envs)),
+        ("base_seed", json!(site.seed)),
+        ("seed", json!(job.seed)),
+        ("env_restarts", json!(site.env_restarts())),
+    ];
+    // A policy has no say in what is ours.
+    let said = held.facts.clone().into_iter();
+    said.chain(own.map(|(name, value)| (name.to_owned(), value))).collect()
+}
