@@ -291,6 +291,7 @@ impl Rank<'_> {
         }
         let earlier = Earlier { done, lines: before, suspects: &history.suspects, attempt: attempt - 1 };
         let started = now();
+        let _span = tracing::info_span!("job", name = %job.name, rank = self.env.rank, attempt).entered();
         let site = Site {
             args: self.args,
             env: self.env,

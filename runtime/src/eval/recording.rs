@@ -161,6 +161,8 @@ fn journal(episode: Episode, desk: &mut Desk, beat: &mut Beat) -> Result<(), Job
     let line = Line::Episode(Box::new(episode));
     desk.write(&line)?;
     if let Line::Episode(episode) = &line {
+        let (number, success) = (episode.episode, episode.success);
+        tracing::info!(episode = number, env = episode.env, success, length = episode.length, "episode ended");
         beat.count(episode);
         desk.audience.on(beat, Some(episode));
     }

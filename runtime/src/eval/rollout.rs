@@ -227,6 +227,7 @@ impl Rollout<'_, '_> {
         for (env, episode) in starts {
             let seed = self.seed(episode);
             live.insert(env, Live::new(episode, seed));
+            tracing::debug!(episode, env = env.0, seed, "reset");
             resets.push((env, Command::Reset { seed, episode }));
             desk.note(&Line::EpisodeStart(EpisodeStart {
                 job_index: self.job.index,
@@ -261,6 +262,7 @@ impl Rollout<'_, '_> {
         let Acted { chunks, took } = acted;
         let chunks = chunks?;
         self.totals.infer.add(took);
+        tracing::trace!(group = index, rows = chunks.len(), ms = took.as_secs_f64() * 1e3, "inferred");
         self.totals.infer_busy += took;
         let hungry = std::mem::take(&mut state.groups[index].thinking);
         self.check(&chunks, hungry.len())?;
