@@ -231,6 +231,7 @@ const OWN_NAMES: &[&str] = &[
     "logs",
     "plan.json",
     "plan.lock",
+    "merge.json",
     "superseded",
     "report.json",
     "report.html",

@@ -7,6 +7,7 @@
 //!          <job>/dataset_<job>_rank<r>.hdf5              dataset_<job>.hdf5 in a world of one
 //!                <job>_video_rank<worker>_gpu<g>_env<i>.mp4   i within the worker; elsewhere with video_base_dir
 //!          superseded/<n>/                               what --accept-changed-jobs put away, as it was
+//!          merge.json                                    what a merged folder was made of
 //!          plan.lock                                     held while the plan is changed
 //!          report.json final_benchmark_report.json report.html metrics.json eval_info.json episodes.jsonl
 //! ```
@@ -38,6 +39,11 @@ impl RunFolder {
     /// What was asked for.
     pub fn plan(&self) -> PathBuf {
         self.root.join("plan.json")
+    }
+
+    /// What a merged folder was made of.
+    pub fn merge(&self) -> PathBuf {
+        self.root.join("merge.json")
     }
 
     /// Held while the plan is changed, or looked at by a rank that starts.
@@ -138,9 +144,10 @@ impl RunFolder {
         ours.into_iter().chain(others).collect()
     }
 
-    /// A path as the journal has it: relative to the folder.
+    /// A path as the journal has it: relative to the folder, or absolute where it is elsewhere (`video_base_dir`).
     pub fn relative(&self, path: &Path) -> String {
-        path.strip_prefix(&self.root).unwrap_or(path).to_string_lossy().into_owned()
+        let elsewhere = || std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        path.strip_prefix(&self.root).map_or_else(|_| elsewhere(), Path::to_owned).to_string_lossy().into_owned()
     }
 }
 
@@ -208,6 +215,7 @@ mod tests {
         assert_eq!(folder.dataset("push", 0, 1), Path::new("out/push/dataset_push.hdf5"));
         assert_eq!(folder.dataset("push", 3, 4), Path::new("out/push/dataset_push_rank3.hdf5"));
         assert_eq!(folder.relative(Path::new("out/push/a.mp4")), "push/a.mp4");
+        assert!(folder.relative(Path::new("videos/a.mp4")).starts_with('/'));
     }
 
     #[test]

@@ -20,6 +20,7 @@ pub mod journal;
 pub mod known;
 pub mod layout;
 pub mod memory;
+pub mod merge;
 pub mod page;
 pub mod placement;
 pub mod plan;

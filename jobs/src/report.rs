@@ -40,7 +40,9 @@ mod threads;
 mod write;
 
 pub use merged::{Damage, Merged};
+pub(crate) use of_run::run_id;
 pub use progress::{about, done, finished, solved};
+pub(crate) use scan::{EPISODE, EPISODE_START};
 pub use schema::*;
 pub use source::Journals;
 pub use write::{write, write_merged};
@@ -55,7 +57,7 @@ pub struct Context {
     pub argv: Vec<String>,
     /// Ranks of this launch.
     pub world_size: usize,
-    /// How the ranks' lines came together: `single`, `store`, `nccl`, `journals`.
+    /// How the ranks' lines came together: `single`, `store`, `nccl`, `journals`, `merge`.
     pub route: String,
     /// Ranks that did not deliver.
     pub missing_ranks: Vec<usize>,

@@ -4,4 +4,5 @@
 
 #[allow(dead_code, reason = "each file of tests takes what it needs")]
 mod folder;
+mod merge;
 mod report;

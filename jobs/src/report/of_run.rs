@@ -25,7 +25,7 @@ pub(super) fn run(merged: &Merged, context: Context) -> Run {
         uuid: gpu.uuid.clone(),
     });
     Run {
-        id: id(merged.plan),
+        id: run_id(merged.plan),
         started: starts().map(|start| start.started.clone()).min(),
         ended: merged.span.map(|[_, last]| last.text()),
         wall_s: merged.span.map(|[first, last]| last.since(first)),
@@ -45,8 +45,8 @@ pub(super) fn run(merged: &Merged, context: Context) -> Run {
     }
 }
 
-/// The plan's; of one that has none the first half of a SHA-256 over what makes it another.
-fn id(plan: &RunPlan) -> String {
+/// Name of a run: the plan's; of one that has none the first half of a SHA-256 over what makes it another.
+pub(crate) fn run_id(plan: &RunPlan) -> String {
     if !plan.id.is_empty() {
         return plan.id.clone();
     }

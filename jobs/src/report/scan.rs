@@ -11,10 +11,10 @@ use crate::journal::Line;
 use crate::time::Moment;
 
 /// How a line of an episode begins when [`crate::journal`] wrote it.
-pub(super) const EPISODE: &[u8] = b"{\"type\":\"episode\",";
+pub(crate) const EPISODE: &[u8] = b"{\"type\":\"episode\",";
 
 /// How the line that an episode has begun with begins.
-const EPISODE_START: &[u8] = b"{\"type\":\"episode_start\",";
+pub(crate) const EPISODE_START: &[u8] = b"{\"type\":\"episode_start\",";
 
 /// What the lines of one piece say.
 #[derive(Default)]

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::journal::Line;
 use crate::layout::{RunFolder, journal_rank};
-use crate::report::held;
+use crate::report::{held, pieces, threads};
 
 /// Bytes that are read at a time to look a line up: lines that are asked for one after the other are close together.
 const WINDOW: u64 = 64 * 1024;
@@ -88,6 +88,40 @@ impl Journals {
             bytes.push(b'\n');
         }
         Self::default().and_delivered(0, bytes)
+    }
+
+    /// The files, in order.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.sources.iter().filter_map(|source| match &source.body {
+            Body::File { path, .. } => Some(path.as_path()),
+            Body::Bytes(_) => None,
+        })
+    }
+
+    /// Writes the whole lines of one journal, each as `change` appends it with its end.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub(crate) fn copy(
+        &self,
+        index: usize,
+        change: impl Fn(&[u8], &mut Vec<u8>) + Sync,
+        to: &mut impl io::Write,
+    ) -> io::Result<()> {
+        let source = &self.sources[index];
+        let work: Vec<_> = pieces::pieces(source.len()).collect();
+        let one = |range: &Range<u64>, buffer: &mut Vec<u8>| -> io::Result<Vec<u8>> {
+            let mut changed = Vec::new();
+            pieces::read(source, range.clone(), buffer)?.lines().for_each(|(_, line)| change(line, &mut changed));
+            Ok(changed)
+        };
+        let mut written = Ok(());
+        threads::in_order(&work, one, |_, changed| {
+            if written.is_ok() {
+                written = to.write_all(&changed);
+            }
+        })?;
+        written
     }
 
     pub(super) fn sources(&self) -> &[Source] {

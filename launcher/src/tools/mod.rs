@@ -8,6 +8,7 @@
 //! ```
 //! These words are built in, as `eval` is: `./merge` is a file. They come first, before any option of the launcher.
 
+mod merge;
 mod report;
 
 use std::ffi::{OsStr, OsString};
@@ -17,14 +18,16 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use jobs::layout::RunFolder;
+use jobs::merge::MergeError;
 use jobs::plan::{RunFolderError, RunPlan};
 
 /// The words that are tools.
-pub const NAMES: [&str; 1] = ["report"];
+pub const NAMES: [&str; 2] = ["merge", "report"];
 
 #[derive(Debug, Parser)]
 #[command(name = "rrun", bin_name = "rrun", max_term_width = 100, disable_help_subcommand = true)]
 enum Tool {
+    Merge(merge::Args),
     Report(report::Args),
 }
 
@@ -38,6 +41,8 @@ enum ToolError {
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error(transparent)]
+    Merge(#[from] MergeError),
+    #[error(transparent)]
     Report(#[from] report::ReportError),
 }
 
@@ -49,6 +54,7 @@ pub fn is_asked(words: &[OsString]) -> bool {
 /// Does what such a command line asks for.
 pub fn run(words: Vec<OsString>) -> ExitCode {
     let done = match Tool::try_parse_from(std::iter::once(OsString::from("rrun")).chain(words)) {
+        Ok(Tool::Merge(args)) => merge::run(&args),
         Ok(Tool::Report(args)) => report::run(&args),
         Err(usage) => {
             // Help goes to stdout, everything else to stderr; a reader that has seen enough is no error.

@@ -1,0 +1,79 @@
+//! Paths between folders, without a look at the disk but for the folders themselves.
+
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+/// The absolute path of a folder that need not be there: links are followed as far as it is.
+///
+/// # Errors
+/// Without a working directory.
+pub(super) fn resolved(path: &Path) -> io::Result<PathBuf> {
+    let absolute = normal(&std::path::absolute(path)?);
+    for base in absolute.ancestors() {
+        if let (Ok(real), Ok(rest)) = (base.canonicalize(), absolute.strip_prefix(base)) {
+            return Ok(if rest.as_os_str().is_empty() { real } else { real.join(rest) });
+        }
+    }
+    Ok(absolute)
+}
+
+/// Without `.` and `..`, by the words of the path alone.
+pub(super) fn normal(path: &Path) -> PathBuf {
+    let mut normal = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                normal.pop();
+            }
+            part => normal.push(part),
+        }
+    }
+    normal
+}
+
+/// The way from a folder to a path, both absolute and without `..`; `.` to itself.
+pub(super) fn from_to(from: &Path, to: &Path) -> String {
+    let (mut from, mut to) = (from.components().peekable(), to.components().peekable());
+    while from.peek().is_some() && from.peek() == to.peek() {
+        from.next();
+        to.next();
+    }
+    let up = from.map(|_| "..".to_owned());
+    let down = to.map(|part| part.as_os_str().to_string_lossy().into_owned());
+    let words: Vec<_> = up.chain(down).collect();
+    if words.is_empty() { ".".to_owned() } else { words.join("/") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_way_leads_up_and_down() {
+        let way = |from: &str, to: &str| from_to(Path::new(from), Path::new(to));
+        assert_eq!(way("/a/merged", "/a/worker_0/reach/x.mp4"), "../worker_0/reach/x.mp4");
+        assert_eq!(
+            (way("/a", "/a/b"), way("/a/b", "/a"), way("/a", "/a")),
+            ("b".to_owned(), "..".to_owned(), ".".to_owned())
+        );
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_is_resolved_as_far_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let real = dir.path().canonicalize().unwrap();
+        std::fs::create_dir(real.join("there")).unwrap();
+        std::os::unix::fs::symlink(real.join("there"), real.join("link")).unwrap();
+        assert_eq!(resolved(&real.join("link/x/../y")).unwrap(), real.join("there/y"));
+    }
+
+    proptest! {
+        #[test]
+        fn every_way_arrives(from in "(/[ab]){0,5}", to in "(/[ab]){0,5}") {
+            let (from, to) = (PathBuf::from(format!("/{from}")), PathBuf::from(format!("/{to}")));
+            prop_assert_eq!(normal(&from.join(from_to(&normal(&from), &normal(&to)))), normal(&to));
+        }
+    }
+}

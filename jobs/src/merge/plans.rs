@@ -1,0 +1,158 @@
+//! One plan of several: the same jobs, other jobs, or both; never two jobs of one name.
+
+use std::collections::{BTreeMap, HashMap};
+
+use sha2::{Digest as _, Sha256};
+
+use super::inputs::Input;
+use super::{MergeError, journals};
+use crate::assign::Numbers;
+use crate::job::{Job, JobIndex, Status};
+use crate::plan::{Difference, RunPlan};
+
+/// The plan of all inputs together, which learn where their jobs are in it. A function of the set of inputs: where
+/// they differ in what does not matter, the smallest text counts.
+pub(super) fn join(inputs: &mut [Input]) -> Result<RunPlan, MergeError> {
+    let jobs = jobs(inputs)?;
+    let seed = seed(inputs)?;
+    let places: HashMap<String, JobIndex> = jobs.iter().map(|job| (job.name.clone(), job.index)).collect();
+    for input in inputs.iter_mut() {
+        let positions: Vec<_> = input.plan().jobs.iter().map(|job| places[&job.name]).collect();
+        let moved = input.plan().jobs.iter().zip(&positions).any(|(job, position)| job.index != *position);
+        input.positions = if moved { positions } else { Vec::new() };
+    }
+    let plans: Vec<_> = inputs.iter().map(Input::plan).collect();
+    let jobs_file = same(plans.iter().map(|plan| plan.jobs_file.clone())).unwrap_or_else(|| "several".to_owned());
+    let sha256 = same(plans.iter().map(|plan| plan.jobs_sha256.clone())).unwrap_or_else(|| sha256(&jobs));
+    let mut resumed_from: Vec<_> = plans.iter().flat_map(|plan| plan.resumed_from.clone()).collect();
+    resumed_from.sort_by(|a, b| (&a.at, &a.argv, a.world_size).cmp(&(&b.at, &b.argv, b.world_size)));
+    resumed_from.dedup();
+    Ok(RunPlan {
+        schema: plans[0].schema.clone(),
+        id: sha256_of(&journals::runs(inputs)?.into_iter().collect::<Vec<_>>().join("\n"))[..32].to_owned(),
+        jobs_file,
+        jobs_sha256: sha256,
+        seed,
+        only: same(plans.iter().map(|plan| plan.only.clone())).flatten(),
+        world_size: plans.iter().map(|plan| plan.world_size).max().unwrap_or(1),
+        jobs,
+        options: plans.iter().skip(1).fold(plans[0].options.clone(), common),
+        rrun: plans.iter().map(|plan| plan.rrun.clone()).max().unwrap_or_default(),
+        git: same(plans.iter().map(|plan| plan.git.clone())).flatten(),
+        created: plans.iter().map(|plan| plan.created.clone()).min().unwrap_or_default(),
+        resumed_from,
+        changed: Vec::new(),
+    })
+}
+
+/// The value that all have.
+fn same<T: PartialEq>(mut values: impl Iterator<Item = T>) -> Option<T> {
+    let first = values.next()?;
+    values.all(|value| value == first).then_some(first)
+}
+
+fn common(mut options: BTreeMap<String, String>, plan: &&RunPlan) -> BTreeMap<String, String> {
+    options.retain(|name, value| plan.options.get(name) == Some(value));
+    options
+}
+
+fn sha256_of(text: &str) -> String {
+    Sha256::digest(text).iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+}
+
+fn sha256(jobs: &[Job]) -> String {
+    sha256_of(&jobs.iter().map(text).collect::<Vec<_>>().join("\n"))
+}
+
+fn text(job: &Job) -> String {
+    serde_json::to_string(job).unwrap_or_default()
+}
+
+/// In the order that all have, else by name.
+fn jobs(inputs: &[Input]) -> Result<Vec<Job>, MergeError> {
+    let mut joined: HashMap<&str, (usize, Job)> = HashMap::new();
+    let mut order: Vec<&str> = Vec::new();
+    let names = |input: &'_ Input| input.plan().jobs.iter().map(|job| job.name.clone()).collect::<Vec<_>>();
+    let one_order = same(inputs.iter().map(names)).is_some();
+    for (number, input) in inputs.iter().enumerate() {
+        // Workers of one launch have one list.
+        let plans = number.checked_sub(1).map(|before| [inputs[before].plan(), input.plan()]);
+        if plans.is_some_and(|[before, this]| before.jobs == this.jobs && before.seed == this.seed) {
+            continue;
+        }
+        let mut differing: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
+        for job in &input.plan().jobs {
+            let Some((owner, other)) = joined.get_mut(job.name.as_str()) else {
+                order.push(&job.name);
+                joined.insert(&job.name, (number, job.clone()));
+                continue;
+            };
+            if !is_same([inputs[*owner].plan(), input.plan()], [other, job]) {
+                differing.entry(*owner).or_default().push(&job.name);
+            }
+            *other = either(other, job);
+        }
+        if let Some((owner, names)) = differing.first_key_value() {
+            return Err(refusal(&inputs[*owner], input, names));
+        }
+    }
+    if !one_order {
+        order.sort_unstable();
+    }
+    let placed = |(index, name): (usize, &str)| Job { index: JobIndex(index), ..joined[name].1.clone() };
+    Ok(order.into_iter().enumerate().map(placed).collect())
+}
+
+/// Only those jobs, as if there were no others, and none were done.
+fn reduced(plan: &RunPlan, is_meant: impl Fn(&Job) -> bool) -> RunPlan {
+    let jobs = plan.jobs.iter().filter(|job| is_meant(job)).map(|job| Job { status: Status::Pending, ..job.clone() });
+    RunPlan { seed: plan.seed, jobs: jobs.collect(), ..RunPlan::default() }
+}
+
+fn is_same(plans: [&RunPlan; 2], jobs: [&Job; 2]) -> bool {
+    let [a, b] = plans;
+    let of = |plan: &RunPlan, job: &Job| RunPlan {
+        seed: plan.seed,
+        jobs: vec![Job { status: Status::Pending, ..job.clone() }],
+        ..RunPlan::default()
+    };
+    jobs[0] == jobs[1] && a.seed == b.seed || Difference::between(&of(a, jobs[0]), &of(b, jobs[1])).is_none()
+}
+
+fn refusal(a: &Input, b: &Input, names: &[&str]) -> MergeError {
+    let is_meant = |job: &Job| names.contains(&job.name.as_str());
+    let difference = Difference::between(&reduced(a.plan(), is_meant), &reduced(b.plan(), is_meant));
+    MergeError::Jobs { a: a.root().to_owned(), b: b.root().to_owned(), lines: difference.lines() }
+}
+
+/// Of two forms of one job: to be run if one is, all episodes that one of both is to have, the smaller text.
+fn either(a: &Job, b: &Job) -> Job {
+    let plain = |job: &Job| Job { index: JobIndex(0), only: None, status: Status::Pending, ..job.clone() };
+    let (a_text, b_text) = (text(&plain(a)), text(&plain(b)));
+    let chosen = if a_text <= b_text { a } else { b };
+    let both = a.only.as_ref().zip(b.only.as_ref());
+    let only = both.and_then(|(a, b)| format!("{a},{b}").parse::<Numbers>().ok());
+    let status = match [a.status, b.status] {
+        [a, b] if a == Status::Pending || b == Status::Pending => Status::Pending,
+        [a, b] => std::cmp::max_by_key(a, b, |status| status.as_str()),
+    };
+    Job { only, status, ..chosen.clone() }
+}
+
+/// The base seed, which all need to have; jobs with a seed of their own do not look at it.
+fn seed(inputs: &[Input]) -> Result<u64, MergeError> {
+    let asks = |input: &&Input| input.plan().jobs.iter().any(|job| job.seed.is_none());
+    let mut asking = inputs.iter().filter(asks);
+    let Some(first) = asking.next() else {
+        return Ok(inputs.iter().map(|input| input.plan().seed).min().unwrap_or_default());
+    };
+    let other = asking.find(|input| input.plan().seed != first.plan().seed);
+    other.map_or(Ok(first.plan().seed), |other| {
+        Err(MergeError::Seeds {
+            a: first.root().to_owned(),
+            a_seed: first.plan().seed,
+            b: other.root().to_owned(),
+            b_seed: other.plan().seed,
+        })
+    })
+}

@@ -1,0 +1,70 @@
+//! `rrun merge DIR…`: one run folder of several.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use jobs::journal;
+use jobs::merge::Merge;
+use jobs::report::{Context, Report};
+use jobs::table;
+use jobs::time::rfc3339;
+
+use super::{ToolError, print};
+
+/// Conflicts that are named; report.json has a thousand, `rrun verify` all.
+const NAMED: usize = 20;
+
+/// Merges run folders: of workers, nodes or nights that had parts of one list of jobs, or lists of their own.
+///
+/// Jobs of one name must be the same. The output holds plan, journals and report; datasets and videos stay where they
+/// are. It is never read as an input.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Run folders, or folders with run folders in them
+    #[arg(value_name = "DIR", required = true)]
+    dirs: Vec<PathBuf>,
+
+    /// Where the merged run goes; what an earlier merge has left there is replaced
+    #[arg(long, value_name = "DIR", default_value = "outputs/merged")]
+    output: PathBuf,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, ToolError> {
+    let merge = Merge::of(&args.dirs, &args.output)?;
+    for input in merge.inputs() {
+        let root = input.folder().root().display();
+        print(format_args!("{root}: {} jobs", input.plan().jobs.len()))?;
+        if journal::in_use(&input.folder().journals()) {
+            print(format_args!("  is being written to; what it has so far is merged"))?;
+        }
+    }
+    let report = merge.write(Context {
+        argv: std::env::args().collect(),
+        world_size: merge.plan().world_size,
+        route: "merge".to_owned(),
+        missing_ranks: Vec::new(),
+        stopped: None,
+        created: rfc3339(SystemTime::now()),
+    })?;
+    tell(&merge, &report)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn tell(merge: &Merge, report: &Report) -> Result<(), ToolError> {
+    print(format_args!("\n{}", table::metrics_summary(report)))?;
+    let comparison = table::comparison(report);
+    if !comparison.is_empty() {
+        print(comparison)?;
+    }
+    print(table::conclusion(report))?;
+    let mut conflicts = report.duplicates.iter().filter(|twice| !twice.agree);
+    for conflict in conflicts.by_ref().take(NAMED) {
+        print(format_args!("conflict: {} {} came out differently", conflict.job, conflict.episode))?;
+    }
+    if conflicts.next().is_some() {
+        print("… and more, see `rrun verify`")?;
+    }
+    print(format_args!("report: {}", merge.output().report().display()))?;
+    Ok(())
+}
