@@ -64,11 +64,14 @@ pub(super) fn bytes(value: u64) -> String {
 
 /// Three digits where there are that many, and never more than two behind the point.
 pub(super) fn digits(value: f64) -> String {
+    let sign = if value < 0.0 { "−" } else { "" };
     match value.abs() {
-        ..9.995 => format!("{value:.2}"),
-        ..99.95 => format!("{value:.1}"),
-        ..999.5 => format!("{value:.0}"),
-        _ => count(value.round().max(0.0) as u64),
+        size @ ..9.995 => format!("{sign}{size:.2}"),
+        size @ ..99.95 => format!("{sign}{size:.1}"),
+        size @ ..999.5 => format!("{sign}{size:.0}"),
+        // Beyond that an exponent says more.
+        size @ ..1e15 => format!("{sign}{}", count(size.round() as u64)),
+        _ => format!("{value:e}"),
     }
 }
 
@@ -102,6 +105,10 @@ mod tests {
             (millis(0.0), "0.00"),
             (millis(10.801), "10.8"),
             (millis(1234.5), "1 235"),
+            (digits(-0.5), "−0.50"),
+            (digits(-1234.5), "−1 235"),
+            (digits(f64::NAN), "NaN"),
+            (digits(1e300), "1e300"),
             (bytes(283_766_784), "271 MiB"),
             (bytes(5 << 30), "5.00 GiB"),
         ] {
