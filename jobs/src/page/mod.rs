@@ -30,6 +30,7 @@ mod matrix;
 mod number;
 mod origin;
 mod settings;
+mod sheet;
 mod speed;
 mod table;
 mod timeline;

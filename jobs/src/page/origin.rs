@@ -24,6 +24,7 @@ pub(super) fn when(report: &Report, zone: &Zone) -> Markup {
             }
             " · "
         }
+        @if run.launches.len() > 1 { (number::count(run.launches.len() as u64)) " launches · " }
         (number::counted(run.world_size as u64, "rank", "ranks"))
         " · "
         @match &run.hosts[..] {

@@ -15,7 +15,7 @@ const MOST_VALUES: usize = 12;
 /// Policies that are shown.
 const MOST_POLICIES: usize = 60;
 
-/// Settings that differ between jobs and are shown.
+/// Settings that are shown, of those that differ between jobs and of those that do not.
 const MOST_SETTINGS: usize = 60;
 
 pub(super) fn section(report: &Report) -> Markup {
@@ -28,7 +28,7 @@ pub(super) fn section(report: &Report) -> Markup {
                     h3 { "The same in all jobs" }
                     @if same.is_empty() { p.lead { "Nothing." } }
                     dl.facts {
-                        @for (key, values) in &same {
+                        @for (key, values) in same.iter().take(MOST_SETTINGS) {
                             dt { code { (key) } }
                             dd { @for value in values.keys() { (clip(value, 200)) } }
                         }

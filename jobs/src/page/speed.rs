@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::number;
-use super::table::{Column, numbers, shown, sortable, title, value, words};
+use super::sheet::{Column, Sheet, numbers, title, value, words};
 use crate::report::{JobReport, Report};
 
 const COLUMNS: &[Column] = &[
@@ -26,14 +26,13 @@ const COLUMNS: &[Column] = &[
 
 pub(super) fn section(report: &Report) -> Markup {
     let sum = |part: fn(&JobReport) -> u64| number::count(report.per_job.iter().map(part).sum());
-    let shown = shown(report);
     html! {
         p.lead {
             (sum(|job| job.env_steps)) " steps of environments, " (sum(|job| job.policy_calls)) " calls of policies, "
             (sum(|job| job.frames)) " frames. Simulation and inference overlap, so that their shares may add up to more "
             "than 100" (number::THIN) "%."
         }
-        (sortable("Latency and throughput", COLUMNS, &shown, report.per_job.len(), row))
+        (Sheet { name: "Latency and throughput", columns: COLUMNS }.draw(report, row))
     }
 }
 

@@ -1,81 +1,19 @@
 //! Every job in a line: how it stands, how good it is, and its files.
 
-use maud::{Markup, PreEscaped, html};
+use maud::{Markup, html};
 
 use super::bars::{Bar, ruler};
 use super::grid::{Label, Names, Tally};
 use super::link::{clip, href, name};
-use super::{cut, number};
-use crate::job::Status;
+use super::number;
+use super::sheet::{Column, Sheet, numbers, title, value, words};
 use crate::report::{JobReport, Report};
-
-/// Jobs that are shown.
-pub(super) const MOST_JOBS: usize = 500;
 
 /// Files of a job that are linked.
 const MOST_FILES: usize = 4;
 
 /// Ranks of a job that are named.
 const MOST_RANKS: usize = 4;
-
-/// Jobs that are shown, in file order. Where there are too many, those that need a look come before the others: failed,
-/// not at their end, with errors or missing episodes.
-pub(super) fn shown(report: &Report) -> Vec<&JobReport> {
-    let needs_a_look = |job: &&JobReport| {
-        let tally = Tally::from(&job.rates);
-        job.status != Status::Completed || tally.errors > 0 || tally.missing() > 0
-    };
-    let (first, others): (Vec<_>, Vec<_>) = report.per_job.iter().partition(needs_a_look);
-    let mut shown: Vec<_> = first.into_iter().chain(others).take(MOST_JOBS).collect();
-    shown.sort_by_key(|job| job.index);
-    shown
-}
-
-/// A table of jobs that can be sorted and filtered where there is a script, and read where there is none.
-pub(super) fn sortable(
-    name: &str,
-    columns: &[Column],
-    jobs: &[&JobReport],
-    all: usize,
-    row: impl Fn(&JobReport) -> Markup,
-) -> Markup {
-    let rest = "those with errors or missing episodes come first, report.json has them all.";
-    html! {
-        div.jobs {
-            p.filter {
-                label { "Filter " input type="search" placeholder="name, task, policy, status" autocomplete="off"; }
-                output { (number::count(jobs.len() as u64)) " jobs" }
-            }
-            div.scroll role="region" aria-label=(name) tabindex="0" {
-                table.sortable {
-                    thead { tr { @for Column { name, class, title } in columns {
-                        th scope="col" class=(class) title=[title] { (name) }
-                    } } }
-                    tbody { @for job in jobs { (row(job)) } }
-                }
-            }
-            (cut(jobs.len(), all, "jobs", rest))
-        }
-    }
-}
-
-/// The head of a column.
-pub(super) struct Column {
-    pub(super) name: &'static str,
-    /// `n` where it has numbers.
-    pub(super) class: &'static str,
-    pub(super) title: Option<&'static str>,
-}
-
-/// A column of words.
-pub(super) const fn words(name: &'static str) -> Column {
-    Column { name, class: "", title: None }
-}
-
-/// A column of numbers, and what they say.
-pub(super) const fn numbers(name: &'static str, title: &'static str) -> Column {
-    Column { name, class: "n", title: Some(title) }
-}
 
 const COLUMNS: &[Column] = &[
     words("Job"),
@@ -95,9 +33,8 @@ const COLUMNS: &[Column] = &[
 ];
 
 pub(super) fn section(report: &Report) -> Markup {
-    let shown = shown(report);
     let names = Names::tasks(report);
-    sortable("Jobs", COLUMNS, &shown, report.per_job.len(), |job| row(job, &names))
+    Sheet { name: "Jobs", columns: COLUMNS }.draw(report, |job| row(job, &names))
 }
 
 fn row(job: &JobReport, names: &Names) -> Markup {
@@ -136,21 +73,9 @@ fn of(part: u64, all: u64) -> String {
     format!("{} of {}", number::count(part), number::count(all))
 }
 
-/// A number, and what it is sorted by.
-pub(super) fn value(by: Option<f64>, text: &str) -> Markup {
-    html! { td.n data-v=[by.map(|by| format!("{by:.6}"))] { (text) } }
-}
-
 /// A count that should be nothing.
 fn some(count: u64) -> Markup {
     html! { td class={ "n " @if count > 0 { "bad" } @else { "muted" } } data-v=(count) { (number::count(count)) } }
-}
-
-/// A name, which wraps where names are joined.
-pub(super) fn title(name: &str) -> Markup {
-    let clipped = clip(name, 80);
-    let parts: Vec<_> = clipped.split_inclusive(['_', '-', '/']).collect();
-    html! { @for part in parts { (part) (PreEscaped("<wbr>")) } }
 }
 
 fn interval(tally: &Tally) -> Markup {

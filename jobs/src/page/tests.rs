@@ -253,7 +253,7 @@ fn of_too_many_jobs_those_that_need_a_look_are_shown() {
     jobs[900].status = Status::Failed;
     jobs[950].rates.errors = 1;
     let report = of_jobs(jobs);
-    let shown: Vec<_> = table::shown(&report).iter().map(|job| job.index.0).collect();
+    let shown: Vec<_> = sheet::shown(&report).iter().map(|job| job.index.0).collect();
     assert_eq!((shown.len(), shown[497], shown[498], shown[499]), (500, 497, 900, 950));
 }
 

@@ -5,11 +5,13 @@
 //! ```
 //! Jobs that are too short to be seen are drawn together, as dark as they kept the rank busy.
 
+use std::collections::BTreeSet;
+
 use maud::{Markup, html};
 
 use super::bars::place;
 use super::clock::{Zone, millis};
-use super::link::clip;
+use super::link::{clip, name};
 use super::{cut, number};
 use crate::report::{HowEnded, RankReport, Report};
 
@@ -29,20 +31,42 @@ const LEAST: f64 = 0.25;
 /// Ticks of the axis: as many as fit beside each other on a phone.
 const MOST_TICKS: i64 = 5;
 
+/// What all lanes have in common.
+struct Frame<'a> {
+    /// `None` where a report has no moments.
+    window: Option<Window>,
+    /// Width up to which jobs are joined, in percent.
+    least: f64,
+    /// A merged folder has a rank of each run, under the same number.
+    is_merged: bool,
+    zone: &'a Zone,
+}
+
+impl<'a> Frame<'a> {
+    fn new(report: &Report, lanes: usize, zone: &'a Zone) -> Self {
+        let mut seen = BTreeSet::new();
+        Self {
+            window: Window::around(report.per_rank.iter().flat_map(moments)),
+            least: LEAST.max(lanes as f64 * 100.0 / MOST_PIECES),
+            is_merged: report.per_rank.iter().any(|rank| !seen.insert(rank.rank)),
+            zone,
+        }
+    }
+}
+
 pub(super) fn section(report: &Report, zone: &Zone) -> Markup {
     let shown = shown(report);
-    let window = Window::around(report.per_rank.iter().flat_map(moments));
-    let least = LEAST.max(shown.len() as f64 * 100.0 / MOST_PIECES);
+    let frame = Frame::new(report, shown.len(), zone);
     html! {
         @if report.per_rank.is_empty() {
             p.lead { "No rank has left a journal." }
         } @else {
             (lead(report))
             div.lanes {
-                @if let Some(window) = &window { (axis(window, zone)) }
-                @for rank in &shown { (lane(rank, window.as_ref(), least, zone)) }
+                @if let Some(window) = &frame.window { (axis(window, zone)) }
+                @for rank in &shown { (lane(rank, &frame)) }
             }
-            @if window.is_some() {
+            @if frame.window.is_some() {
                 p.legend {
                     span { span.dot.busy {} "in a job" } span { span.dot.idle {} "alive, waiting" }
                     span { span.dot.failed {} "in an attempt that failed" } span { span.dot.death {} "died" }
@@ -84,20 +108,23 @@ fn moments(rank: &RankReport) -> impl Iterator<Item = i64> + '_ {
     lives.chain(spans).filter_map(|at| millis(at))
 }
 
-fn lane(rank: &RankReport, window: Option<&Window>, least: f64, zone: &Zone) -> Markup {
+fn lane(rank: &RankReport, frame: &Frame) -> Markup {
     let whole = rank.busy_s + rank.idle_s.max(0.0);
     let busy = (whole > 0.0).then(|| rank.busy_s / whole);
     html! {
         div.lane {
             span.who {
                 b { "rank " (rank.rank) }
-                small { (clip(&rank.host, 40)) " · " (rank.device) }
+                small {
+                    @if frame.is_merged { (name(&rank.journal)) " · " }
+                    (clip(&rank.host, 40)) " · " (rank.device)
+                }
             }
             svg.time width="100%" height="20" role="img" aria-label={ "rank " (rank.rank) " over time" } {
-                @match window {
+                @match &frame.window {
                     Some(window) => {
-                        (drawn(&Lane::new(rank, window, least), zone))
-                        @for (at, _) in zone.ticks(window.from_ms, window.to_ms, MOST_TICKS) {
+                        (drawn(&Lane::new(rank, window, frame.least), frame.zone))
+                        @for (at, _) in frame.zone.ticks(window.from_ms, window.to_ms, MOST_TICKS) {
                             @let at = place(window.place(at));
                             line.tick x1=(at) x2=(at) y1="0" y2="20" {}
                         }

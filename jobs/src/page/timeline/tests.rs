@@ -66,3 +66,14 @@ fn a_report_without_moments_shows_the_sums() {
     let text = section(&report, &Zone::utc()).into_string();
     assert!(text.contains(r#"<rect class="job" x="0" y="4" width="75.00%""#), "{text}");
 }
+
+#[test]
+fn ranks_of_merged_runs_are_told_apart_by_their_journals() {
+    let of = |journal: &str| RankReport { journal: format!("journal/{journal}"), ..crate::page::tests::rank(0) };
+    let text = |journals: &[&str]| {
+        let per_rank = journals.iter().map(|journal| of(journal)).collect();
+        section(&Report { per_rank, ..crate::page::tests::report() }, &Zone::utc()).into_string()
+    };
+    assert!(!text(&["a.jsonl"]).contains("a.jsonl"));
+    assert!(text(&["a.jsonl", "b.jsonl"]).contains("b.jsonl"));
+}
