@@ -31,4 +31,6 @@ pub mod setup;
 pub mod stats;
 pub mod suspects;
 pub mod table;
+pub mod threads;
 pub mod time;
+pub mod verify;

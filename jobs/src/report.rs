@@ -36,7 +36,6 @@ mod scan;
 mod schema;
 mod source;
 mod standing;
-mod threads;
 mod write;
 
 pub use merged::{Damage, Merged};

@@ -8,7 +8,7 @@ use crate::report::{Rates, Report};
 use crate::stats::wilson95;
 
 /// Rows that a terminal shows of a long table; the rest is counted.
-const MAX_ROWS: usize = 60;
+pub const MAX_ROWS: usize = 60;
 
 /// Arena's job table: what is about to run, or how it went.
 pub fn jobs<'a>(rows: impl IntoIterator<Item = (&'a Job, &'a str)>) -> String {
@@ -30,7 +30,8 @@ pub fn jobs<'a>(rows: impl IntoIterator<Item = (&'a Job, &'a str)>) -> String {
     text
 }
 
-fn grid<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
+/// Rows below a head, each column as wide as its widest cell.
+pub fn grid<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
         cells.chain([head[column].len()]).max().unwrap_or(0)

@@ -6,3 +6,4 @@
 mod folder;
 mod merge;
 mod report;
+mod verify;

@@ -19,7 +19,8 @@ impl<'a> Merged<'a> {
         self.plan.jobs.iter().flat_map(|job| self.missing_of(job))
     }
 
-    fn missing_of<'m>(&'m self, job: &'m Job) -> impl Iterator<Item = EpisodeId> + use<'m, 'a> {
+    /// Those of one job.
+    pub fn missing_of<'m>(&'m self, job: &'m Job) -> impl Iterator<Item = EpisodeId> + use<'m, 'a> {
         let numbers = match (job.status, job.length) {
             (Status::Pending, Length::Episodes(count)) => count,
             (_, Length::Steps(_)) => 0,
@@ -36,8 +37,13 @@ impl<'a> Merged<'a> {
 
     /// Episodes that were scored by more than one line.
     pub fn duplicates(&self) -> impl Iterator<Item = Duplicate> + use<'_, 'a> {
-        let again = self.records().filter(|(_, record)| record.again != Again::Once);
-        again.map(|(job, record)| Duplicate {
+        self.plan.jobs.iter().flat_map(|job| self.duplicates_of(job))
+    }
+
+    /// Those of one job.
+    pub fn duplicates_of<'m>(&'m self, job: &'m Job) -> impl Iterator<Item = Duplicate> + use<'m, 'a> {
+        let again = self.lines(job.index).episodes.iter().filter(|record| record.again != Again::Once);
+        again.map(|record| Duplicate {
             job: job.name.clone(),
             episode: record.episode,
             agree: record.again == Again::Agreeing,

@@ -12,7 +12,7 @@ use super::merged::{Merged, episode};
 use super::record::Record;
 use super::scan::EPISODE;
 use super::source::Reader;
-use super::threads;
+use crate::threads;
 
 /// Bytes that are written at a time, unless one job has more.
 const PART: u64 = 1 << 20;

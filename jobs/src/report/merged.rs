@@ -6,8 +6,11 @@
 //! ```
 //! What comes out is a function of the set of lines: neither the order of journals nor copies of a line change it.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
+
+use serde_json::Value;
 
 use crate::episode::Episode;
 use crate::job::{Job, JobIndex, Length, Status};
@@ -17,7 +20,8 @@ use crate::report::lives::Events;
 use crate::report::record::{self, Name, Names, Record};
 use crate::report::scan::{Other, Scan, scan};
 use crate::report::source::{Journals, Place, Reader};
-use crate::report::{pieces, standing, threads};
+use crate::report::{pieces, standing};
+use crate::threads;
 use crate::time::Moment;
 
 /// Episodes of a job that there is room for before they come: of more, room is made when it is needed.
@@ -195,13 +199,23 @@ impl<'a> Merged<'a> {
         self.strangers
     }
 
-    /// The episodes that count, in the order of jobs and numbers.
+    /// What policies were made of, in time.
+    pub fn policies(&self) -> &[PolicyFiles] {
+        &self.policies
+    }
+
+    /// What was in effect at each start of a job, in time.
+    pub fn settings_of(&self, job: &Job) -> impl Iterator<Item = &BTreeMap<String, Value>> {
+        self.jobs[job.index.0].starts.iter().map(|start| &start.settings)
+    }
+
+    /// The episodes of a job that count, by number.
     ///
     /// # Errors
     /// Those of the file system.
-    pub fn each_episode(&self, mut on: impl FnMut(Episode)) -> io::Result<()> {
+    pub fn each_episode_of(&self, job: &Job, mut on: impl FnMut(Episode)) -> io::Result<()> {
         let mut reader = self.journals.reader();
-        for record in self.jobs.iter().flat_map(|job| &job.episodes) {
+        for record in &self.jobs[job.index.0].episodes {
             on(episode(reader.line(record.place)?)?);
         }
         Ok(())

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 
 use crate::journal::Line;
 use crate::layout::{RunFolder, journal_rank};
-use crate::report::{held, pieces, threads};
+use crate::report::{held, pieces};
+use crate::threads;
 
 /// Bytes that are read at a time to look a line up: lines that are asked for one after the other are close together.
 const WINDOW: u64 = 64 * 1024;

@@ -10,6 +10,7 @@
 
 mod merge;
 mod report;
+mod verify;
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
@@ -22,13 +23,14 @@ use jobs::merge::MergeError;
 use jobs::plan::{RunFolderError, RunPlan};
 
 /// The words that are tools.
-pub const NAMES: [&str; 2] = ["merge", "report"];
+pub const NAMES: [&str; 3] = ["merge", "report", "verify"];
 
 #[derive(Debug, Parser)]
 #[command(name = "rrun", bin_name = "rrun", max_term_width = 100, disable_help_subcommand = true)]
 enum Tool {
     Merge(merge::Args),
     Report(report::Args),
+    Verify(verify::Args),
 }
 
 /// Why a tool could not do what it was asked.
@@ -56,6 +58,7 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
     let done = match Tool::try_parse_from(std::iter::once(OsString::from("rrun")).chain(words)) {
         Ok(Tool::Merge(args)) => merge::run(&args),
         Ok(Tool::Report(args)) => report::run(&args),
+        Ok(Tool::Verify(args)) => verify::run(&args),
         Err(usage) => {
             // Help goes to stdout, everything else to stderr; a reader that has seen enough is no error.
             let _ = usage.print();

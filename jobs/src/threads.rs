@@ -12,7 +12,7 @@ const THREADS: usize = 8;
 ///
 /// # Errors
 /// The first error of a piece; the rest is then left undone.
-pub(super) fn in_order<W: Sync, T: Send, E: Send>(
+pub fn in_order<W: Sync, T: Send, E: Send>(
     work: &[W],
     one: impl Fn(&W, &mut Vec<u8>) -> Result<T, E> + Sync,
     mut on: impl FnMut(&W, T),

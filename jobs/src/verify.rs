@@ -1,0 +1,236 @@
+//! Whether a run is all there, as far as plan and journals say: each episode once, with the seed that it is to have, under
+//! settings that did not change. What the journals say of files is handed on, by job, to be held against the disk.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use serde_json::Value;
+
+use crate::episode::Episode;
+use crate::job::{Job, Length, Status};
+use crate::plan::RunPlan;
+use crate::report::{Duplicate, Merged};
+use crate::seed;
+
+mod ranges;
+
+pub use ranges::episodes;
+
+/// Settings that say how or where a job ran, and not what came out.
+const HOW: [&str; 8] =
+    ["device", "max_batch", "pipeline_stages", "num_envs", "env_restarts", "world_size", "threads", "policy_path"];
+
+/// What is wrong, and what is only worth a word; a line each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Findings {
+    /// Wrong.
+    pub wrong: Vec<String>,
+    /// Worth a word.
+    pub notes: Vec<String>,
+}
+
+/// What the journals say of one job.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JobAudit {
+    /// What is wrong with it.
+    pub findings: Findings,
+    /// Episodes that it is to have, if it has said how many.
+    pub expected: Option<u64>,
+    /// Episodes that it has.
+    pub episodes: u64,
+    /// Those that an error broke.
+    pub errors: u64,
+    /// Dataset files, and what each must have.
+    pub datasets: BTreeMap<String, Vec<Demo>>,
+    /// Video files, and the episodes that each must have.
+    pub videos: BTreeMap<String, Vec<Span>>,
+    /// Video files of one episode, and its frames.
+    pub episode_videos: BTreeMap<String, Option<u64>>,
+}
+
+/// An episode in a dataset.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Demo {
+    /// Its group below `data`, or `episode_<n>` of a LeRobot folder.
+    pub name: String,
+    /// Number within the job.
+    pub episode: u64,
+    /// Its seed.
+    pub seed: u64,
+    /// Its steps.
+    pub length: u64,
+    /// Whether it was solved.
+    pub success: Option<bool>,
+}
+
+/// An episode in a video.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Number within the job.
+    pub episode: u64,
+    /// First frame.
+    pub first: u64,
+    /// Frames.
+    pub frames: u64,
+}
+
+/// What is wrong with the run as a whole.
+pub fn run(merged: &Merged) -> Findings {
+    let mut findings = Findings::default();
+    for damage in merged.damage() {
+        // A torn last line is what a kill leaves; what it was about happened again, or is missing.
+        let list = if damage.lines.is_empty() { &mut findings.notes } else { &mut findings.wrong };
+        list.push(damage.to_string());
+    }
+    if merged.strangers() > 0 {
+        findings.wrong.push(format!("{} lines are about jobs that the plan does not have", merged.strangers()));
+    }
+    let mut policies: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+    for files in merged.policies() {
+        let seen = policies.entry((&files.policy_type, &files.path)).or_default();
+        if !seen.contains(&files.sha256.as_str()) {
+            seen.push(&files.sha256);
+        }
+    }
+    for ((_, path), seen) in policies.iter().filter(|(_, seen)| seen.len() > 1) {
+        let short: Vec<_> = seen.iter().map(|sha256| sha256.chars().take(12).collect::<String>()).collect();
+        findings
+            .wrong
+            .push(format!("policy `{path}` was changed during the run: its SHA-256 was {}", short.join(", then ")));
+    }
+    findings
+}
+
+/// What the journals say of one job.
+///
+/// # Errors
+/// Those of the file system, naming the journal.
+pub fn job(merged: &Merged, plan: &RunPlan, job: &Job) -> io::Result<JobAudit> {
+    let mut audit = JobAudit { expected: merged.expected(job), ..JobAudit::default() };
+    let mut seen = Seen::default();
+    merged.each_episode_of(job, |episode| {
+        seen.episode(plan, job, &episode);
+        audit.episode(episode);
+    })?;
+    let mut missing = Vec::new();
+    missing.extend(merged.missing_of(job).map(|id| id.episode));
+    let (agreeing, differing): (Vec<_>, Vec<_>) = merged.duplicates_of(job).partition(|twice| twice.agree);
+    let of = |list: Vec<Duplicate>| list.into_iter().map(|twice| twice.episode).collect::<Vec<_>>();
+    let Findings { wrong, notes } = &mut audit.findings;
+    let tell = |list: &mut Vec<String>, numbers: &[u64], what: &str| {
+        if !numbers.is_empty() {
+            list.push(format!("{}: {} {what}", job.name, ranges::episodes(numbers)));
+        }
+    };
+    tell(wrong, &missing, "missing");
+    tell(wrong, &seen.errors, "broken by an error");
+    tell(wrong, &of(differing), "scored more than once, with different outcomes");
+    tell(notes, &of(agreeing), "scored more than once, with the same outcome");
+    tell(wrong, &seen.seeds, "not run from the seed that plan and number give");
+    tell(wrong, &seen.beyond, "not among those of the plan");
+    tell(wrong, &seen.strange, "written under the name of another job");
+    tell(wrong, &seen.undocumented(), "not in a dataset, though others like it are");
+    tell(wrong, &seen.unfilmed(), "not in a video, though others are");
+    wrong.extend(settings(merged, job).map(|change| format!("{}: {change}", job.name)));
+    if job.status == Status::Pending && audit.expected.is_none() {
+        audit
+            .findings
+            .wrong
+            .push(format!("{}: has never begun, so that nobody knows how many episodes it has", job.name));
+    }
+    Ok(audit)
+}
+
+impl JobAudit {
+    fn episode(&mut self, episode: Episode) {
+        self.episodes += 1;
+        self.errors += u64::from(episode.error.is_some());
+        let Episode { episode: number, seed, length, success, .. } = episode;
+        if let Some(demo) = episode.dataset {
+            let demos = self.datasets.entry(demo.file).or_default();
+            demos.push(Demo { name: demo.demo, episode: number, seed, length, success });
+        }
+        let frames = episode.video.as_ref().map(|video| video.frames);
+        if let Some(video) = episode.video {
+            let spans = self.videos.entry(video.file).or_default();
+            spans.push(Span { episode: number, first: video.first_frame, frames: video.frames });
+        }
+        if let Some(file) = episode.episode_video {
+            self.episode_videos.insert(file, frames);
+        }
+    }
+}
+
+/// Numbers of episodes by what is wrong with them.
+#[derive(Default)]
+struct Seen {
+    errors: Vec<u64>,
+    seeds: Vec<u64>,
+    beyond: Vec<u64>,
+    strange: Vec<u64>,
+    /// Scored, by whether solved: in a dataset, and not.
+    documented: [Vec<u64>; 2],
+    undocumented: [Vec<u64>; 2],
+    filmed: u64,
+    unfilmed: Vec<u64>,
+}
+
+impl Seen {
+    fn episode(&mut self, plan: &RunPlan, job: &Job, episode: &Episode) {
+        let number = episode.episode;
+        if episode.error.is_some() {
+            self.errors.push(number);
+        } else {
+            let solved = usize::from(episode.success == Some(true));
+            let list = if episode.dataset.is_some() { &mut self.documented } else { &mut self.undocumented };
+            list[solved].push(number);
+            match &episode.video {
+                Some(_) => self.filmed += 1,
+                None => self.unfilmed.push(number),
+            }
+        }
+        if episode.seed != seed::episode(plan.seed, job, number) {
+            self.seeds.push(number);
+        }
+        let is_beyond = matches!(job.length, Length::Episodes(count) if number >= count || !job.selects(number));
+        if is_beyond {
+            self.beyond.push(number);
+        }
+        if episode.job != job.name {
+            self.strange.push(number);
+        }
+    }
+
+    /// Not in a dataset, though others that came out alike are: `--export-mode succeeded` leaves the failed ones out.
+    fn undocumented(&self) -> Vec<u64> {
+        let class =
+            |solved: usize| if self.documented[solved].is_empty() { &[][..] } else { &self.undocumented[solved] };
+        let mut numbers = [class(0), class(1)].concat();
+        numbers.sort_unstable();
+        numbers
+    }
+
+    fn unfilmed(&self) -> Vec<u64> {
+        if self.filmed > 0 { self.unfilmed.clone() } else { Vec::new() }
+    }
+}
+
+/// Settings of a job that were others at a later start, and may have changed its results.
+fn settings(merged: &Merged, job: &Job) -> impl Iterator<Item = String> {
+    let mut seen: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
+    for (name, value) in merged.settings_of(job).flatten().filter(|(name, _)| !HOW.contains(&name.as_str())) {
+        let values = seen.entry(name).or_default();
+        if !values.contains(&value) {
+            values.push(value);
+        }
+    }
+    let changed = seen.into_iter().filter(|(_, values)| values.len() > 1);
+    let text = |(name, values): (&str, Vec<&Value>)| {
+        let values: Vec<_> = values.iter().map(|value| value.to_string()).collect();
+        format!("{name} was {}", values.join(", then "))
+    };
+    changed.map(text).collect::<Vec<_>>().into_iter()
+}
+
+#[cfg(test)]
+mod tests;

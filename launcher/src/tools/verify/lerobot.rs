@@ -1,0 +1,121 @@
+//! A LeRobot folder: whether `meta/info.json` counts the episodes that the journal names, and their tables and videos
+//! are there and whole at both ends.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+use jobs::verify::{Demo, Findings, episodes};
+use serde_json::Value;
+
+use super::video;
+
+/// First and last bytes of a Parquet file.
+const MAGIC: &[u8; 4] = b"PAR1";
+
+/// Holds a folder against what the journal says of it.
+pub(super) fn check(root: &Path, demos: &[Demo]) -> Findings {
+    let mut findings = Findings::default();
+    let info = match info(root) {
+        Ok(info) => info,
+        Err(err) => {
+            findings.wrong.push(err);
+            return findings;
+        }
+    };
+    let total = info["total_episodes"].as_u64().unwrap_or(0);
+    let number = |demo: &Demo| demo.name.strip_prefix("episode_")?.parse::<u64>().ok();
+    let absent = |demo: &&Demo| number(demo).is_none_or(|number| number >= total);
+    let mut numbers: Vec<_> = demos.iter().filter(absent).map(|demo| demo.episode).collect();
+    numbers.sort_unstable();
+    if !numbers.is_empty() {
+        findings.wrong.push(format!("has {total} episodes: {} not there", episodes(&numbers)));
+    }
+    let files = ["data", "meta/episodes", "videos"].map(|folder| below(&root.join(folder)));
+    for path in files.into_iter().flatten() {
+        let name = path.strip_prefix(root).unwrap_or(&path).display().to_string();
+        let wrong = match path.extension().and_then(|ending| ending.to_str()) {
+            Some("parquet") => parquet(&path).err().map(|err| err.to_string()).into_iter().collect(),
+            Some("mp4") => video::check(&path, &[]).wrong,
+            _ => Vec::new(),
+        };
+        findings.wrong.extend(wrong.into_iter().map(|wrong| format!("`{name}` {wrong}")));
+    }
+    for folder in ["data", "meta/episodes"] {
+        let count = below(&root.join(folder)).len() as u64;
+        if count < total {
+            findings.wrong.push(format!("has {count} files in `{folder}` for {total} episodes"));
+        }
+    }
+    findings
+}
+
+fn info(root: &Path) -> Result<Value, String> {
+    let text =
+        fs::read(root.join("meta/info.json")).map_err(|err| format!("`meta/info.json` cannot be read: {err}"))?;
+    serde_json::from_slice(&text).map_err(|err| format!("`meta/info.json` is no JSON: {err}"))
+}
+
+/// All files below a folder, by path; none where it is not.
+fn below(folder: &Path) -> Vec<std::path::PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() { files.extend(below(&path)) } else { files.push(path) }
+    }
+    files.sort();
+    files
+}
+
+fn parquet(path: &Path) -> io::Result<()> {
+    let file = File::open(path)?;
+    let len = file.metadata()?.len();
+    let (mut first, mut last) = ([0; 4], [0; 4]);
+    // Both marks, and the length of the table of contents between.
+    if len >= 12 {
+        file.read_exact_at(&mut first, 0)?;
+        file.read_exact_at(&mut last, len - 4)?;
+    }
+    if (&first, &last) == (MAGIC, MAGIC) {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidData, "is no whole Parquet file"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(total: u64) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for folder in ["data/chunk-000", "meta/episodes/chunk-000"] {
+            fs::create_dir_all(dir.path().join(folder)).unwrap();
+            for number in 0..2 {
+                fs::write(dir.path().join(format!("{folder}/file-00{number}.parquet")), b"PAR1 table PAR1").unwrap();
+            }
+        }
+        fs::write(dir.path().join("meta/info.json"), format!("{{\"total_episodes\": {total}}}")).unwrap();
+        dir
+    }
+
+    fn demo(number: u64) -> Demo {
+        Demo { name: format!("episode_{number}"), episode: number, seed: 0, length: 1, success: None }
+    }
+
+    #[test]
+    fn a_whole_folder_has_no_findings() {
+        assert_eq!(check(folder(2).path(), &[demo(0), demo(1)]), Findings::default());
+    }
+
+    #[test]
+    fn an_episode_that_is_not_counted_and_a_cut_table_are_found() {
+        let dir = folder(2);
+        fs::write(dir.path().join("data/chunk-000/file-001.parquet"), b"PAR1 ta").unwrap();
+        let found = check(dir.path(), &[demo(0), demo(2)]).wrong;
+        let cut = "`data/chunk-000/file-001.parquet` is no whole Parquet file";
+        assert_eq!(found, ["has 2 episodes: episode 2 is not there", cut]);
+        assert_eq!(check(folder(3).path(), &[]).wrong[0], "has 2 files in `data` for 3 episodes");
+        assert!(check(Path::new("none"), &[]).wrong[0].starts_with("`meta/info.json` cannot be read"));
+    }
+}

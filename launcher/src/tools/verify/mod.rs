@@ -1,0 +1,179 @@
+//! `rrun verify DIR`: is everything there, and whole?
+//!
+//! ```text
+//! plan, journals ─► jobs::verify (episodes, seeds, settings) ─► per job: which files must have what
+//!                                                                  ├─► dataset (HDF5), lerobot (folders)
+//!                                                                  └─► video (mp4)
+//! ```
+
+mod dataset;
+mod lerobot;
+mod video;
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use jobs::job::{Job, Status};
+use jobs::journal;
+use jobs::layout::RunFolder;
+use jobs::plan::RunPlan;
+use jobs::report::{Context, JobReport, Journals, Merged, Report};
+use jobs::verify::{Findings, JobAudit};
+use jobs::{table, threads, verify};
+
+use super::{ToolError, open, print};
+
+/// Checks that every episode of the plan is there once, and every dataset and video that the journals name is there and
+/// whole. Exits with 1 if something is wrong.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Run folder
+    #[arg(value_name = "DIR")]
+    folder: OsString,
+
+    /// Look at what datasets hold, and do not read their values
+    #[arg(long)]
+    no_values: bool,
+}
+
+/// One row of the table.
+struct Row {
+    job: String,
+    audit: JobAudit,
+    datasets: usize,
+    demos: usize,
+    videos: usize,
+    wrong: usize,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, ToolError> {
+    let (folder, plan) = open(&args.folder)?;
+    let journals = Journals::of(&folder)?;
+    let merged = Merged::new(&plan, &journals)?;
+    let report = Report::of(&merged, Context::default())?;
+    let mut all = verify::run(&merged);
+    if journal::in_use(&folder.journals()) {
+        all.notes.push("the run is not over: a rank is at work".to_owned());
+    }
+    let mut rows = Vec::new();
+    let work: Vec<_> = plan.jobs.iter().zip(&report.per_job).collect();
+    let site = Site { folder: &folder, plan: &plan, merged: &merged, values: !args.no_values };
+    let one = |(job, report): &(&Job, &JobReport), _: &mut Vec<u8>| site.row(job, report);
+    threads::in_order(&work, one, |_, mut row| {
+        all.wrong.append(&mut row.audit.findings.wrong);
+        all.notes.append(&mut row.audit.findings.notes);
+        rows.push(row);
+    })?;
+    print(shown(&rows))?;
+    all.notes.iter().try_for_each(|note| print(format_args!("note: {note}")))?;
+    all.wrong.iter().try_for_each(|wrong| print(format_args!("wrong: {wrong}")))?;
+    if all.wrong.is_empty() {
+        print(format_args!("`{}` is all there", folder.root().display()))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    print(format_args!("{} findings in `{}`", all.wrong.len(), folder.root().display()))?;
+    Ok(ExitCode::FAILURE)
+}
+
+struct Site<'a> {
+    folder: &'a RunFolder,
+    plan: &'a RunPlan,
+    merged: &'a Merged<'a>,
+    values: bool,
+}
+
+impl Site<'_> {
+    fn row(&self, job: &Job, report: &JobReport) -> io::Result<Row> {
+        let mut audit = verify::job(self.merged, self.plan, job)?;
+        let mut findings = std::mem::take(&mut audit.findings);
+        let mut add = |file: &str, found: Findings| {
+            findings.wrong.extend(found.wrong.into_iter().map(|wrong| format!("`{file}` {wrong}")));
+            findings.notes.extend(found.notes.into_iter().map(|note| format!("`{file}` {note}")));
+        };
+        for (file, demos) in &audit.datasets {
+            let path = self.path(file);
+            let is_folder = path.is_dir();
+            let look =
+                || if is_folder { lerobot::check(&path, demos) } else { dataset::check(&path, demos, self.values) };
+            add(file, present(&path).unwrap_or_else(look));
+        }
+        for (file, spans) in &audit.videos {
+            let path = self.path(file);
+            add(file, present(&path).unwrap_or_else(|| video::check(&path, spans)));
+        }
+        for (file, frames) in &audit.episode_videos {
+            let path = self.path(file);
+            let span = verify::Span { episode: 0, first: 0, frames: frames.unwrap_or(1) };
+            add(file, present(&path).unwrap_or_else(|| video::check(&path, &[span])));
+        }
+        findings.wrong.extend(environments(self.plan, job, report, &audit));
+        let (datasets, videos) = (audit.datasets.len(), audit.videos.len() + audit.episode_videos.len());
+        let demos = audit.datasets.values().map(Vec::len).sum();
+        let wrong = findings.wrong.len();
+        Ok(Row { job: job.name.clone(), audit: JobAudit { findings, ..audit }, datasets, demos, videos, wrong })
+    }
+
+    /// As the journals have it: relative to the run folder, or absolute.
+    fn path(&self, file: &str) -> PathBuf {
+        self.folder.root().join(file)
+    }
+}
+
+/// `None` if a file is there.
+fn present(path: &Path) -> Option<Findings> {
+    let wrong = vec!["is not there".to_owned()];
+    (!path.exists()).then(|| Findings { wrong, notes: Vec::new() })
+}
+
+/// An undisturbed job films every one of its environments, unless it has fewer episodes than these.
+fn environments(plan: &RunPlan, job: &Job, report: &JobReport, audit: &JobAudit) -> Option<String> {
+    let is_undisturbed = plan.resumed_from.is_empty()
+        && report.attempts == 1
+        && report.status == Status::Completed
+        && audit.errors == 0
+        && report.rates.episodes == audit.episodes;
+    let stems: std::collections::BTreeSet<&str> = audit.videos.keys().map(|file| stem(file)).collect();
+    let wanted = job.num_envs.min(usize::try_from(audit.episodes).unwrap_or(usize::MAX));
+    let is_short = is_undisturbed && !stems.is_empty() && stems.len() < wanted;
+    is_short.then(|| format!("{}: {} videos of {wanted} environments", job.name, stems.len()))
+}
+
+/// A video without the ending and the number of its part.
+fn stem(file: &str) -> &str {
+    let stem = file.strip_suffix(".mp4").unwrap_or(file);
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    stem.rsplit_once("_part").filter(|(_, part)| is_number(part)).map_or(stem, |(stem, _)| stem)
+}
+
+fn shown(rows: &[Row]) -> String {
+    let head = ["Job", "Episodes", "Errors", "Datasets", "Demonstrations", "Videos", "Findings"];
+    let cells = |row: &Row| {
+        let expected = row.audit.expected.map_or_else(|| "?".to_owned(), |expected| expected.to_string());
+        [
+            row.job.clone(),
+            format!("{} of {expected}", row.audit.episodes),
+            row.audit.errors.to_string(),
+            row.datasets.to_string(),
+            row.demos.to_string(),
+            row.videos.to_string(),
+            row.wrong.to_string(),
+        ]
+    };
+    let shown: Vec<_> = rows.iter().take(table::MAX_ROWS).map(cells).collect();
+    let more = rows.len() - shown.len();
+    let rest = if more > 0 { format!("… and {more} more jobs\n") } else { String::new() };
+    table::grid(head, &shown) + &rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_a_video_are_one() {
+        let stems = ["a/x_env0.mp4", "a/x_env0_part2.mp4", "a/my_part_env1.mp4"].map(stem);
+        assert_eq!(stems, ["a/x_env0", "a/x_env0", "a/my_part_env1"]);
+    }
+}

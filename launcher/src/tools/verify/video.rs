@@ -1,0 +1,246 @@
+//! A video file: whether its boxes fit into it, and it has as many pictures as the journal says (ISO/IEC 14496-12).
+//!
+//! ```text
+//! while it grows   ftyp moov │ moof mdat │ moof mdat │ …      pictures are counted in each moof
+//! closed           ftyp moov(stsz) │ mdat                     pictures are counted in moov, their bytes are in mdat
+//! ```
+//! Pictures are not decoded.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+use jobs::verify::{Findings, Span, episodes};
+
+/// Bytes of a `moov` or `moof` at most; ten hours of video have some megabytes.
+const LARGEST_HEADER: u64 = 1 << 28;
+
+/// Boxes whose bodies are boxes, on the way to those that count pictures.
+const CONTAINERS: [&[u8; 4]; 6] = [b"moov", b"trak", b"mdia", b"minf", b"stbl", b"traf"];
+
+/// What a file holds.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Film {
+    frames: u64,
+    /// Bytes of the pictures that `stsz` lists.
+    listed: u64,
+    /// Bytes of all `mdat`.
+    media: u64,
+    /// Bytes behind the last whole box.
+    cut: u64,
+}
+
+/// Holds a file against the episodes that it is to have.
+pub(super) fn check(path: &Path, spans: &[Span]) -> Findings {
+    let mut findings = Findings::default();
+    let film = match read(path) {
+        Ok(film) => film,
+        Err(err) => {
+            findings.wrong.push(format!("cannot be read: {err}"));
+            return findings;
+        }
+    };
+    if film.cut > 0 {
+        // What a kill leaves behind the last picture that counts.
+        findings.notes.push(format!("its last {} bytes are no whole box", film.cut));
+    }
+    if film.listed > film.media {
+        findings.wrong.push(format!("has {} bytes of pictures, {} are listed", film.media, film.listed));
+    }
+    let beyond = |span: &&Span| span.first + span.frames > film.frames;
+    let mut numbers: Vec<_> = spans.iter().filter(beyond).map(|span| span.episode).collect();
+    numbers.sort_unstable();
+    if !numbers.is_empty() {
+        findings.wrong.push(format!("has {} pictures: {} beyond its end", film.frames, episodes(&numbers)));
+    }
+    findings.wrong.extend(overlap(spans));
+    let wanted: u64 = spans.iter().map(|span| span.frames).sum();
+    if film.frames > wanted && numbers.is_empty() {
+        findings.notes.push(format!("has {} pictures, {wanted} of them of episodes that count", film.frames));
+    }
+    findings
+}
+
+fn overlap(spans: &[Span]) -> Option<String> {
+    let mut spans: Vec<_> = spans.iter().filter(|span| span.frames > 0).collect();
+    spans.sort_by_key(|span| span.first);
+    let pair = spans.windows(2).find(|pair| pair[0].first + pair[0].frames > pair[1].first)?;
+    Some(format!("episodes {} and {} have pictures in common", pair[0].episode, pair[1].episode))
+}
+
+fn broken(what: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+fn read(path: &Path) -> io::Result<Film> {
+    let file = File::open(path)?;
+    let end = file.metadata()?.len();
+    let (mut film, mut at, mut has_header) = (Film::default(), 0, false);
+    while at < end {
+        let Some((name, head, length)) = header(&file, at, end)? else {
+            film.cut = end - at;
+            break;
+        };
+        if at == 0 && name != *b"ftyp" {
+            return Err(broken("it does not begin as an mp4 file does".to_owned()));
+        }
+        match &name {
+            b"moov" | b"moof" => {
+                has_header |= name == *b"moov";
+                let length = Some(length - head).filter(|length| *length <= LARGEST_HEADER);
+                let length = length.ok_or_else(|| broken(format!("its `{}` is too large", name.escape_ascii())))?;
+                let mut body = vec![0; length as usize];
+                file.read_exact_at(&mut body, at + head)?;
+                count(&body, &mut film)?;
+            }
+            b"mdat" => film.media += length - head,
+            _ => {}
+        }
+        at += length;
+    }
+    if has_header { Ok(film) } else { Err(broken("it has no `moov`".to_owned())) }
+}
+
+/// Name of the box at `at`, bytes of its header, bytes of all of it; `None` where the file ends before the box does.
+fn header(file: &File, at: u64, end: u64) -> io::Result<Option<([u8; 4], u64, u64)>> {
+    let mut bytes = [0; 16];
+    let there = (end - at).min(16) as usize;
+    if there < 8 {
+        return Ok(None);
+    }
+    file.read_exact_at(&mut bytes[..there], at)?;
+    let [a, b, c, d, name @ ..] = *bytes.first_chunk::<8>().unwrap_or(&[0; 8]);
+    let long = bytes.last_chunk::<8>().filter(|_| there == 16).map(|long| u64::from_be_bytes(*long));
+    let (head, length) = match (u32::from_be_bytes([a, b, c, d]), long) {
+        (0, _) => (8, end - at),
+        (1, Some(length)) => (16, length),
+        (1, None) => return Ok(None),
+        (length, _) => (8, u64::from(length)),
+    };
+    if length < head {
+        return Err(broken(format!("its box `{}` at byte {at} has a length of {length}", name.escape_ascii())));
+    }
+    Ok(Some((name, head, length)).filter(|_| length <= end - at))
+}
+
+/// Adds what the boxes of a `moov` or `moof` say.
+fn count(mut body: &[u8], film: &mut Film) -> io::Result<()> {
+    while let Some((length, rest)) = body.split_first_chunk::<4>() {
+        let (name, _) = rest.split_first_chunk::<4>().ok_or_else(|| broken("a header ends within a box".to_owned()))?;
+        let length = u32::from_be_bytes(*length) as usize;
+        let inner = body.get(8..length).ok_or_else(|| broken(format!("its `{}` is cut off", name.escape_ascii())))?;
+        match name {
+            // Version and flags, size of all or 0, how many; then the size of each.
+            b"stsz" => {
+                let (one, many) = (word(inner, 4)?, word(inner, 8)?);
+                film.frames += u64::from(many);
+                film.listed += match one {
+                    0 => (0..many as usize)
+                        .map(|nth| word(inner, 12 + 4 * nth).map(u64::from))
+                        .sum::<io::Result<u64>>()?,
+                    one => u64::from(one) * u64::from(many),
+                };
+            }
+            b"trun" => film.frames += u64::from(word(inner, 4)?),
+            name if CONTAINERS.contains(&name) => count(inner, film)?,
+            _ => {}
+        }
+        body = &body[length..];
+    }
+    Ok(())
+}
+
+fn word(bytes: &[u8], at: usize) -> io::Result<u32> {
+    let word = bytes.get(at..).and_then(|rest| rest.first_chunk::<4>());
+    word.map(|word| u32::from_be_bytes(*word)).ok_or_else(|| broken("a table of its pictures is cut off".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn boxed(name: &[u8; 4], body: &[u8]) -> Vec<u8> {
+        [&(body.len() as u32 + 8).to_be_bytes()[..], name, body].concat()
+    }
+
+    fn words(words: &[u32]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_be_bytes()).collect()
+    }
+
+    /// A closed file with these sizes of pictures.
+    fn closed(sizes: &[u32]) -> Vec<u8> {
+        let table = words(&[&[0, 0, sizes.len() as u32], sizes].concat());
+        let inner = ["stbl", "minf", "mdia", "trak", "moov"]
+            .iter()
+            .fold(boxed(b"stsz", &table), |inner, name| boxed(name.as_bytes().first_chunk().unwrap(), &inner));
+        let media = vec![7; sizes.iter().sum::<u32>() as usize];
+        [boxed(b"ftyp", b"isom"), inner, boxed(b"mdat", &media)].concat()
+    }
+
+    /// A file that grows, with so many pictures in each fragment.
+    fn growing(fragments: &[u32]) -> Vec<u8> {
+        let fragment = |frames: &u32| {
+            let moof = boxed(b"moof", &boxed(b"traf", &boxed(b"trun", &words(&[0, *frames]))));
+            [moof, boxed(b"mdat", &[7; 30])].concat()
+        };
+        let fragments: Vec<u8> = fragments.iter().flat_map(fragment).collect();
+        [boxed(b"ftyp", b"isom"), boxed(b"moov", &boxed(b"mvhd", &[0; 8])), fragments].concat()
+    }
+
+    fn checked(bytes: &[u8], spans: &[[u64; 3]]) -> Findings {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("v.mp4");
+        std::fs::write(&path, bytes).unwrap();
+        let span = |[episode, first, frames]: &[u64; 3]| Span { episode: *episode, first: *first, frames: *frames };
+        check(&path, &spans.iter().map(span).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_closed_and_a_growing_file_hold_their_pictures() {
+        for file in [closed(&[10, 20, 30, 5, 5]), growing(&[2, 3])] {
+            assert_eq!(checked(&file, &[[0, 0, 2], [1, 2, 3]]), Findings::default());
+            let told = checked(&file, &[[0, 0, 2], [1, 2, 4]]).wrong;
+            assert_eq!(told, ["has 5 pictures: episode 1 is beyond its end"]);
+            let notes = checked(&file, &[[0, 0, 2]]).notes;
+            assert_eq!(notes, ["has 5 pictures, 2 of them of episodes that count"]);
+        }
+    }
+
+    #[test]
+    fn episodes_share_no_pictures() {
+        let told = checked(&growing(&[9]), &[[3, 0, 5], [1, 4, 5]]).wrong;
+        assert_eq!(told, ["episodes 3 and 1 have pictures in common"]);
+    }
+
+    #[test]
+    fn a_file_that_was_cut_loses_pictures() {
+        let (whole, spans) = (closed(&[10, 20, 30]), [[0, 0, 3]]);
+        let told = checked(&whole[..whole.len() - 1], &spans);
+        assert_eq!(told.wrong, ["has 0 bytes of pictures, 60 are listed"]);
+        assert!(checked(&whole[..40], &spans).wrong[0].starts_with("cannot be read: it has no `moov`"));
+        let grown = growing(&[2, 3]);
+        let told = checked(&grown[..grown.len() - 31], &[[0, 0, 2]]);
+        assert!(told.wrong.is_empty() && told.notes[0].contains("are no whole box"), "{told:?}");
+    }
+
+    #[test]
+    fn what_is_no_video_is_said() {
+        assert_eq!(checked(b"\x89HDF\r\n\x1a\n........", &[]).wrong.len(), 1);
+        assert_eq!(checked(b"", &[]).wrong, ["cannot be read: it has no `moov`"]);
+        assert!(check(Path::new("none.mp4"), &[]).wrong[0].starts_with("cannot be read: No such file"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_to_something(at in 0usize..200, byte: u8, cut in 0usize..200) {
+            for mut file in [closed(&[10, 20, 30]), growing(&[2, 3])] {
+                let at = at % file.len();
+                file[at] = byte;
+                file.truncate(file.len().min(cut.max(1)));
+                checked(&file, &[[0, 0, 1]]);
+            }
+        }
+    }
+}

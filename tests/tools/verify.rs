@@ -1,0 +1,165 @@
+//! `rrun verify`.
+
+use std::fs;
+use std::path::PathBuf;
+
+use jobs::episode::{DemoRef, Episode, VideoRef};
+
+use crate::folder::{Run, at, job, rrun};
+
+/// Three demonstrations of a job `a`, see `make_dataset.py` beside it.
+const DATASET: &[u8] = include_bytes!("../fixtures/tools/dataset.hdf5");
+
+/// A file of a box and so many pictures in two fragments.
+fn film(frames: [u32; 2]) -> Vec<u8> {
+    let boxed = |name: &[u8; 4], body: &[u8]| [&(body.len() as u32 + 8).to_be_bytes()[..], name, body].concat();
+    let fragment = |frames: u32| {
+        let run = [[0; 4], frames.to_be_bytes()].concat();
+        [boxed(b"moof", &boxed(b"traf", &boxed(b"trun", &run))), boxed(b"mdat", &[7; 30])].concat()
+    };
+    [boxed(b"ftyp", b"isom"), boxed(b"moov", &boxed(b"mvhd", &[0; 8])), fragment(frames[0]), fragment(frames[1])]
+        .concat()
+}
+
+/// A run of three episodes with a dataset and a video.
+struct Recorded {
+    run: Run,
+    dataset: PathBuf,
+    video: PathBuf,
+}
+
+impl Recorded {
+    fn new() -> Self {
+        let run = Run::new(&[job("a", 3)]);
+        run.rank(0, (0..3).map(|number| recorded(&run, number)));
+        let folder = run.folder.job("a");
+        fs::create_dir(&folder).unwrap();
+        let (dataset, video) = (folder.join("dataset_a.hdf5"), folder.join("a_video_rank0_gpu0_env0.mp4"));
+        fs::write(&dataset, DATASET).unwrap();
+        fs::write(&video, film([20, 10])).unwrap();
+        Self { run, dataset, video }
+    }
+
+    #[track_caller]
+    fn is_wrong(&self, wrong: &str) {
+        let done = rrun(&["verify", self.run.path()]).fails_with(1);
+        let told: Vec<String> =
+            done.stdout().lines().filter_map(|line| Some(line.strip_prefix("wrong: ")?.to_owned())).collect();
+        assert_eq!(told, [wrong], "{}", done.stdout());
+    }
+}
+
+fn recorded(run: &Run, number: u64) -> Episode {
+    let video =
+        VideoRef { file: "a/a_video_rank0_gpu0_env0.mp4".to_owned(), first_frame: number * 10, frames: 10, fps: None };
+    Episode {
+        dataset: Some(DemoRef { file: "a/dataset_a.hdf5".to_owned(), demo: format!("demo_{number}") }),
+        video: Some(video),
+        ..run.episode(0, number, 0)
+    }
+}
+
+#[test]
+fn a_whole_run_is_all_there() {
+    let recorded = Recorded::new();
+    let row = "| a   | 3 of 3   | 0      | 1        | 3              | 1      | 0        |";
+    rrun(&["verify", recorded.run.path()]).succeeds().says(row).says("is all there");
+    rrun(&["verify", "--no-values", recorded.run.path()]).succeeds();
+}
+
+#[test]
+fn a_dataset_that_is_gone_cut_or_changed_is_found() {
+    let recorded = Recorded::new();
+    fs::remove_file(&recorded.dataset).unwrap();
+    recorded.is_wrong("`a/dataset_a.hdf5` is not there");
+    fs::write(&recorded.dataset, b"no HDF5 at all").unwrap();
+    let done = rrun(&["verify", recorded.run.path()]).fails_with(1);
+    done.says("wrong: `a/dataset_a.hdf5` cannot be read: ");
+    fs::write(&recorded.dataset, &DATASET[..DATASET.len() - 1]).unwrap();
+    let done = rrun(&["verify", "--no-values", recorded.run.path()]).fails_with(1);
+    done.says(&format!("is cut off: it has {} bytes of {}", DATASET.len() - 1, DATASET.len()));
+}
+
+#[test]
+fn a_flipped_bit_in_compressed_values_is_found() {
+    let recorded = Recorded::new();
+    // The last bytes of the file are values of the last demonstration or its tables: flip where only values are.
+    let at = DATASET
+        .windows(2)
+        .rposition(|window| window == [0x78, 0x5e] || window == [0x78, 0x01] || window == [0x78, 0x9c]);
+    let mut bytes = DATASET.to_vec();
+    bytes[at.unwrap() + 20] ^= 1;
+    fs::write(&recorded.dataset, bytes).unwrap();
+    let done = rrun(&["verify", recorded.run.path()]).fails_with(1);
+    done.says("wrong: `a/dataset_a.hdf5` episode 2 is not whole: ");
+    rrun(&["verify", "--no-values", recorded.run.path()]).succeeds();
+}
+
+#[test]
+fn an_episode_that_is_not_in_its_dataset_is_found() {
+    let recorded = Recorded::new();
+    let text = fs::read_to_string(recorded.run.folder.journal(0)).unwrap();
+    let journal = |text: String| fs::write(recorded.run.folder.journal(0), text).unwrap();
+    journal(text.replace("demo_1", "demo_7"));
+    let done = rrun(&["verify", recorded.run.path()]).fails_with(1);
+    let done = done.says("wrong: `a/dataset_a.hdf5` episode 1 is not there");
+    done.says("note: `a/dataset_a.hdf5` also has demo_1, which no episode that counts names");
+    journal(text.replace("\"length\":11", "\"length\":12"));
+    recorded.is_wrong("`a/dataset_a.hdf5` episode 1 is there with another num_samples than in the journal");
+    journal(text.replace("demo_1\"", "demo_x\"").replace("demo_2\"", "demo_1\"").replace("demo_x\"", "demo_2\""));
+    let done = rrun(&["verify", recorded.run.path()]).fails_with(1);
+    done.says("episodes 1-2 are there with another seed than in the journal");
+}
+
+#[test]
+fn a_video_that_is_short_or_no_video_is_found() {
+    let recorded = Recorded::new();
+    fs::write(&recorded.video, film([20, 9])).unwrap();
+    recorded.is_wrong("`a/a_video_rank0_gpu0_env0.mp4` has 29 pictures: episode 2 is beyond its end");
+    fs::write(&recorded.video, b"nothing").unwrap();
+    recorded.is_wrong("`a/a_video_rank0_gpu0_env0.mp4` cannot be read: it has no `moov`");
+}
+
+#[test]
+fn every_missing_episode_is_listed() {
+    let run = Run::new(&[job("a", 3000), job("b", 2)]);
+    run.rank(0, (0..3000).filter(|number| !(10..2990).contains(number)).map(|number| run.episode(0, number, 0)));
+    let done = rrun(&["verify", run.path()]).fails_with(1);
+    let done = done.says("wrong: a: episodes 10-2989 are missing\n").says("wrong: b: episodes 0-1 are missing\n");
+    done.says("2 findings in");
+}
+
+#[test]
+fn an_episode_with_an_error_or_two_outcomes_is_found() {
+    let run = Run::new(&[job("a", 3)]);
+    run.rank(0, (0..3).map(|number| run.episode(0, number, 0)));
+    run.rank(1, [Episode { length: 99, ended: at(80), ..run.episode(0, 1, 1) }]);
+    rrun(&["verify", run.path()]).fails_with(1).says("a: episode 1 is scored more than once, with different outcomes");
+    let run = Run::new(&[job("a", 2)]);
+    let broken = Episode { success: None, error: Some("NaN".to_owned()), ..run.episode(0, 1, 0) };
+    run.rank(0, [run.episode(0, 0, 0), broken]);
+    rrun(&["verify", run.path()]).fails_with(1).says("wrong: a: episode 1 is broken by an error");
+}
+
+#[test]
+fn a_torn_last_line_is_worth_a_word_and_a_damaged_one_is_wrong() {
+    let run = Run::new(&[job("a", 2)]);
+    run.whole();
+    let text = fs::read_to_string(run.folder.journal(0)).unwrap();
+    fs::write(run.folder.journal(0), format!("{text}{{\"type\"")).unwrap();
+    let torn = "note: `journal/journal_rank0.jsonl`: the last line is torn (7 bytes)";
+    rrun(&["verify", run.path()]).succeeds().says(torn);
+    fs::write(run.folder.journal(0), format!("{text}\0\0\0\n")).unwrap();
+    rrun(&["verify", run.path()]).fails_with(1).says("wrong: `journal/journal_rank0.jsonl`: 1 damaged line (7)");
+}
+
+#[test]
+fn what_a_merged_folder_names_is_found_where_it_is() {
+    let recorded = Recorded::new();
+    let merged = recorded.run.dir.path().join("deep/merged");
+    let merged = merged.to_str().unwrap();
+    rrun(&["merge", recorded.run.path(), "--output", merged]).succeeds();
+    rrun(&["verify", merged]).succeeds();
+    fs::remove_file(&recorded.video).unwrap();
+    rrun(&["verify", merged]).fails_with(1).says("wrong: `../../run/a/a_video_rank0_gpu0_env0.mp4` is not there");
+}
