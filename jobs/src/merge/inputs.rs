@@ -1,6 +1,6 @@
 //! The run folders in the folders that were named.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 use super::{MergeError, paths};
@@ -17,7 +17,7 @@ pub struct Input {
     folder: RunFolder,
     plan: RunPlan,
     /// Where its jobs are in the merged plan; empty where they are.
-    pub(super) positions: Vec<JobIndex>,
+    pub(super) positions: HashMap<JobIndex, JobIndex>,
 }
 
 impl Input {
@@ -40,7 +40,7 @@ impl Input {
     fn read(root: &Path) -> Result<Self, MergeError> {
         let folder = RunFolder::new(root);
         let plan = RunPlan::read(&folder)?;
-        Ok(Self { folder, plan, positions: Vec::new() })
+        Ok(Self { folder, plan, positions: HashMap::new() })
     }
 }
 

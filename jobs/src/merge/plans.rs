@@ -17,9 +17,10 @@ pub(super) fn join(inputs: &mut [Input]) -> Result<RunPlan, MergeError> {
     let seed = seed(inputs)?;
     let places: HashMap<String, JobIndex> = jobs.iter().map(|job| (job.name.clone(), job.index)).collect();
     for input in inputs.iter_mut() {
-        let positions: Vec<_> = input.plan().jobs.iter().map(|job| places[&job.name]).collect();
-        let moved = input.plan().jobs.iter().zip(&positions).any(|(job, position)| job.index != *position);
-        input.positions = if moved { positions } else { Vec::new() };
+        let moved = |job: &Job| (job.index, places[&job.name]);
+        let positions: HashMap<_, _> = input.plan().jobs.iter().map(moved).collect();
+        let is_moved = positions.iter().any(|(before, after)| before != after);
+        input.positions = if is_moved { positions } else { HashMap::new() };
     }
     let plans: Vec<_> = inputs.iter().map(Input::plan).collect();
     let jobs_file = same(plans.iter().map(|plan| plan.jobs_file.clone())).unwrap_or_else(|| "several".to_owned());

@@ -3,6 +3,7 @@
 //! Lines of episodes, of which there are a million, are changed as bytes where they are as [`crate::journal`] writes them:
 //! within a text every quotation mark follows a backslash, so `"file":"` can only be a key.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use super::inputs::Input;
@@ -24,7 +25,7 @@ pub(super) struct Rewrite<'a> {
     output: &'a Path,
     /// Between the quotation mark and a file, as JSON writes it.
     prefix: Vec<u8>,
-    positions: &'a [JobIndex],
+    positions: &'a HashMap<JobIndex, JobIndex>,
 }
 
 impl<'a> Rewrite<'a> {
@@ -77,7 +78,7 @@ impl<'a> Rewrite<'a> {
         let digits = number.iter().position(|byte| !byte.is_ascii_digit())?;
         let index: usize = std::str::from_utf8(&number[..digits]).ok()?.parse().ok()?;
         to.extend_from_slice(before);
-        to.extend_from_slice(self.positions.get(index)?.0.to_string().as_bytes());
+        to.extend_from_slice(self.positions.get(&JobIndex(index))?.0.to_string().as_bytes());
         Some(&number[digits..])
     }
 
@@ -107,7 +108,7 @@ impl<'a> Rewrite<'a> {
         if self.positions.is_empty() {
             return true;
         }
-        let position = self.positions.get(index.0).copied();
+        let position = self.positions.get(index).copied();
         *index = position.unwrap_or(*index);
         position.is_some()
     }

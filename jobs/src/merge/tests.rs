@@ -280,7 +280,7 @@ fn a_line_is_rewritten_as_bytes_as_it_is_when_it_is_read() {
     place.run("y", &[job("c")]);
     let merge = Merge::of(&[place.path("deep"), place.path("y")], &place.path("out")).unwrap();
     let input = &merge.inputs()[0];
-    assert_eq!(input.positions, [JobIndex(1), JobIndex(0)]);
+    assert_eq!(input.positions, [(JobIndex(0), JobIndex(1)), (JobIndex(1), JobIndex(0))].into());
     let rewrite = rewrite::Rewrite::new(input, merge.output().root());
     let run = Run { folder: input.folder().clone(), plan: input.plan().clone() };
     for line in run.lines(0, &[("a", 3, 9), ("b", 4, 9)]) {

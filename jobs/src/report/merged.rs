@@ -6,7 +6,7 @@
 //! ```
 //! What comes out is a function of the set of lines: neither the order of journals nor copies of a line change it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::ops::Range;
 
@@ -31,8 +31,12 @@ const ROOM: u64 = 1000;
 pub struct Merged<'a> {
     pub(super) plan: &'a RunPlan,
     pub(super) journals: &'a Journals,
-    /// By index of the plan.
+    /// In the order of the plan.
     pub(super) jobs: Vec<JobLines>,
+    /// Positions of jobs in the plan: one with `--only` has some of the jobs of its file, under their index there.
+    positions: HashMap<JobIndex, usize>,
+    /// Of a job that the plan does not have.
+    none: JobLines,
     /// One a journal, in the order of [`Journals`].
     pub(super) events: Vec<Events>,
     pub(super) policies: Vec<PolicyFiles>,
@@ -94,6 +98,8 @@ impl<'a> Merged<'a> {
             plan,
             journals,
             jobs: plan.jobs.iter().map(JobLines::of).collect(),
+            positions: plan.jobs.iter().enumerate().map(|(position, job)| (job.index, position)).collect(),
+            none: JobLines::default(),
             events: journals.sources().iter().map(Events::of).collect(),
             policies: Vec::new(),
             span: None,
@@ -121,7 +127,7 @@ impl<'a> Merged<'a> {
         let numbers: Vec<_> = scan.names.texts().map(|text| self.names.number(text)).collect();
         let renumbered = |name: Option<Name>| name.map(|name| numbers[name.index()]);
         for (index, record) in scan.episodes {
-            let Some(job) = self.jobs.get_mut(index.0) else {
+            let Some(job) = self.positions.get(&index).and_then(|position| self.jobs.get_mut(*position)) else {
                 self.strangers += 1;
                 continue;
             };
@@ -152,7 +158,7 @@ impl<'a> Merged<'a> {
             Line::PolicyFiles(files) => return self.policies.push(files.clone()),
             _ => return,
         };
-        let Some(job) = self.jobs.get_mut(index.0) else {
+        let Some(job) = self.positions.get(&index).and_then(|position| self.jobs.get_mut(*position)) else {
             self.strangers += 1;
             return;
         };
@@ -165,17 +171,17 @@ impl<'a> Merged<'a> {
     }
 
     pub(super) fn lines(&self, job: JobIndex) -> &JobLines {
-        &self.jobs[job.0]
+        self.positions.get(&job).map_or(&self.none, |position| &self.jobs[*position])
     }
 
     /// Ends that say how a job stands, the latest first, see [`standing::standing`].
     pub(super) fn standing(&self, job: JobIndex) -> Vec<&JobEnd> {
-        standing::standing(self.jobs[job.0].ends.iter())
+        standing::standing(self.lines(job).ends.iter())
     }
 
     /// Episodes that a job is to have; `None` while it has not said how many.
     pub fn expected(&self, job: &Job) -> Option<u64> {
-        let lines = &self.jobs[job.index.0];
+        let lines = self.lines(job.index);
         match (job.status, job.length) {
             (Status::Pending, Length::Episodes(count)) => Some(job.selected(count)),
             (Status::Pending, Length::Steps(_)) => Some(lines.episodes.len() as u64),
@@ -206,7 +212,7 @@ impl<'a> Merged<'a> {
 
     /// What was in effect at each start of a job, in time.
     pub fn settings_of(&self, job: &Job) -> impl Iterator<Item = &BTreeMap<String, Value>> {
-        self.jobs[job.index.0].starts.iter().map(|start| &start.settings)
+        self.lines(job.index).starts.iter().map(|start| &start.settings)
     }
 
     /// The episodes of a job that count, by number.
@@ -215,7 +221,7 @@ impl<'a> Merged<'a> {
     /// Those of the file system.
     pub fn each_episode_of(&self, job: &Job, mut on: impl FnMut(Episode)) -> io::Result<()> {
         let mut reader = self.journals.reader();
-        for record in &self.jobs[job.index.0].episodes {
+        for record in &self.lines(job.index).episodes {
             on(episode(reader.line(record.place)?)?);
         }
         Ok(())

@@ -1,35 +1,35 @@
 //! What each rank did, and when.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use super::lives::{Events, LifeLines, SpanLines};
 use super::merged::Merged;
 use super::schema::{HowEnded, Life, RankReport, Span};
 use crate::job::JobIndex;
-use crate::plan::RunPlan;
 
 /// One entry a journal in which a rank has begun.
 pub(super) fn ranks(merged: &Merged) -> Vec<RankReport> {
     let sources = merged.journals.sources().len();
     let (mut episodes, mut jobs) = (vec![0; sources], vec![BTreeSet::new(); sources]);
-    for (index, job) in merged.jobs.iter().enumerate() {
-        for record in &job.episodes {
+    for job in &merged.plan.jobs {
+        for record in &merged.lines(job.index).episodes {
             let source = record.place.source as usize;
             episodes[source] += 1;
-            jobs[source].insert(JobIndex(index));
+            jobs[source].insert(job.index);
         }
     }
     for (events, jobs) in merged.events.iter().zip(&mut jobs) {
         jobs.extend(events.lives.iter().flat_map(|life| &life.spans).map(|span| span.job));
     }
+    let names: HashMap<JobIndex, &str> = merged.plan.jobs.iter().map(|job| (job.index, job.name.as_str())).collect();
     let begun = merged.events.iter().enumerate().filter(|(_, events)| !events.lives.is_empty());
     let mut ranks: Vec<_> =
-        begun.map(|(index, events)| rank(merged.plan, events, episodes[index], jobs[index].len() as u64)).collect();
+        begun.map(|(index, events)| rank(&names, events, episodes[index], jobs[index].len() as u64)).collect();
     ranks.sort_by(|a, b| (a.rank, &a.journal).cmp(&(b.rank, &b.journal)));
     ranks
 }
 
-fn rank(plan: &RunPlan, events: &Events, episodes: u64, jobs: u64) -> RankReport {
+fn rank(names: &HashMap<JobIndex, &str>, events: &Events, episodes: u64, jobs: u64) -> RankReport {
     let last = events.place().cloned().unwrap_or_default();
     let busy_s: f64 = events.lives.iter().map(LifeLines::busy_s).sum();
     let count = |of: fn(&&LifeLines) -> bool| events.lives.iter().filter(of).count() as u64;
@@ -51,7 +51,7 @@ fn rank(plan: &RunPlan, events: &Events, episodes: u64, jobs: u64) -> RankReport
         peak_rss_bytes: events.peak_rss_bytes,
         peak_vram_bytes: events.peak_vram_bytes,
         lives: events.lives.iter().map(life).collect(),
-        spans: events.lives.iter().flat_map(|life| &life.spans).map(|of| span(plan, of)).collect(),
+        spans: events.lives.iter().flat_map(|life| &life.spans).map(|of| span(names, of)).collect(),
     }
 }
 
@@ -66,9 +66,9 @@ fn life(life: &LifeLines) -> Life {
     }
 }
 
-fn span(plan: &RunPlan, span: &SpanLines) -> Span {
+fn span(names: &HashMap<JobIndex, &str>, span: &SpanLines) -> Span {
     Span {
-        job: plan.jobs.get(span.job.0).map_or_else(|| format!("job {}", span.job.0), |job| job.name.clone()),
+        job: names.get(&span.job).map_or_else(|| format!("job {}", span.job.0), |name| (*name).to_owned()),
         attempt: span.attempt,
         started: span.started.text(),
         ended: span.ended.text(),

@@ -4,7 +4,7 @@ use serde_json::json;
 use super::*;
 use crate::episode::{End, Episode};
 use crate::job::JobIndex;
-use crate::journal::{EnvLost, JobEnd, JobStart};
+use crate::journal::{EnvLost, JobEnd, JobStart, RankStart};
 
 mod documented;
 mod eval_info;
@@ -286,4 +286,17 @@ fn a_lost_environment_is_told_with_its_last_words_and_is_no_failure() {
     assert!(report.complete());
     let loss = &report.env_losses[0];
     assert_eq!((loss.env, loss.step, loss.stderr.as_slice()), (2, 17, &["out of memory".to_owned()][..]));
+}
+
+#[test]
+fn a_plan_with_some_jobs_of_its_file_has_them_under_their_index_there() {
+    let whole = two_jobs();
+    let second = RunPlan { jobs: vec![whole.jobs[1].clone()], ..two_jobs() };
+    let start = Line::JobStart(JobStart { job_index: JobIndex(1), rank: 1, ..JobStart::default() });
+    let begin = Line::Rank(RankStart { rank: 1, ..RankStart::default() });
+    let lines = [begin, start, line(episode(1, 0, true)), line(episode(1, 1, true)), end(1, None)];
+    let report = Report::new(&second, &lines, Context::default());
+    assert!(report.complete());
+    assert_eq!((report.per_job[0].name.as_str(), report.per_job[0].rates.episodes), ("b", 2));
+    assert_eq!((report.per_rank[0].spans[0].job.as_str(), report.per_rank[0].jobs), ("b", 1));
 }
