@@ -12,6 +12,7 @@ use std::ops::Range;
 use crate::job::{Job, Length, Status};
 use crate::placement::{Placement, Seat, Share};
 
+pub mod lease;
 mod only;
 mod part;
 

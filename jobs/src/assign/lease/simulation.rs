@@ -1,0 +1,278 @@
+//! Ranks that claim, run, die and hang at any moment, one operation of the store after the other.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use proptest::prelude::*;
+
+use crate::assign::lease::{Answer, Claim, Claimer, Hold, Holder, Key, Op, Reply, Task, Want, done, mark};
+use crate::job::JobIndex;
+use crate::seed;
+
+/// Steps of all ranks after which a run does not end any more.
+const FOR_EVER: u64 = 500_000;
+
+/// Own steps between two looks of a rank that has nothing to do; the others come to their turn many times meanwhile.
+const WAIT: u64 = 50;
+
+/// A store, and the journals of all ranks.
+#[derive(Default)]
+pub(super) struct Shared {
+    numbers: BTreeMap<Key, i64>,
+    holds: BTreeMap<Key, Hold>,
+    /// How often each episode was written down.
+    journal: BTreeMap<(JobIndex, u64), u32>,
+}
+
+impl Shared {
+    pub(super) fn serve(&mut self, op: Op) -> Reply {
+        match op {
+            Op::Add(key, delta) => {
+                let number = self.numbers.entry(key).or_default();
+                *number += delta;
+                Reply::Sum(*number)
+            }
+            Op::Swap(key, from, to) => {
+                let hold = self.holds.entry(key).or_insert(Hold::Free);
+                if *hold == from {
+                    *hold = to;
+                }
+                Reply::Is(*hold)
+            }
+            Op::Read(key) => Reply::Is(self.holds.get(&key).copied().unwrap_or(Hold::Free)),
+        }
+    }
+}
+
+/// A block under way.
+struct Open {
+    claim: Claim,
+    holder: Holder,
+    left: VecDeque<u64>,
+}
+
+enum Doing {
+    Asks(Op),
+    Runs,
+    /// An episode has ended, and the lease is still ours.
+    Commits,
+    /// Says that a block is done.
+    Closes,
+    Rests,
+}
+
+struct Process {
+    me: Holder,
+    claimer: Claimer,
+    open: VecDeque<Open>,
+    doing: Doing,
+    /// Steps that it hangs for, or waits before it looks again.
+    hangs: u64,
+    waits: u64,
+    is_finished: bool,
+}
+
+/// What can go wrong, one in so many steps; 0 for never.
+#[derive(Clone, Copy, Debug)]
+struct Trouble {
+    deaths: u64,
+    hangs: u64,
+    restarts: usize,
+}
+
+struct World {
+    shared: Shared,
+    tasks: Vec<Task>,
+    ranks: Vec<Option<Process>>,
+    restarts: Vec<usize>,
+    trouble: Trouble,
+    seed: u64,
+    drawn: u64,
+}
+
+impl World {
+    fn new(tasks: Vec<Task>, ranks: usize, trouble: Trouble, seed: u64) -> Self {
+        let shared = Shared::default();
+        let (ranks, restarts) = ((0..ranks).map(|_| None).collect(), vec![trouble.restarts + 1; ranks]);
+        Self { shared, tasks, ranks, restarts, trouble, seed, drawn: 0 }
+    }
+
+    fn draw(&mut self, below: u64) -> u64 {
+        self.drawn += 1;
+        seed::noise(self.seed, self.drawn, 0) % below.max(1)
+    }
+
+    fn happens(&mut self, one_in: u64) -> bool {
+        one_in > 0 && self.draw(one_in) == 0
+    }
+
+    /// Until every rank that is left has found everything done.
+    fn run(&mut self) {
+        for _ in 0..FOR_EVER {
+            let rank = self.draw(self.ranks.len() as u64) as usize;
+            self.step(rank);
+            let over = |(process, left): (&Option<Process>, &usize)| match process {
+                Some(process) => process.is_finished,
+                None => *left == 0,
+            };
+            if self.ranks.iter().zip(&self.restarts).all(over) {
+                return;
+            }
+        }
+        panic!("it does not end");
+    }
+
+    fn step(&mut self, rank: usize) {
+        let Some(mut process) = self.ranks[rank].take() else { return self.begin(rank) };
+        // Rank 0 may die, too, but always comes back: somebody has to finish.
+        let may_die = rank > 0 || self.restarts[0] > 0;
+        if may_die && !process.is_finished && self.happens(self.trouble.deaths) {
+            return;
+        }
+        if process.hangs > 0 || process.waits > 0 {
+            (process.hangs, process.waits) = (process.hangs.saturating_sub(1), process.waits.saturating_sub(1));
+        } else if !matches!(process.doing, Doing::Commits) && self.happens(self.trouble.hangs) {
+            // Between mark and journal a rank must not hang: that is the window which is left.
+            process.hangs = 1 + self.draw(400);
+        } else {
+            self.work(&mut process);
+        }
+        self.ranks[rank] = Some(process);
+    }
+
+    fn begin(&mut self, rank: usize) {
+        if self.restarts[rank] == 0 {
+            return;
+        }
+        self.restarts[rank] -= 1;
+        let Reply::Sum(life) = self.shared.serve(Op::Add(Key::Life(rank), 1)) else { unreachable!() };
+        let me = Holder { rank, life, mark: 0 };
+        let journal = &self.shared.journal;
+        let tasks = self.tasks.iter().cloned().map(|mut task| {
+            let is_done = |block: &std::ops::Range<u64>| block.clone().all(|e| journal.contains_key(&(task.job, e)));
+            task.done = (0..task.blocks.len()).filter(|block| is_done(&task.blocks[*block])).collect();
+            task
+        });
+        let claimer = Claimer::new(me, tasks.collect());
+        let (open, doing) = (VecDeque::new(), Doing::Rests);
+        self.ranks[rank] = Some(Process { me, claimer, open, doing, hangs: 0, waits: 0, is_finished: false });
+    }
+
+    /// Ranks that do not come back, and those that hang.
+    fn gone(&self, but: usize) -> BTreeSet<usize> {
+        let gone = |rank: &usize| match &self.ranks[*rank] {
+            Some(process) => process.hangs > 0,
+            None => self.restarts[*rank] == 0,
+        };
+        (0..self.ranks.len()).filter(|rank| *rank != but && gone(rank)).collect()
+    }
+
+    fn work(&mut self, process: &mut Process) {
+        match process.doing {
+            Doing::Asks(op) => {
+                let reply = self.shared.serve(op);
+                let answer = process.claimer.on(reply);
+                self.answered(process, answer);
+            }
+            Doing::Rests => self.want(process, Want::Any),
+            Doing::Runs if process.open.len() < 3 && self.draw(3) == 0 => self.want(process, Want::Stay),
+            Doing::Runs => self.run_on(process),
+            Doing::Commits => {
+                let open = &mut process.open[0];
+                let episode = open.left.pop_front().unwrap();
+                *self.shared.journal.entry((open.claim.job, episode)).or_default() += 1;
+                process.doing = if open.left.is_empty() { Doing::Closes } else { Doing::Runs };
+            }
+            Doing::Closes => {
+                let Open { claim, holder, .. } = process.open.pop_front().unwrap();
+                let [lease, closed] = done(holder, claim.job, claim.block);
+                // A death may come between the two.
+                if self.shared.serve(lease) == Reply::Is(Hold::Done) && self.draw(20) > 0 {
+                    self.shared.serve(closed);
+                }
+                process.doing = if process.open.is_empty() { Doing::Rests } else { Doing::Runs };
+            }
+        }
+    }
+
+    fn want(&mut self, process: &mut Process, want: Want) {
+        let answer = process.claimer.start(want, self.gone(process.me.rank));
+        self.answered(process, answer);
+    }
+
+    fn answered(&mut self, process: &mut Process, answer: Answer) {
+        let go_on = if process.open.is_empty() { Doing::Rests } else { Doing::Runs };
+        process.doing = match answer {
+            Answer::Ask(op) => Doing::Asks(op),
+            Answer::Nothing => {
+                process.waits = if process.open.is_empty() { WAIT } else { 0 };
+                go_on
+            }
+            Answer::Finished => {
+                process.is_finished = true;
+                Doing::Rests
+            }
+            Answer::Run(claim) => {
+                // A block that somebody had is compared with the journals; of a fresh one they have what is older.
+                let is_done = |episode: &u64| self.shared.journal.contains_key(&(claim.job, *episode));
+                let left: VecDeque<_> =
+                    claim.episodes.clone().filter(|e| !claim.is_taken_over || !is_done(e)).collect();
+                let is_empty = left.is_empty();
+                process.open.push_front(Open { claim, holder: process.me, left });
+                if is_empty { Doing::Closes } else { Doing::Runs }
+            }
+        };
+    }
+
+    /// An episode ends: is its lease still ours?
+    fn run_on(&mut self, process: &mut Process) {
+        let Open { claim, holder, .. } = &mut process.open[0];
+        let (op, marked) = mark(*holder, claim.job, claim.block);
+        if self.shared.serve(op) == Reply::Is(Hold::By(marked)) {
+            *holder = marked;
+            process.doing = Doing::Commits;
+            return;
+        }
+        process.open.pop_front();
+        process.doing = if process.open.is_empty() { Doing::Rests } else { Doing::Runs };
+    }
+}
+
+/// Jobs of these lengths, in blocks of `most`.
+pub(super) fn tasks(lengths: &[u64], most: u64) -> Vec<Task> {
+    let task = |(job, length): (usize, &u64)| Task {
+        job: JobIndex(job),
+        blocks: (0..*length).step_by(most as usize).map(|first| first..(first + most).min(*length)).collect(),
+        done: BTreeSet::new(),
+        block_s: 1.0,
+    };
+    lengths.iter().enumerate().map(task).collect()
+}
+
+fn each_once(lengths: &[u64]) -> BTreeMap<(JobIndex, u64), u32> {
+    let all = lengths.iter().enumerate().flat_map(|(job, length)| (0..*length).map(move |e| ((JobIndex(job), e), 1)));
+    all.collect()
+}
+
+const QUIET: Trouble = Trouble { deaths: 0, hangs: 0, restarts: 0 };
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_episode_is_run_once_whoever_dies_or_hangs_at_any_moment(
+        lengths in proptest::collection::vec(1u64..25, 1..6), most in 1u64..5, ranks in 1usize..=8,
+        deaths in prop_oneof![Just(0u64), 5u64..200], hangs in prop_oneof![Just(0u64), 5u64..200],
+        restarts in 0usize..4, seed in any::<u64>()
+    ) {
+        let mut world = World::new(tasks(&lengths, most), ranks, Trouble { deaths, hangs, restarts }, seed);
+        world.run();
+        prop_assert_eq!(world.shared.journal, each_once(&lengths));
+    }
+
+    #[test]
+    fn sixty_four_ranks_share_a_few_jobs(lengths in proptest::collection::vec(1u64..100, 1..4), seed in any::<u64>()) {
+        let mut world = World::new(tasks(&lengths, 1), 64, QUIET, seed);
+        world.run();
+        prop_assert_eq!(world.shared.journal, each_once(&lengths));
+    }
+}
