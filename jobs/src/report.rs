@@ -18,6 +18,7 @@ use crate::plan::RunPlan;
 use crate::report::rates::Tally;
 use crate::stats::mean;
 
+mod attempts;
 mod coverage;
 mod episodes;
 mod eval_info;

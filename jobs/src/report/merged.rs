@@ -20,7 +20,7 @@ use crate::report::lives::Events;
 use crate::report::record::{self, Name, Names, Record};
 use crate::report::scan::{Other, Scan, scan};
 use crate::report::source::{Journals, Place, Reader};
-use crate::report::{pieces, standing};
+use crate::report::{attempts, pieces, standing};
 use crate::threads;
 use crate::time::Moment;
 
@@ -114,8 +114,8 @@ impl<'a> Merged<'a> {
         let mut lines_before = vec![0; journals.sources().len()];
         read(journals, |source, scan| merged.add(source, scan, &mut lines_before[source]))?;
         let mut reader = journals.reader();
-        for job in &mut merged.jobs {
-            job.settle(&mut reader)?;
+        for (job, lines) in plan.jobs.iter().zip(&mut merged.jobs) {
+            lines.settle(job.length, &mut reader)?;
         }
         merged.events.iter_mut().for_each(Events::settle);
         merged.policies.sort_by(|a, b| (&a.at, &a.path).cmp(&(&b.at, &b.path)));
@@ -236,12 +236,15 @@ impl JobLines {
     }
 
     /// Everything in time, and each episode once.
-    fn settle(&mut self, reader: &mut Reader) -> io::Result<()> {
+    fn settle(&mut self, length: Length, reader: &mut Reader) -> io::Result<()> {
         self.starts.sort_by(|a, b| (&a.started, a.rank).cmp(&(&b.started, b.rank)));
         self.starts.dedup();
         self.ends.sort_by(|a, b| (&a.ended, a.rank).cmp(&(&b.ended, b.rank)));
         self.ends.dedup();
         self.settle_losses(reader)?;
+        if matches!(length, Length::Steps(_)) {
+            attempts::forget_earlier(&self.starts, &mut self.episodes);
+        }
         self.episodes.sort_unstable_by_key(|record| (record.episode, record.place.source, record.place.offset));
         let mut kept = 0;
         for next in 0..self.episodes.len() {

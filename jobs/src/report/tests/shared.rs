@@ -127,3 +127,28 @@ fn a_rank_has_finished_when_its_own_environments_have() {
         assert_eq!(is_finished(&lines, 0, 2), !in_steps, "of a number of episodes all are there");
     }
 }
+
+/// At a second, an episode that ends, or ranks of so many that begin.
+fn at(second: u32) -> String {
+    format!("2026-11-21T10:00:{second:02}.000Z")
+}
+
+#[test]
+fn a_job_in_steps_that_began_again_has_the_episodes_of_its_last_attempts() {
+    let ended =
+        |number: u64, second: u32| line(Episode { ended: at(second), ..episode(0, number, number.is_multiple_of(2)) });
+    let began = |rank: usize, ranks: usize, second: u32| {
+        let Line::JobStart(start) = began(rank, ranks) else { unreachable!("it is a start") };
+        Line::JobStart(JobStart { episodes: None, started: at(second), ..start })
+    };
+    // Environments 0 and 1 went on; 2 and 3 began again, and came less far.
+    let mut lines = vec![began(0, 2, 0), began(1, 2, 0)];
+    lines.extend([ended(0, 1), ended(1, 1), ended(2, 1), ended(3, 1), ended(4, 2), ended(6, 2)]);
+    lines.extend([began(1, 2, 3), ended(2, 4), ended(3, 4)]);
+    let report = Report::new(&shared(true), &lines, Context::default());
+    assert_eq!((report.overall.episodes, report.overall.successes), (5, 3));
+    assert!(report.duplicates.is_empty());
+    // All of it by one rank again.
+    lines.extend([began(0, 1, 5), ended(0, 6)]);
+    assert_eq!(Report::new(&shared(true), &lines, Context::default()).overall.episodes, 1);
+}
