@@ -194,12 +194,11 @@ pub enum LogFormat {
     Json,
 }
 
-/// What `--resume` does not take over: it names the run, or what differs from start to start.
-const OF_ONE_START: &[&str] =
-    &["jobs", "config", "output", "resume", "accept-changed-jobs", "num-envs", "quiet", "log-format"];
+/// What `--resume` does not take over: it names the run, or another number than the jobs of the run have.
+const OF_ONE_START: &[&str] = &["jobs", "config", "output", "resume", "accept-changed-jobs", "num-envs"];
 
-/// Options under this heading say where, which is another matter at each start.
-const WHERE: &str = "Devices";
+/// Nor does it take over options under these headings: they say where, and what is shown.
+const HEADINGS_OF_ONE_START: &[&str] = &["Devices", "Output"];
 
 /// Form of a dataset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
@@ -289,8 +288,7 @@ impl EvalArgs {
         let words = name.chain(words.iter().map(|word| with_dashes(word)));
         let matches = Self::command().try_get_matches_from(words)?;
         let command = Self::command();
-        let options = command.get_arguments().filter(|option| option.get_help_heading() != Some(WHERE));
-        let given = options.filter_map(|option| given(option, &matches)).collect();
+        let given = command.get_arguments().filter_map(|option| given(option, &matches)).collect();
         Ok(Self { given, ..Self::from_arg_matches(&matches)? })
     }
 
@@ -308,7 +306,8 @@ impl EvalArgs {
 /// Name and value of an option that stands on the command line and is worth taking over.
 fn given(option: &Arg, matches: &ArgMatches) -> Option<(String, String)> {
     let (id, name) = (option.get_id().as_str(), option.get_long()?);
-    if OF_ONE_START.contains(&name) || matches.try_get_raw(id).is_err() {
+    let is_of_one_start = option.get_help_heading().is_some_and(|heading| HEADINGS_OF_ONE_START.contains(&heading));
+    if is_of_one_start || OF_ONE_START.contains(&name) || matches.try_get_raw(id).is_err() {
         return None;
     }
     (matches.value_source(id)? == ValueSource::CommandLine).then_some(())?;

@@ -11,6 +11,7 @@
 //! many ranks and environments run it, where, and what is filmed, may change with every start.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -80,6 +81,9 @@ pub struct RunPlan {
     /// Every start after the first one.
     #[serde(default)]
     pub resumed_from: Vec<Resumed>,
+    /// The folder that this start is in: git is asked about it.
+    #[serde(skip)]
+    pub started_in: Option<PathBuf>,
     /// What has changed since the last start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<String>,
@@ -109,6 +113,16 @@ impl RunPlan {
             created,
             ..Self::default()
         }
+    }
+
+    /// Lets git be asked about the folder that it is started in.
+    #[must_use]
+    pub fn started_in(self, folder: &Path) -> Self {
+        Self { started_in: Some(folder.to_owned()), ..self }
+    }
+
+    fn ask_git(&self) -> Option<Git> {
+        Git::of(self.started_in.as_deref()?)
     }
 
     /// Reads the plan of a run folder.

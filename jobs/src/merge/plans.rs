@@ -42,6 +42,7 @@ pub(super) fn join(inputs: &mut [Input]) -> Result<RunPlan, MergeError> {
         git: same(plans.iter().map(|plan| plan.git.clone())).flatten(),
         created: plans.iter().map(|plan| plan.created.clone()).min().unwrap_or_default(),
         resumed_from,
+        started_in: None,
         changed: Vec::new(),
     })
 }

@@ -1,5 +1,6 @@
 //! The state of the folder that a run was started in, if that is under git.
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::channel;
@@ -22,12 +23,17 @@ pub struct Git {
 impl Git {
     /// Asks git; `None` where there is no git, no repository, no commit, or no answer within a second.
     pub fn of(folder: &Path) -> Option<Self> {
-        let mut git = Command::new("git");
+        Self::by(OsStr::new("git"), folder, PATIENCE)
+    }
+
+    /// Asks a program that answers as git does.
+    pub fn by(program: &OsStr, folder: &Path, patience: Duration) -> Option<Self> {
+        let mut git = Command::new(program);
         git.args(["-c", "core.fsmonitor=false", "status", "--porcelain=v2", "--branch", "--untracked-files=no"]);
         // The index belongs to the user: it is read and not written.
         git.env("GIT_OPTIONAL_LOCKS", "0").env("LC_ALL", "C").current_dir(folder);
         let child = git.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
-        Self::read(&output(child, PATIENCE)?)
+        Self::read(&output(child, patience)?)
     }
 
     /// git-status(1), "Porcelain Format Version 2": headers begin with `#`, every other line is a change.
@@ -53,39 +59,4 @@ fn output(mut child: Child, patience: Duration) -> Option<String> {
         let _ = child.kill();
     }
     child.wait().ok()?.success().then_some(text)?
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn git(folder: &Path, words: &[&str]) {
-        let set = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"];
-        let status = Command::new("git").args(set).args(words).current_dir(folder).stdout(Stdio::null()).status();
-        assert!(status.unwrap().success(), "{words:?}");
-    }
-
-    #[test]
-    fn commit_and_changes_are_read_and_a_folder_without_them_is_no_error() {
-        let dir = tempfile::tempdir().unwrap();
-        assert_eq!(Git::of(dir.path()), None);
-        git(dir.path(), &["init", "--quiet"]);
-        assert_eq!(Git::of(dir.path()), None);
-        std::fs::write(dir.path().join("a"), "1").unwrap();
-        git(dir.path(), &["add", "a"]);
-        git(dir.path(), &["commit", "--quiet", "-m", "a"]);
-        std::fs::write(dir.path().join("untracked"), "1").unwrap();
-        let clean = Git::of(dir.path()).unwrap();
-        assert!(clean.commit.len() >= 40 && !clean.dirty, "{clean:?}");
-        std::fs::write(dir.path().join("a"), "2").unwrap();
-        assert_eq!(Git::of(dir.path()), Some(Git { dirty: true, ..clean }));
-    }
-
-    #[test]
-    fn a_process_that_does_not_answer_is_ended() {
-        let child = Command::new("sleep").arg("600").stdout(Stdio::piped()).spawn().unwrap();
-        let pid = child.id();
-        assert_eq!(output(child, Duration::from_millis(20)), None);
-        assert!(!Path::new(&format!("/proc/{pid}")).exists());
-    }
 }

@@ -1,7 +1,6 @@
 //! A start of a run after its first one.
 
 use std::io::ErrorKind;
-use std::path::Path;
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
@@ -67,7 +66,7 @@ impl RunPlan {
                 argv: std::env::args().collect(),
                 world_size: env.world_size,
                 changed: found.changed,
-                git: Git::of(Path::new(".")),
+                git: self.ask_git(),
             });
             self.write(folder).map_err(&io)?;
         }

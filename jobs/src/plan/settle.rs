@@ -6,7 +6,6 @@ use std::path::Path;
 
 use super::difference::{Compared, Difference, Fate};
 use super::error::{RunFolderError, io};
-use super::git::Git;
 use super::lock::Lock;
 use super::supersede::{self, Standing};
 use super::{RunPlan, id, patience};
@@ -24,6 +23,11 @@ impl RunPlan {
     /// # Errors
     /// [`RunFolderError`]; nothing in the folder was changed then.
     pub fn settle(self, folder: &RunFolder, accept: bool) -> Result<Self, RunFolderError> {
+        let started_in = self.started_in.clone();
+        Ok(Self { started_in, ..self.settled(folder, accept)? })
+    }
+
+    fn settled(self, folder: &RunFolder, accept: bool) -> Result<Self, RunFolderError> {
         let io = io(folder.root());
         if supersede::is_half_done(folder) {
             let _lock = Lock::to_change(folder).map_err(&io)?;
@@ -60,7 +64,7 @@ impl RunPlan {
     /// With a name of its own, and with where it was begun.
     fn named(&self, folder: &RunFolder) -> Result<Self, RunFolderError> {
         let id = id::fresh().map_err(io(folder.root()))?;
-        Ok(Self { id, git: Git::of(Path::new(".")), ..self.clone() })
+        Ok(Self { id, git: self.ask_git(), ..self.clone() })
     }
 
     /// Under the lock: the plan that is found is another than this one, or was a moment ago.

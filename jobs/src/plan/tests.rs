@@ -16,7 +16,7 @@ fn plan(seed: &str, episodes: u64) -> RunPlan {
 
 /// As a plan is asked for, without what is found out when it is written.
 fn asked(plan: RunPlan) -> RunPlan {
-    RunPlan { id: String::new(), git: None, ..plan }
+    RunPlan { id: String::new(), ..plan }
 }
 
 /// A rank has written its first line.

@@ -1,6 +1,7 @@
 //! What `eval` asks for, checked before anything is started.
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::time::SystemTime;
 
 use jobs::eval_args::EvalArgs;
@@ -153,7 +154,8 @@ impl Asked {
         self.setup.check(&placement)?;
         let output = self.setup.output.clone();
         let seating = Seating::new(&self.setup, placement, resources, memory);
-        let run = RunPlan::new(&self.args, self.setup.file, world_size, rfc3339(SystemTime::now()));
+        let run = RunPlan::new(&self.args, self.setup.file, world_size, rfc3339(SystemTime::now()))
+            .started_in(Path::new("."));
         let accepts_changed_jobs = self.args.accept_changed_jobs;
         let changes = run.check(&RunFolder::new(&output), accepts_changed_jobs)?;
         let warnings = self.setup.notes.into_iter().chain(changes).map(Note::warning);

@@ -1,5 +1,6 @@
 //! What a rank knows before it starts anything: all that can be refused is refused here.
 
+use std::path::Path;
 use std::time::SystemTime;
 
 use jobs::eval_args::EvalArgs;
@@ -47,7 +48,8 @@ impl Ready {
         known::check(&setup.file.jobs).map_err(|err| format!("`{jobs_file}`: {err}"))?;
         let folder = RunFolder::new(&setup.output);
         let mut seating = Seating::new(&setup, &env, &device::visible()?)?;
-        let plan = RunPlan::new(args, setup.file, env.world_size, rfc3339(SystemTime::now()));
+        let plan =
+            RunPlan::new(args, setup.file, env.world_size, rfc3339(SystemTime::now())).started_in(Path::new("."));
         check_arguments(&plan.jobs).map_err(|err| format!("`{jobs_file}`: {err}"))?;
         let mut notes = plan.check(&folder, args.accept_changed_jobs).map_err(|err| err.to_string())?;
         notes.retain(|_| env.rank == 0);
