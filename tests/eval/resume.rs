@@ -17,7 +17,10 @@ const NOT_RESULTS: &[&str] = &[
     "world_size_at_start",
     // of where and how a job ran
     "num_envs",
+    "rank",
     "ranks",
+    "video",
+    "episode_video",
     "attempts",
     "datasets",
     "videos",
@@ -102,20 +105,31 @@ fn kill_all(running: Running) {
     wait_until("the end of the ranks", || ranks.iter().all(|pid| !alive(*pid)));
 }
 
+/// A job in steps, which begins again where it was killed.
+fn in_steps() -> Value {
+    let mut steps = job("push", 1, 2);
+    steps.as_object_mut().unwrap().remove("num_episodes");
+    steps["name"] = json!("steps");
+    steps["num_steps"] = json!(400);
+    steps
+}
+
 #[test]
 fn a_killed_run_goes_on_at_any_world_size_and_number_of_environments_to_the_same_report() {
+    let tasks = |num_envs| [tasks(num_envs), vec![in_steps()]].concat();
     let undisturbed = Eval::new(&tasks(1)).nproc(1).words(&["--no-dataset"]);
     undisturbed.run().succeeds();
+    let assigned = [["--assign", "block"], ["--shard", "episodes"], ["--assign", "shuffle"]];
     // Killed after so many episodes, gone on with by so many ranks with so many environments.
-    for (killed_after, ranks, num_envs) in [(3, 2, 1), (40, 3, 4), (70, 1, 4)] {
+    for ((killed_after, ranks, num_envs), words) in [(3, 2, 1), (40, 3, 4), (70, 1, 4)].into_iter().zip(assigned) {
         let eval = Eval::new(&tasks(if num_envs == 1 { 4 } else { 1 })).nproc(4).words(&["--no-dataset"]);
         let running = eval.start();
         eval.wait_for_episodes(killed_after);
         kill_all(running);
         let done = eval.journaled();
-        let eval = eval.jobs(&tasks(num_envs)).world_of(ranks);
+        let eval = eval.jobs(&tasks(num_envs)).world_of(ranks).words(&words);
         eval.run().succeeds().stderr_has("going on in `");
-        let place = format!("killed after {done}, {ranks} ranks, {num_envs} environments");
+        let place = format!("killed after {done}, {ranks} ranks, {num_envs} environments, {words:?}");
         assert_same(&eval, &undisturbed, &place);
         assert!(eval.report().duplicates.is_empty(), "{place}");
     }
@@ -183,6 +197,55 @@ fn changed_jobs_are_refused_with_what_differs_until_they_are_accepted() {
     assert!(!eval.folder().job("pick_and_place").exists());
     eval.run().succeeds();
     assert!(!eval.folder().superseded().join("2").exists(), "the same words again change nothing");
+}
+
+/// Twenty jobs of an episode; every second one is told something.
+fn twenty(words: &str) -> Vec<Value> {
+    let entry = |index: usize| {
+        let mut entry = job("reach", 1, 1);
+        entry["name"] = json!(format!("j{index}"));
+        if index.is_multiple_of(2) {
+            entry["language_instruction"] = json!(words);
+        }
+        entry
+    };
+    (0..20).map(entry).collect()
+}
+
+#[test]
+fn a_launcher_that_is_killed_while_it_puts_jobs_away_leaves_all_of_it_done_or_nothing() {
+    let begun = Eval::new(&twenty("before")).nproc(1).words(&["--no-dataset"]);
+    begun.run().succeeds();
+    let fresh = Eval::new(&twenty("after")).nproc(2).words(&["--no-dataset"]);
+    fresh.run().succeeds();
+    // When it is killed: each is seen a moment later, wherever the launcher is by then.
+    for seen in
+        ["plan.lock", "superseded", "superseded/1.new/plan.json", "superseded/1.new/.moves.json", "superseded/1"]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let output = dir.path().join("out");
+        let copied = std::process::Command::new("cp").arg("-r").arg(begun.folder().root()).arg(&output).status();
+        assert!(copied.unwrap().success());
+        std::fs::remove_file(output.join("plan.lock")).ok();
+        let eval =
+            Eval::new(&twenty("after")).nproc(2).words(&["--no-dataset", "--accept-changed-jobs"]).output(&output);
+        let running = eval.start();
+        // What is there for a moment may not be seen; what is there in the end is.
+        let is_there = || output.join(seen).exists() || output.join("superseded/1").exists();
+        wait_until(seen, || (0..20_000).any(|_| is_there()));
+        kill_all(running);
+        let plan = RunPlan::read(&eval.folder()).unwrap();
+        let told = |job: &jobs::job::Job| job.language_instruction.clone();
+        let all: std::collections::BTreeSet<_> = plan.jobs.iter().filter_map(told).collect();
+        assert_eq!(all.len(), 1, "{seen}: {all:?}");
+        eval.run().succeeds();
+        assert_same(&eval, &fresh, seen);
+        let entries = std::fs::read_dir(eval.folder().superseded()).unwrap();
+        let names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["1"], "{seen}");
+        let old = RunPlan::read(&jobs::layout::RunFolder::new(&eval.folder().superseded().join("1"))).unwrap();
+        assert_eq!(old.jobs, RunPlan::read(&begun.folder()).unwrap().jobs, "{seen}");
+    }
 }
 
 #[test]
