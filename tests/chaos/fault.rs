@@ -1,0 +1,198 @@
+//! What is done to an evaluation.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::command::{Eval, Running, alive};
+
+/// Something that goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// SIGKILL to a rank.
+    KillRank(u64),
+    /// SIGSTOP to a rank for a while.
+    StopRank(u64, Duration),
+    /// SIGKILL to the process of an environment.
+    KillSimulator(u64),
+    /// SIGSTOP to the process of an environment, for good.
+    StopSimulator(u64),
+    /// SIGKILL to the launcher.
+    KillLauncher,
+    /// SIGSTOP to the launcher for a while.
+    StopLauncher(Duration),
+    /// SIGINT to the launcher.
+    Interrupt,
+    /// All connections to the store are reset.
+    CutStore,
+    /// Nothing can be written for a while.
+    FullDisk(Duration),
+    /// Between two launches, the end of a journal is cut off or has rubbish behind it.
+    TornJournal,
+}
+
+impl Fault {
+    /// Its name in the tally.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::KillRank(_) => "SIGKILL to a rank",
+            Self::StopRank(..) => "SIGSTOP to a rank",
+            Self::KillSimulator(_) => "SIGKILL to a simulator",
+            Self::StopSimulator(_) => "SIGSTOP to a simulator",
+            Self::KillLauncher => "SIGKILL to the launcher",
+            Self::StopLauncher(_) => "SIGSTOP to the launcher",
+            Self::Interrupt => "SIGINT to the launcher",
+            Self::CutStore => "connections to the store cut",
+            Self::FullDisk(_) => "disk full for a while",
+            Self::TornJournal => "tail of a journal torn",
+        }
+    }
+}
+
+/// A launch that something happens to.
+pub struct Target<'a> {
+    pub running: &'a Running,
+    pub mark: &'a str,
+    pub disk: Option<&'a SmallDisk>,
+}
+
+impl Target<'_> {
+    /// Lets it happen; whether there was anybody that it could happen to.
+    pub fn suffer(&self, fault: &Fault) -> bool {
+        let pick = |pids: Vec<u32>, which: u64| pids.get(which as usize % pids.len().max(1)).copied();
+        match *fault {
+            Fault::KillRank(which) => pick(self.running.ranks(), which).is_some_and(|pid| send(pid, "KILL")),
+            Fault::StopRank(which, time) => pick(self.running.ranks(), which).is_some_and(|pid| stop(pid, time)),
+            Fault::KillSimulator(which) => pick(self.simulators(), which).is_some_and(|pid| send(pid, "KILL")),
+            Fault::StopSimulator(which) => pick(self.simulators(), which).is_some_and(|pid| send(pid, "STOP")),
+            Fault::KillLauncher => send(self.running.pid(), "KILL"),
+            Fault::StopLauncher(time) => stop(self.running.pid(), time),
+            Fault::Interrupt => send(self.running.pid(), "INT"),
+            Fault::CutStore => self.cut(),
+            Fault::FullDisk(time) => self.disk.is_some_and(|disk| disk.fill(time)),
+            Fault::TornJournal => false,
+        }
+    }
+
+    /// Python processes with the mark of the run.
+    fn simulators(&self) -> Vec<u32> {
+        let is_python = |pid: &u32| {
+            let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            comm.starts_with("python") || comm.starts_with("rrun-sim")
+        };
+        marked(self.mark).into_iter().filter(is_python).collect()
+    }
+
+    /// ss(8) `-K` resets the connections of ranks to their store.
+    fn cut(&self) -> bool {
+        let port = |pid: &u32| {
+            let environ = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
+            let environ = String::from_utf8_lossy(&environ).into_owned();
+            environ.split('\0').find_map(|variable| variable.strip_prefix("MASTER_PORT=").map(str::to_owned))
+        };
+        let Some(port) = self.running.ranks().iter().find_map(port) else { return false };
+        let killed = Command::new("ss").args(["-K", "-H", "-t", "dport", "=", &format!(":{port}")]).output();
+        killed.is_ok_and(|output| !output.stdout.is_empty())
+    }
+}
+
+/// Processes that have the mark of a run in their environment, and live.
+pub fn marked(mark: &str) -> Vec<u32> {
+    let pids = std::fs::read_dir("/proc").expect("there are processes").flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_string_lossy().parse::<u32>().ok());
+    let has_mark = |pid: &u32| {
+        std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|text| {
+            String::from_utf8_lossy(&text).split('\0').any(|word| word == format!("RRUN_MARK={mark}"))
+        })
+    };
+    pids.filter(|pid| has_mark(pid) && alive(*pid)).collect()
+}
+
+/// One that is gone already is no matter.
+fn send(pid: u32, name: &str) -> bool {
+    alive(pid) && Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).status().is_ok_and(|s| s.success())
+}
+
+fn stop(pid: u32, time: Duration) -> bool {
+    let stopped = send(pid, "STOP");
+    pause(time);
+    send(pid, "CONT");
+    stopped
+}
+
+#[expect(clippy::disallowed_methods, reason = "a moment and a time are what a fault is made of")]
+fn pause(time: Duration) {
+    std::thread::sleep(time);
+}
+
+/// The moment from which faults are counted.
+#[expect(clippy::disallowed_methods, reason = "see above")]
+pub fn moment() -> Instant {
+    Instant::now()
+}
+
+/// Waits for a moment, or for the end of the launch.
+pub fn sleep_until(running: &Running, until: Instant) {
+    while moment() < until && alive(running.pid()) {
+        pause(Duration::from_millis(5));
+    }
+}
+
+/// Tears the end of a journal; whether there was one.
+pub fn tear(eval: &Eval, draw: u64) -> bool {
+    let Ok(entries) = std::fs::read_dir(eval.folder().journals()) else { return false };
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    let Some(path) = paths.get(draw as usize % paths.len().max(1)) else { return false };
+    let bytes = std::fs::read(path).expect("a journal is readable");
+    if draw & 64 == 0 {
+        let mut file = OpenOptions::new().append(true).open(path).expect("a journal is writable");
+        file.write_all(&b"{\"type\":\"episode\",\"job\":\"rea\0\0\xff"[..1 + draw as usize % 24])
+            .expect("there is room");
+        return true;
+    }
+    // Within the last line.
+    let body = bytes.len().saturating_sub(1);
+    let last = bytes[..body].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let keep = last as u64 + draw % (bytes.len() - last).max(1) as u64;
+    File::options().write(true).open(path).and_then(|file| file.set_len(keep)).expect("a journal is writable");
+    true
+}
+
+/// A small file system of its own, for as long as it lives.
+pub struct SmallDisk {
+    dir: tempfile::TempDir,
+}
+
+impl SmallDisk {
+    /// Needs root.
+    pub fn mount() -> Option<Self> {
+        let dir = tempfile::tempdir().expect("there is room for a folder");
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=48m", "tmpfs"]).arg(dir.path()).output();
+        mounted.is_ok_and(|output| output.status.success()).then_some(Self { dir })
+    }
+
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Leaves no byte free for a while.
+    fn fill(&self, time: Duration) -> bool {
+        let path = self.path().join("ballast");
+        let Ok(mut file) = File::create(&path) else { return false };
+        let block = [0; 4096];
+        while file.write_all(&block).is_ok() {}
+        pause(time);
+        drop(file);
+        std::fs::remove_file(path).is_ok()
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // A mount that stays busy is the machine's; the folder below it is kept then.
+        let _ = Command::new("umount").arg("-l").arg(self.path()).status();
+    }
+}

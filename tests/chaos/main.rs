@@ -1,0 +1,86 @@
+//! Chaos: evaluations that are killed, stopped, cut off, crashed and filled up at random moments, on 1 to 4 ranks. When
+//! they have been gone on with to their end, every result is as if nothing had happened.
+//!
+//! ```text
+//! scenario (from a seed) ─► launch ─► faults at their moments ─► end ─► tail of a journal torn? ─► resume … ─► checks
+//! ```
+//! `RRUN_CHAOS_RUNS` and `RRUN_CHAOS_SEED` choose how many runs there are and which.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod checks;
+#[path = "../eval/command.rs"]
+#[allow(dead_code, reason = "the tests of `eval` use the rest")]
+mod command;
+mod fault;
+mod scenario;
+mod tally;
+
+use checks::{Expected, check};
+use fault::{Fault, Target};
+use scenario::Scenario;
+use tally::Tally;
+
+/// Launches that a run may take to its end.
+const LAUNCHES: usize = 8;
+
+fn number(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).ok().map_or(default, |text| text.parse().expect("a number is needed"))
+}
+
+/// Runs so many scenarios, prints what happened, and fails if anything was not as it should be.
+fn campaign(runs: u64) {
+    let base = number("RRUN_CHAOS_SEED", 1);
+    let expected = Expected::undisturbed();
+    let mut tally = Tally::default();
+    for run in 0..number("RRUN_CHAOS_RUNS", runs) {
+        let scenario = Scenario::new(base, run);
+        let found = disturbed(&scenario, &expected, &mut tally);
+        if let Err(reason) = &found {
+            eprintln!("run {run}: {reason}\n{scenario:?}");
+        }
+        tally.ran(&scenario, found);
+    }
+    println!("{tally}");
+    assert!(tally.violations.is_empty(), "{}", tally.violations.join("\n"));
+}
+
+/// One run to its end; what was wrong about it.
+fn disturbed(scenario: &Scenario, expected: &Expected, tally: &mut Tally) -> Result<(), String> {
+    let disk = scenario.needs_disk().then(fault::SmallDisk::mount).flatten();
+    let mut eval = scenario.eval(disk.as_ref());
+    for launch in 0..LAUNCHES {
+        let ranks = scenario.ranks(launch);
+        eval = eval.world_of(ranks);
+        let (running, started) = (eval.start(), fault::moment());
+        let target = Target { running: &running, mark: scenario.mark(), disk: disk.as_ref() };
+        for (at, fault) in scenario.faults(launch) {
+            fault::sleep_until(&running, started + at);
+            tally.fault(&fault, target.suffer(&fault));
+        }
+        let ended = running.wait();
+        tally.launches += 1;
+        checks::nothing_is_left(scenario.mark())?;
+        if ended.status.success() {
+            return check(&eval, scenario, expected);
+        }
+        if scenario.tears(launch) && fault::tear(&eval, scenario.draw(900 + launch as u64)) {
+            tally.fault(&Fault::TornJournal, true);
+        }
+        if launch + 1 == LAUNCHES {
+            return Err(format!("not done after {LAUNCHES} launches:\n{}\n{}", ended.stdout, ended.stderr));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn disturbed_runs_end_as_undisturbed_ones() {
+    campaign(6);
+}
+
+#[test]
+#[ignore = "200 runs: about half an hour"]
+fn two_hundred_disturbed_runs_end_as_undisturbed_ones() {
+    campaign(200);
+}

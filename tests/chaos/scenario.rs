@@ -1,0 +1,122 @@
+//! What happens in one run: a function of the seed alone.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::command::{Eval, job};
+use crate::fault::{Fault, SmallDisk};
+
+/// Launches in which something is done to the run; those after them are left in peace.
+const DISTURBED: usize = 2;
+
+/// One run.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    base: u64,
+    run: u64,
+    mark: String,
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the project is there")
+}
+
+/// The jobs of every run: two simulators in process, one in Python processes.
+pub fn jobs(num_envs: u64) -> Vec<Value> {
+    let toy = json!({
+        "environment": format!("{}:Toy", root().join("tests/fixtures/envs/toy.py").display()),
+        "python": root().join(".venv/bin/python"), "max_episode_steps": 50, "num_envs": num_envs,
+        "env_kwargs": {"length": 40},
+    });
+    vec![
+        json!({"name": "toy", "arena_env_args": toy, "policy_type": "random_action", "num_episodes": 200}),
+        job("push", 24, num_envs),
+        job("reach", 40, num_envs),
+    ]
+}
+
+impl Scenario {
+    /// The run of this number.
+    pub fn new(base: u64, run: u64) -> Self {
+        Self { base, run, mark: format!("rrun-chaos-{}-{run}", std::process::id()) }
+    }
+
+    /// A number that `what` alone decides.
+    pub fn draw(&self, what: u64) -> u64 {
+        jobs::seed::noise(self.base, self.run, what)
+    }
+
+    fn below(&self, what: u64, limit: u64) -> u64 {
+        self.draw(what) % limit
+    }
+
+    /// In the environment of all processes of the run.
+    pub fn mark(&self) -> &str {
+        &self.mark
+    }
+
+    /// Ranks of a launch: those that go on may be more or fewer.
+    pub fn ranks(&self, launch: usize) -> usize {
+        1 + self.below(10 + launch as u64, 4) as usize
+    }
+
+    /// Whether a fault wants a file system that can be filled.
+    pub fn needs_disk(&self) -> bool {
+        (0..DISTURBED).any(|launch| self.faults(launch).iter().any(|(_, fault)| matches!(fault, Fault::FullDisk(_))))
+    }
+
+    /// The evaluation, not started.
+    pub fn eval(&self, disk: Option<&SmallDisk>) -> Eval {
+        let num_envs = [1, 2, 4][self.below(1, 3) as usize];
+        let eval = Eval::new(&jobs(num_envs)).env("RRUN_MARK", &self.mark).nproc(1);
+        let eval = if self.below(2, 3) == 0 { eval.with_video().words(&["--video-size", "32x32"]) } else { eval };
+        let rule: &[&str] = match self.below(3, 4) {
+            0 => &[],
+            1 => &["--shard", "episodes"],
+            2 => &["--assign", "block"],
+            _ => &["--assign", "shuffle"],
+        };
+        let eval = eval.words(rule).words(&["--stall-timeout", "5", "--gather-timeout", "30"]);
+        match disk {
+            Some(disk) => eval.output(&disk.path().join("out")),
+            None => eval,
+        }
+    }
+
+    /// What is done to a launch, and when after its start.
+    pub fn faults(&self, launch: usize) -> Vec<(Duration, Fault)> {
+        if launch >= DISTURBED {
+            return Vec::new();
+        }
+        let draw = |what: u64, limit: u64| self.below(100 * (launch as u64 + 1) + what, limit);
+        let mut faults: Vec<_> = (0..1 + draw(0, 3))
+            .map(|number| {
+                let what = 10 * (number + 1);
+                let at = Duration::from_millis(100 + draw(what, 3900));
+                let time = Duration::from_millis(100 + draw(what + 1, 1900));
+                let which = draw(what + 2, 64);
+                let fault = match draw(what + 3, 16) {
+                    0..4 => Fault::KillRank(which),
+                    4..6 => Fault::StopRank(which, time),
+                    6..8 => Fault::KillSimulator(which),
+                    8 => Fault::StopSimulator(which),
+                    9..11 => Fault::KillLauncher,
+                    11 => Fault::StopLauncher(time),
+                    12 => Fault::Interrupt,
+                    13..15 => Fault::CutStore,
+                    _ => Fault::FullDisk(time),
+                };
+                (at, fault)
+            })
+            .collect();
+        faults.sort_by_key(|(at, _)| *at);
+        faults
+    }
+
+    /// Whether the tail of a journal is torn when a launch has ended badly.
+    pub fn tears(&self, launch: usize) -> bool {
+        launch < DISTURBED && self.below(50 + launch as u64, 2) == 0
+    }
+}
