@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod assign;
+pub mod compare;
 pub mod config;
 pub mod episode;
 pub mod eval_args;

@@ -34,7 +34,7 @@ pub fn jobs<'a>(rows: impl IntoIterator<Item = (&'a Job, &'a str)>) -> String {
 pub fn grid<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.chain([head[column].len()]).max().unwrap_or(0)
+        cells.chain([head[column].chars().count()]).max().unwrap_or(0)
     };
     let widths: [usize; N] = std::array::from_fn(width);
     let rule = widths.iter().fold(String::from("+"), |line, width| line + &"-".repeat(width + 2) + "+");

@@ -17,7 +17,7 @@ mod ranges;
 pub use ranges::episodes;
 
 /// Settings that say how or where a job ran, and not what came out.
-const HOW: [&str; 8] =
+pub(crate) const HOW: [&str; 8] =
     ["device", "max_batch", "pipeline_stages", "num_envs", "env_restarts", "world_size", "threads", "policy_path"];
 
 /// What is wrong, and what is only worth a word; a line each.

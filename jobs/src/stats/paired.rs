@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!                B solved   B not
-//! A solved         both     only_a      difference of the rates = (only_a − only_b) / all
+//! A solved         both     only_a      difference of the rates = (only_b − only_a) / all
 //! A not            only_b   neither     McNemar: are only_a and only_b as if by a coin?
 //! ```
 
@@ -42,7 +42,7 @@ pub struct McNemar {
 pub struct MeanDifference {
     /// Pairs.
     pub pairs: u64,
-    /// Mean of A − B.
+    /// Mean of the differences.
     pub mean: f64,
     /// Interval of it at 95 %, by Student's distribution; `None` of one pair.
     pub interval95: Option<[f64; 2]>,
@@ -80,10 +80,10 @@ impl Pairs {
         [self.both + self.only_a, self.both + self.only_b]
     }
 
-    /// Rate of A minus rate of B; `None` of nothing.
+    /// Rate of B minus rate of A; `None` of nothing.
     pub fn difference(&self) -> Option<f64> {
         let count = self.count();
-        (count > 0).then(|| (self.only_a as f64 - self.only_b as f64) / count as f64)
+        (count > 0).then(|| (self.only_b as f64 - self.only_a as f64) / count as f64)
     }
 
     /// Interval of the difference at 95 %: method 10 of Newcombe, *Improved confidence intervals for the difference
@@ -95,8 +95,8 @@ impl Pairs {
         let n = count as f64;
         let (rate_a, rate_b, difference, phi) = (a as f64 / n, b as f64 / n, self.difference()?, self.phi());
         let joined = |x: f64, y: f64| (x * x - 2.0 * phi * x * y + y * y).max(0.0).sqrt();
-        let low = difference - joined(rate_a - low_a, high_b - rate_b);
-        let high = difference + joined(rate_b - low_b, high_a - rate_a);
+        let low = difference - joined(rate_b - low_b, high_a - rate_a);
+        let high = difference + joined(rate_a - low_a, high_b - rate_b);
         Some([low.max(-1.0), high.min(1.0)])
     }
 
@@ -166,7 +166,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn pairs([both, only_a, only_b, neither]: [u64; 4]) -> Pairs {
+    /// A table as textbooks have it, whose difference is that of its first row and its first column: B and A.
+    fn pairs([both, only_b, only_a, neither]: [u64; 4]) -> Pairs {
         Pairs { both, only_a, only_b, neither }
     }
 

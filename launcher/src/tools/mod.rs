@@ -8,6 +8,7 @@
 //! ```
 //! These words are built in, as `eval` is: `./merge` is a file. They come first, before any option of the launcher.
 
+mod compare;
 mod merge;
 mod report;
 mod verify;
@@ -15,19 +16,22 @@ mod verify;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::io::{self, Write as _};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
+use jobs::compare::SideError;
 use jobs::layout::RunFolder;
 use jobs::merge::MergeError;
 use jobs::plan::{RunFolderError, RunPlan};
 
 /// The words that are tools.
-pub const NAMES: [&str; 3] = ["merge", "report", "verify"];
+pub const NAMES: [&str; 4] = ["compare", "merge", "report", "verify"];
 
 #[derive(Debug, Parser)]
 #[command(name = "rrun", bin_name = "rrun", max_term_width = 100, disable_help_subcommand = true)]
 enum Tool {
+    Compare(compare::Args),
     Merge(merge::Args),
     Report(report::Args),
     Verify(verify::Args),
@@ -42,8 +46,12 @@ enum ToolError {
     Folder(#[from] RunFolderError),
     #[error(transparent)]
     Io(#[from] io::Error),
+    #[error("`{}` has no job `{name}`", path.display())]
+    NoJob { path: PathBuf, name: String },
     #[error(transparent)]
     Merge(#[from] MergeError),
+    #[error(transparent)]
+    Side(#[from] SideError),
     #[error(transparent)]
     Report(#[from] report::ReportError),
 }
@@ -56,6 +64,7 @@ pub fn is_asked(words: &[OsString]) -> bool {
 /// Does what such a command line asks for.
 pub fn run(words: Vec<OsString>) -> ExitCode {
     let done = match Tool::try_parse_from(std::iter::once(OsString::from("rrun")).chain(words)) {
+        Ok(Tool::Compare(args)) => compare::run(&args),
         Ok(Tool::Merge(args)) => merge::run(&args),
         Ok(Tool::Report(args)) => report::run(&args),
         Ok(Tool::Verify(args)) => verify::run(&args),

@@ -1,0 +1,206 @@
+//! One side of a comparison: a run folder, or the files of a report.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::About;
+use crate::episode::Episode;
+use crate::job::Job;
+use crate::layout::RunFolder;
+use crate::plan::{Identity, RunFolderError, RunPlan};
+use crate::report::{Context, Journals, Merged, Report};
+
+/// Why a side cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum SideError {
+    /// Neither a run folder nor a file.
+    #[error("`{}` is neither a run folder (with plan.json) nor a report or episodes.jsonl", path.display())]
+    Nothing {
+        /// What was named.
+        path: PathBuf,
+    },
+    /// A report without its episodes.
+    #[error("`{}` has no episodes.jsonl beside it, without which there are no pairs", report.display())]
+    NoEpisodes {
+        /// The report.
+        report: PathBuf,
+    },
+    /// A report that is none.
+    #[error("`{}` is no report: {err}", path.display())]
+    Report {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        #[source]
+        err: serde_json::Error,
+    },
+    /// A line that is no episode.
+    #[error("`{}` line {line} is no episode: {err}", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// From 1.
+        line: usize,
+        /// Where in it, and why.
+        #[source]
+        err: serde_json::Error,
+    },
+    /// The run folder.
+    #[error(transparent)]
+    Folder(#[from] RunFolderError),
+    /// The file system.
+    #[error("cannot read `{}`: {err}", path.display())]
+    Io {
+        /// What was named.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        err: io::Error,
+    },
+}
+
+/// One side of a comparison.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Side {
+    path: PathBuf,
+    pub(super) jobs: BTreeMap<String, SideJob>,
+}
+
+/// One job of a side.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct SideJob {
+    /// Its environment; its name where only episodes are known.
+    pub(super) task: String,
+    pub(super) policy: String,
+    /// What its results depend on, as far as the plan is known.
+    pub(super) identity: Option<Identity>,
+    pub(super) settings: BTreeMap<String, Value>,
+    /// Ascending.
+    pub(super) episodes: Vec<Outcome>,
+}
+
+/// What came out of an episode.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Outcome {
+    pub(super) episode: u64,
+    pub(super) seed: u64,
+    /// `None`: an error broke it.
+    pub(super) solved: Option<bool>,
+    pub(super) return_: f64,
+    pub(super) length: u64,
+}
+
+impl Outcome {
+    fn of(episode: &Episode) -> Self {
+        let Episode { episode: number, seed, return_, length, .. } = *episode;
+        let solved = episode.error.is_none().then_some(episode.success == Some(true));
+        Self { episode: number, seed, solved, return_, length }
+    }
+}
+
+impl Side {
+    /// Reads a run folder, a `report.json` with its `episodes.jsonl`, or an `episodes.jsonl` alone.
+    ///
+    /// # Errors
+    /// [`SideError`], naming file and line.
+    pub fn read(path: &Path) -> Result<Self, SideError> {
+        let folder = RunFolder::new(path);
+        if folder.plan().is_file() {
+            return Self::of_run(path, &folder);
+        }
+        match path.extension().and_then(|ending| ending.to_str()) {
+            Some("jsonl") if path.is_file() => Ok(Self { path: path.to_owned(), jobs: episodes(path)? }),
+            Some("json") if path.is_file() => Self::of_report(path),
+            _ if folder.report().is_file() => Ok(Self { path: path.to_owned(), ..Self::of_report(&folder.report())? }),
+            _ => Err(SideError::Nothing { path: path.to_owned() }),
+        }
+    }
+
+    fn of_run(path: &Path, folder: &RunFolder) -> Result<Self, SideError> {
+        let io = |err| SideError::Io { path: path.to_owned(), err };
+        let plan = RunPlan::read(folder)?;
+        let journals = Journals::of(folder).map_err(io)?;
+        let merged = Merged::new(&plan, &journals).map_err(io)?;
+        let report = Report::of(&merged, Context::default()).map_err(io)?;
+        let mut jobs = BTreeMap::new();
+        for (job, report) in plan.jobs.iter().zip(report.per_job) {
+            let mut side = SideJob { settings: report.settings, ..Self::job(job, plan.seed) };
+            merged.each_episode_of(job, |episode| side.episodes.push(Outcome::of(&episode))).map_err(io)?;
+            jobs.insert(job.name.clone(), side);
+        }
+        Ok(Self { path: path.to_owned(), jobs })
+    }
+
+    fn job(job: &Job, seed: u64) -> SideJob {
+        SideJob {
+            task: job.environment.clone(),
+            policy: job.policy_type.clone(),
+            identity: Some(Identity::of(job, seed)),
+            ..SideJob::default()
+        }
+    }
+
+    fn of_report(path: &Path) -> Result<Self, SideError> {
+        let text = std::fs::read(path).map_err(|err| SideError::Io { path: path.to_owned(), err })?;
+        let report: Report =
+            serde_json::from_slice(&text).map_err(|err| SideError::Report { path: path.to_owned(), err })?;
+        let beside = path.with_file_name("episodes.jsonl");
+        if !beside.is_file() {
+            return Err(SideError::NoEpisodes { report: path.to_owned() });
+        }
+        let mut jobs = episodes(&beside)?;
+        for job in report.per_job {
+            let side = jobs.entry(job.name).or_default();
+            (side.task, side.policy, side.settings) = (job.environment, job.policy_type, job.settings);
+        }
+        Ok(Self { path: path.to_owned(), jobs })
+    }
+
+    /// As it was named.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether it has a job of that name.
+    pub fn has(&self, job: &str) -> bool {
+        self.jobs.contains_key(job)
+    }
+
+    /// A side that is made of nothing that was read.
+    #[cfg(test)]
+    pub(super) fn of_jobs(jobs: BTreeMap<String, SideJob>) -> Self {
+        Self { path: PathBuf::new(), jobs }
+    }
+
+    pub(super) fn about(&self) -> About {
+        let policies: BTreeSet<_> = self.jobs.values().map(|job| job.policy.clone()).collect();
+        About {
+            path: self.path.clone(),
+            policies: policies.into_iter().filter(|policy| !policy.is_empty()).collect(),
+            episodes: self.jobs.values().map(|job| job.episodes.len() as u64).sum(),
+        }
+    }
+}
+
+fn episodes(path: &Path) -> Result<BTreeMap<String, SideJob>, SideError> {
+    let io = |err| SideError::Io { path: path.to_owned(), err };
+    let mut jobs: BTreeMap<String, SideJob> = BTreeMap::new();
+    for (index, line) in BufReader::new(File::open(path).map_err(io)?).lines().enumerate() {
+        let line = line.map_err(io)?;
+        let wrong = |err| SideError::Line { path: path.to_owned(), line: index + 1, err };
+        let episode: Episode = serde_json::from_str(&line).map_err(wrong)?;
+        let job = jobs
+            .entry(episode.job.clone())
+            .or_insert_with(|| SideJob { task: episode.job.clone(), ..SideJob::default() });
+        job.episodes.push(Outcome::of(&episode));
+    }
+    for job in jobs.values_mut() {
+        job.episodes.sort_by_key(|result| result.episode);
+        job.episodes.dedup_by_key(|result| result.episode);
+    }
+    Ok(jobs)
+}

@@ -1,0 +1,47 @@
+//! What else differs than the policy: then the policy alone does not explain the difference.
+
+use std::collections::BTreeMap;
+
+use super::side::SideJob;
+use crate::verify::HOW;
+
+/// Jobs that are named in one warning.
+const NAMED: usize = 3;
+
+/// A line for each thing that differs, with the jobs in which it does.
+pub(super) fn warnings(common: &[(&str, &SideJob, &SideJob)]) -> Vec<String> {
+    let mut differences: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for (name, a, b) in common {
+        for difference in settings(a, b).into_iter().chain(jobs(a, b)) {
+            differences.entry(difference).or_default().push(name);
+        }
+    }
+    let line = |(difference, names): (String, Vec<&str>)| {
+        let more = if names.len() > NAMED { ", …" } else { "" };
+        let noun = if names.len() > 1 { format!("{} jobs ", names.len()) } else { String::new() };
+        format!("{difference} ({noun}{}{more})", names[..names.len().min(NAMED)].join(", "))
+    };
+    differences.into_iter().map(line).collect()
+}
+
+/// Settings that were in effect and may have a say in the results, where both sides name them.
+fn settings(a: &SideJob, b: &SideJob) -> Vec<String> {
+    let named = a.settings.iter().filter(|(name, _)| !HOW.contains(&name.as_str()));
+    let both = named.filter_map(|(name, ours)| Some((name, ours, b.settings.get(name)?)));
+    both.filter(|(_, ours, theirs)| ours != theirs)
+        .map(|(name, ours, theirs)| format!("{name} is {ours} in A and {theirs} in B"))
+        .collect()
+}
+
+/// Fields of the jobs that results depend on, but for the policy and the number of episodes.
+fn jobs(a: &SideJob, b: &SideJob) -> Vec<String> {
+    let (Some(ours), Some(theirs)) = (&a.identity, &b.identity) else { return Vec::new() };
+    let is_policy = |field: &str| field.starts_with("policy_");
+    let changes = ours.differences(theirs).into_iter();
+    let told = changes.filter(|change| !is_policy(&change.field) && !change.is_coverage() && change.field != "seed");
+    told.map(|change| {
+        let text = |value: Option<String>| value.unwrap_or_else(|| "not there".to_owned());
+        format!("{} is {} in A and {} in B", change.field, text(change.before), text(change.after))
+    })
+    .collect()
+}

@@ -1,0 +1,90 @@
+//! `rrun compare`.
+
+use std::fs;
+
+use jobs::episode::{End, Episode};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::folder::{Run, job, rrun, rrun_in};
+
+/// Two runs of one list of jobs, of which B solves every episode whose number is not a multiple of 5.
+fn runs() -> (TempDir, Run, Run) {
+    let dir = tempfile::tempdir().unwrap();
+    let jobs = [job("a", 30), job("b", 10)];
+    let [a, b] = ["base", "new"].map(|name| Run::at(&dir.path().join(name), &jobs));
+    a.whole();
+    let better = |job: usize, number: u64| {
+        let is_solved = !number.is_multiple_of(5);
+        let end = if is_solved { End::Success } else { End::TimeLimit };
+        Episode { success: Some(is_solved), end, length: 9 + number, ..b.episode(job, number, 0) }
+    };
+    b.rank(
+        0,
+        [(0, 30), (1, 10)].into_iter().flat_map(|(job, count)| (0..count).map(move |number| better(job, number))),
+    );
+    (dir, a, b)
+}
+
+#[test]
+fn two_runs_are_compared_pair_by_pair() {
+    let (dir, ..) = runs();
+    let done = rrun_in(dir.path(), &["compare", "base", "new", "--per-job"]).succeeds();
+    // Of 15 pairs that differ B has 10; Newcombe's interval in Python over statsmodels is -6.8 to +30.7.
+    let table = "\
++------+-------+--------+--------+-------+---------------+-----------+
+| Task | Pairs | A      | B      | B − A | 95 %          | McNemar p |
++------+-------+--------+--------+-------+---------------+-----------+
+| all  | 40    | 67.5 % | 80.0 % | +12.5 | -6.8 to +30.7 | 0.3018    |
++------+-------+--------+--------+-------+---------------+-----------+
+";
+    let done = done.says("A: base (scripted), 40 episodes\nB: new (scripted), 40 episodes");
+    let done = done.says(table).says("22 solved by both, 5 by A alone, 10 by B alone, 3 by none");
+    done.says("| a   | 30 ").says("steps: -1.0000 (95 %: -1.0000 to -1.0000)");
+}
+
+#[test]
+fn report_files_are_compared_as_their_folders_are() {
+    let (dir, a, b) = runs();
+    let folders: Value =
+        serde_json::from_str(&rrun_in(dir.path(), &["compare", "base", "new", "--json"]).succeeds().stdout()).unwrap();
+    [&a, &b].iter().for_each(|run| drop(rrun(&["report", run.path()]).succeeds()));
+    let files = ["base/report.json", "new/final_benchmark_report.json"];
+    let done = rrun_in(dir.path(), &["compare", files[0], files[1], "--json"]).succeeds();
+    let files: Value = serde_json::from_str(&done.stdout()).unwrap();
+    assert_eq!((&files["overall"], &files["per_job"]), (&folders["overall"], &folders["per_job"]));
+    assert_eq!((&folders["schema"], &folders["overall"]["pairs"]), (&json!("rrun/compare/1"), &json!(40)));
+    let lines = rrun_in(dir.path(), &["compare", "base/episodes.jsonl", "new", "--json"]).succeeds();
+    let lines: Value = serde_json::from_str(&lines.stdout()).unwrap();
+    assert_eq!(lines["overall"], folders["overall"]);
+}
+
+#[test]
+fn other_seeds_and_missing_episodes_are_said() {
+    let (dir, _, b) = runs();
+    let text = fs::read_to_string(b.folder.journal(0)).unwrap();
+    let seed = b.episode(0, 3, 0).seed.to_string();
+    let kept = text.lines().filter(|line| !line.contains("\"job\":\"b\"")).map(|line| line.replace(&seed, "1") + "\n");
+    fs::write(b.folder.journal(0), kept.collect::<String>()).unwrap();
+    let done =
+        rrun_in(dir.path(), &["compare", "base", "new"]).succeeds().says("not paired: 1 episodes from different seeds");
+    done.says("not paired: 10 episodes that A alone has");
+}
+
+#[test]
+fn what_cannot_be_read_is_named_with_its_line() {
+    let (dir, a, _) = runs();
+    rrun_in(dir.path(), &["compare", "base", "none"]).fails_with(1).complains("`none` is neither a run folder");
+    fs::write(dir.path().join("x.jsonl"), format!("{}\n{{}}\n", serde_json::to_string(&a.episode(0, 0, 0)).unwrap()))
+        .unwrap();
+    rrun_in(dir.path(), &["compare", "base", "x.jsonl"])
+        .fails_with(1)
+        .complains("`x.jsonl` line 2 is no episode: missing field");
+    fs::write(dir.path().join("r.json"), "{\n \"schema\": 3}").unwrap();
+    rrun_in(dir.path(), &["compare", "base", "r.json"])
+        .fails_with(1)
+        .complains("`r.json` is no report: invalid type: integer `3`");
+    let done = rrun_in(dir.path(), &["compare", "base", "new", "--pair", "a=z"]).fails_with(1);
+    done.complains("`new` has no job `z`");
+    rrun_in(dir.path(), &["compare", "base", "new", "--pair", "a"]).fails_with(2).complains("`a` is no pair");
+}
