@@ -13,6 +13,7 @@ use crate::report::{Duplicate, Merged};
 use crate::seed;
 
 mod ranges;
+pub mod rerun;
 
 pub use ranges::episodes;
 

@@ -13,4 +13,5 @@ mod refusals;
 mod results;
 mod resume;
 mod simulators;
+mod tools;
 mod under_others;

@@ -171,7 +171,12 @@ pub fn rrun_in(folder: &Path, words: &[&str]) -> Done {
 
 /// Runs `rrun` with these words and variables.
 pub fn rrun_with(variables: &[(&str, &str)], words: &[&str]) -> Done {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rrun"));
+    rrun_at(Path::new(env!("CARGO_BIN_EXE_rrun")), variables, words)
+}
+
+/// Runs the `rrun` that is there.
+pub fn rrun_at(program: &Path, variables: &[(&str, &str)], words: &[&str]) -> Done {
+    let mut command = Command::new(program);
     Done { output: command.args(words).envs(variables.iter().copied()).output().expect("rrun is there") }
 }
 

@@ -1,11 +1,12 @@
 //! `rrun verify`.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use jobs::episode::{DemoRef, Episode, VideoRef};
 
-use crate::folder::{Run, at, job, rrun};
+use crate::folder::{Done, Run, at, job, rrun, rrun_at};
 
 /// Three demonstrations of a job `a`, see `make_dataset.py` beside it.
 const DATASET: &[u8] = include_bytes!("../fixtures/tools/dataset.hdf5");
@@ -162,4 +163,80 @@ fn what_a_merged_folder_names_is_found_where_it_is() {
     rrun(&["verify", merged]).succeeds();
     fs::remove_file(&recorded.video).unwrap();
     rrun(&["verify", merged]).fails_with(1).says("wrong: `../../run/a/a_video_rank0_gpu0_env0.mp4` is not there");
+}
+
+/// A copy of `rrun` beside a rank that writes down what was prepared for it, in place of running it.
+struct Elsewhere {
+    run: Run,
+    bin: PathBuf,
+}
+
+impl Elsewhere {
+    /// `again` is what comes out of each episode the second time.
+    fn new(again: impl Fn(Episode) -> Option<Episode>) -> Self {
+        let run = Run::new(&[job("a", 6), job("b", 2)]);
+        run.whole();
+        let bin = run.dir.path().join("bin");
+        fs::create_dir(&bin).unwrap();
+        fs::copy(env!("CARGO_BIN_EXE_rrun"), bin.join("rrun")).unwrap();
+        let prepared = Run::at(&run.dir.path().join("prepared"), &[job("a", 6), job("b", 2)]);
+        let all = (0..6).map(|number| run.episode(0, number, 0)).chain((0..2).map(|number| run.episode(1, number, 0)));
+        prepared.rank(0, all.filter_map(again));
+        let script = format!(
+            "#!/bin/sh\nshift\necho rank $RANK of $WORLD_SIZE: $@ >> {}\n[ $RANK = 0 ] && cp {} $2/journal/ && touch $2/report.json\nexit 0\n",
+            run.dir.path().join("words").display(),
+            prepared.folder.journal(0).display()
+        );
+        fs::write(bin.join("rrun-rank"), script).unwrap();
+        fs::set_permissions(bin.join("rrun-rank"), fs::Permissions::from_mode(0o755)).unwrap();
+        Self { run, bin }
+    }
+
+    fn verify(&self, words: &[&str]) -> Done {
+        let words: Vec<&str> = [&["verify", self.run.path()], words].concat();
+        rrun_at(&self.bin.join("rrun"), &[("TMPDIR", self.run.dir.path().to_str().unwrap())], &words)
+    }
+
+    fn words(&self) -> String {
+        fs::read_to_string(self.run.dir.path().join("words")).unwrap()
+    }
+}
+
+#[test]
+fn episodes_that_come_out_the_same_elsewhere_leave_nothing_behind() {
+    let elsewhere = Elsewhere::new(Some);
+    let done = elsewhere.verify(&["--determinism", "4"]).succeeds();
+    done.says("note: run again: 4 episodes, by 2 ranks with 2 environments").says("is all there");
+    let words = elsewhere.words();
+    assert_eq!(words.lines().count(), 2);
+    assert!(
+        words.contains("rank 1 of 2: --resume") && words.contains("--num-envs 2 --no-video --no-dataset"),
+        "{words}"
+    );
+    let left: Vec<_> =
+        fs::read_dir(elsewhere.run.dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(!left.iter().any(|name| name.to_string_lossy().starts_with("rrun-verify")), "{left:?}");
+}
+
+#[test]
+fn an_episode_that_comes_out_otherwise_elsewhere_is_found() {
+    let other = |episode: Episode| {
+        let return_ = episode.return_ + f64::EPSILON * 4.0;
+        Some(if episode.job == "b" { Episode { return_, ..episode } } else { episode })
+    };
+    let elsewhere = Elsewhere::new(other);
+    let done = elsewhere.verify(&["--determinism", "99", "--nproc-per-node", "3", "--num-envs", "6"]).fails_with(1);
+    let done = done.says("note: run again: 8 episodes, by 3 ranks with 6 environments; what came out is in `");
+    done.says("wrong: b: episode 0 came out otherwise: return 0.0, then 8.8").says("wrong: b: episode 1 came out");
+}
+
+#[test]
+fn episodes_that_cannot_be_run_again_are_said() {
+    let elsewhere = Elsewhere::new(Some);
+    fs::write(elsewhere.bin.join("rrun-rank"), "#!/bin/sh\necho no GPU here >&2\nexit 3\n").unwrap();
+    let done = elsewhere.verify(&["--determinism", "1"]).fails_with(1);
+    done.says("| a   | 6 of 6   |").complains("the episodes could not be run again (exit status: 1)");
+    let nothing = Run::new(&[job("a", 2)]);
+    rrun(&["verify", "--determinism", "1", nothing.path()]).fails_with(1).complains("no episode can be run again");
+    rrun(&["verify", "--num-envs", "1", nothing.path()]).fails_with(2).complains("--determinism <K>");
 }

@@ -215,6 +215,11 @@ impl<'a> Merged<'a> {
         self.lines(job.index).starts.iter().map(|start| &start.settings)
     }
 
+    /// Numbers of the episodes of a job that were scored.
+    pub fn scored_of(&self, job: &Job) -> impl Iterator<Item = u64> {
+        self.lines(job.index).episodes.iter().filter(|record| record.is_scored()).map(|record| record.episode)
+    }
+
     /// The episodes of a job that count, by number.
     ///
     /// # Errors

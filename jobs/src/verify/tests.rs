@@ -30,7 +30,7 @@ fn episode(number: u64) -> Episode {
         language_instruction: String::new(),
         wall_s: 1.0,
         infer_calls: 1,
-        ended: format!("2026-11-21T10:00:0{number}.000Z"),
+        ended: format!("2026-11-21T10:00:{number:02}.000Z"),
         error: None,
         dataset: Some(DemoRef { file: "a/a.hdf5".to_owned(), demo: format!("demo_{number}") }),
         video: Some(VideoRef { file: "a/a.mp4".to_owned(), first_frame: number * 10, frames: 10, fps: None }),
@@ -122,4 +122,56 @@ fn what_changed_between_starts_is_found() {
     assert_eq!(job.findings.wrong, ["a: dtype was \"bfloat16\", then \"float32\""]);
     let told = "policy `model` was changed during the run: its SHA-256 was 1a2b3c4d1a2b, then 5e6f7a8b5e6f";
     assert_eq!(run.wrong, [told]);
+}
+
+fn many() -> (RunPlan, Vec<Line>) {
+    let entry = |name: &str, count: u64| json!({"name": name, "arena_env_args": {"environment": "reach"}, "policy_type": "p", "num_episodes": count});
+    let jobs = crate::file::parse(&json!({"jobs": [entry("a", 20), entry("b", 2), entry("c", 20)]})).unwrap();
+    let plan = RunPlan { seed: 42, jobs, id: "x".to_owned(), ..RunPlan::default() };
+    let of =
+        |job: usize, count: u64| (0..count).map(move |number| Episode { job_index: JobIndex(job), ..episode(number) });
+    let lines = lines(of(0, 20).chain(of(1, 2)).chain(of(2, 20)));
+    (plan, lines)
+}
+
+#[test]
+fn episodes_to_run_again_are_spread_over_the_jobs() {
+    let (plan, lines) = many();
+    let journals = Journals::of_lines(&lines);
+    let merged = Merged::new(&plan, &journals).unwrap();
+    let chosen = |count, seed| rerun::choose(&merged, &plan, count, seed).unwrap();
+    let counts = |chosen: &rerun::Chosen| chosen.values().map(BTreeMap::len).collect::<Vec<_>>();
+    assert_eq!(
+        (counts(&chosen(3, 0)), counts(&chosen(10, 0)), counts(&chosen(99, 0))),
+        (vec![1; 3], vec![4, 2, 4], vec![20, 2, 20])
+    );
+    assert_eq!(chosen(10, 0), chosen(10, 0));
+    assert_ne!(chosen(10, 0), chosen(10, 1));
+    let again = rerun::plan(&plan, &chosen(3, 0)).unwrap();
+    assert!(again.jobs.iter().all(|job| job.selected(20) == 1) && again.options.contains_key("only"));
+    assert_eq!(again.jobs[2].index, JobIndex(2));
+}
+
+#[test]
+fn what_comes_out_otherwise_is_told_to_the_last_bit() {
+    let (plan, mut lines) = many();
+    let journals = Journals::of_lines(&lines);
+    let merged = Merged::new(&plan, &journals).unwrap();
+    let chosen = rerun::choose(&merged, &plan, 99, 0).unwrap();
+    assert!(rerun::differences(&chosen, &merged, &plan).unwrap().is_empty());
+    lines.pop();
+    for (line, change) in lines.iter_mut().zip([1, 2]) {
+        let Line::Episode(episode) = line else { unreachable!("all are episodes") };
+        (episode.return_, episode.length) = if change == 1 { (1.0 + f64::EPSILON, 10) } else { (1.0, 11) };
+    }
+    let journals = Journals::of_lines(&lines);
+    let again = Merged::new(&plan, &journals).unwrap();
+    assert_eq!(
+        rerun::differences(&chosen, &again, &plan).unwrap(),
+        [
+            "a: episode 0 came out otherwise: return 1.0, then 1.0000000000000002",
+            "a: episode 1 came out otherwise: length 10, then 11",
+            "c: episode 19 did not come to an end when it was run again"
+        ]
+    );
 }

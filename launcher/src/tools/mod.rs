@@ -53,6 +53,8 @@ enum ToolError {
     #[error(transparent)]
     Side(#[from] SideError),
     #[error(transparent)]
+    Rerun(#[from] verify::RerunError),
+    #[error(transparent)]
     Report(#[from] report::ReportError),
 }
 

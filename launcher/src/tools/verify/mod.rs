@@ -4,11 +4,15 @@
 //! plan, journals ─► jobs::verify (episodes, seeds, settings) ─► per job: which files must have what
 //!                                                                  ├─► dataset (HDF5), lerobot (folders)
 //!                                                                  └─► video (mp4)
+//! episodes ─► determinism (some once more, elsewhere)
 //! ```
 
 mod dataset;
+mod determinism;
 mod lerobot;
 mod video;
+
+pub(super) use determinism::RerunError;
 
 use std::ffi::OsString;
 use std::io;
@@ -36,6 +40,9 @@ pub(super) struct Args {
     /// Look at what datasets hold, and do not read their values
     #[arg(long)]
     no_values: bool,
+
+    #[command(flatten)]
+    again: determinism::Rerun,
 }
 
 /// One row of the table.
@@ -67,6 +74,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, ToolError> {
         rows.push(row);
     })?;
     print(shown(&rows))?;
+    if let Some(mut again) = args.again.run(&plan, &merged)? {
+        all.notes.push(again.note);
+        all.wrong.append(&mut again.wrong);
+    }
     all.notes.iter().try_for_each(|note| print(format_args!("note: {note}")))?;
     all.wrong.iter().try_for_each(|wrong| print(format_args!("wrong: {wrong}")))?;
     if all.wrong.is_empty() {

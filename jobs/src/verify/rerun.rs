@@ -1,0 +1,116 @@
+//! A few episodes to be run once more, elsewhere: which ones, as what plan, and whether they came out the same.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use crate::assign::{Numbers, Only};
+use crate::episode::Outcome;
+use crate::job::{Job, Length, Status};
+use crate::plan::RunPlan;
+use crate::report::Merged;
+use crate::seed;
+
+/// Episodes by job, with what came out of them.
+pub type Chosen = BTreeMap<String, BTreeMap<u64, Outcome>>;
+
+/// Chooses `count` episodes that were scored, spread over the jobs that count their episodes: as many of each as of any
+/// other, as far as they go. Another `seed` chooses others.
+///
+/// # Errors
+/// Those of the file system.
+pub fn choose(merged: &Merged, plan: &RunPlan, count: usize, seed: u64) -> io::Result<Chosen> {
+    let draw = |job: u64, number: u64| seed::noise(seed, job, number);
+    let counted = |job: &&Job| job.status == Status::Pending && matches!(job.length, Length::Episodes(_));
+    let mut jobs: Vec<(u64, &Job, Vec<u64>)> = Vec::new();
+    for job in plan.jobs.iter().filter(counted) {
+        let key = job.index.0 as u64;
+        let mut numbers: Vec<u64> = merged.scored_of(job).collect();
+        numbers.sort_by_key(|number| draw(key, number + 1));
+        jobs.push((draw(key, 0), job, numbers));
+    }
+    jobs.sort_by_key(|(draw, ..)| *draw);
+    let rounds =
+        (0..).map(|nth| jobs.iter().filter_map(move |(_, job, numbers)| Some((*job, *numbers.get(nth)?))).collect());
+    let rounds = rounds.take_while(|round: &Vec<(&Job, u64)>| !round.is_empty());
+    let mut wanted: BTreeMap<&str, (&Job, Vec<u64>)> = BTreeMap::new();
+    for (job, number) in rounds.flatten().take(count) {
+        wanted.entry(&job.name).or_insert((job, Vec::new())).1.push(number);
+    }
+    let mut chosen = Chosen::new();
+    for (name, (job, numbers)) in wanted {
+        chosen.insert(name.to_owned(), outcomes(merged, job, &numbers)?);
+    }
+    Ok(chosen)
+}
+
+fn outcomes(merged: &Merged, job: &Job, numbers: &[u64]) -> io::Result<BTreeMap<u64, Outcome>> {
+    let mut found = BTreeMap::new();
+    merged.each_episode_of(job, |episode| {
+        if numbers.contains(&episode.episode) && episode.error.is_none() {
+            found.insert(episode.episode, episode.outcome());
+        }
+    })?;
+    Ok(found)
+}
+
+/// The plan of a run of these episodes alone, which `rrun eval --resume` takes up; `None` if a name cannot be written as
+/// `--only` has it.
+pub fn plan(whole: &RunPlan, chosen: &Chosen) -> Option<RunPlan> {
+    let numbers = |name: &str| -> Option<Numbers> {
+        let texts: Vec<_> = chosen.get(name)?.keys().map(u64::to_string).collect();
+        texts.join(",").parse().ok()
+    };
+    let texts = chosen.keys().map(|name| Some(format!("{name}:{}", numbers(name)?)));
+    let only: Only = texts.collect::<Option<Vec<_>>>()?.join(";").parse().ok()?;
+    let jobs = whole.jobs.iter().filter_map(|job| Some(Job { only: Some(numbers(&job.name)?), ..job.clone() }));
+    let mut options = whole.options.clone();
+    options.insert("only".to_owned(), only.to_string());
+    Some(RunPlan {
+        id: format!("{}-again", whole.id),
+        jobs: jobs.collect(),
+        only: Some(only),
+        options,
+        resumed_from: Vec::new(),
+        changed: Vec::new(),
+        ..whole.clone()
+    })
+}
+
+/// What came out otherwise, a line each.
+///
+/// # Errors
+/// Those of the file system.
+pub fn differences(chosen: &Chosen, again: &Merged, plan: &RunPlan) -> io::Result<Vec<String>> {
+    let mut lines = Vec::new();
+    for job in &plan.jobs {
+        let Some(before) = chosen.get(&job.name) else { continue };
+        let numbers: Vec<_> = before.keys().copied().collect();
+        let after = outcomes(again, job, &numbers)?;
+        for (number, before) in before {
+            let text = match after.get(number) {
+                None => "did not come to an end when it was run again".to_owned(),
+                Some(after) => match difference(before, after) {
+                    Some(difference) => format!("came out otherwise: {difference}"),
+                    None => continue,
+                },
+            };
+            lines.push(format!("{}: episode {number} {text}", job.name));
+        }
+    }
+    Ok(lines)
+}
+
+/// Seed, end and steps, and the return to its last bit.
+fn difference(before: &Outcome, after: &Outcome) -> Option<String> {
+    let pairs = [
+        ("seed", before.seed.to_string(), after.seed.to_string()),
+        ("end", format!("{:?}", before.end), format!("{:?}", after.end)),
+        ("length", before.length.to_string(), after.length.to_string()),
+    ];
+    let words = pairs.into_iter().filter(|(_, before, after)| before != after);
+    let mut words: Vec<_> = words.map(|(name, before, after)| format!("{name} {before}, then {after}")).collect();
+    if before.return_.to_bits() != after.return_.to_bits() {
+        words.push(format!("return {:?}, then {:?}", before.return_, after.return_));
+    }
+    (!words.is_empty()).then(|| words.join("; "))
+}

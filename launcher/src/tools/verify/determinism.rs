@@ -1,0 +1,144 @@
+//! `--determinism K`: some episodes once more, at another number of ranks and environments, and held against the first
+//! time: a result that depends on them is not one of the policy.
+//!
+//! ```text
+//! run folder ─► K episodes ─► plan.json in a folder of its own ─► rrun eval --resume, without files ─► outcomes, bit for bit
+//! ```
+
+use std::fs::{self, File};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+
+use jobs::layout::{RunFolder, write_whole};
+use jobs::plan::RunPlan;
+use jobs::report::{Journals, Merged};
+use jobs::verify::rerun;
+
+/// Bytes of the end of the second run's output that are shown when it fails.
+const LAST_WORDS: u64 = 2000;
+
+/// How the episodes are run again.
+#[derive(Debug, clap::Args)]
+pub(super) struct Rerun {
+    /// Run K episodes again, at other numbers of ranks and environments, and compare what comes out, bit for bit
+    #[arg(long, value_name = "K", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    determinism: Option<usize>,
+
+    /// Chooses the episodes that are run again
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "determinism")]
+    seed: u64,
+
+    /// Ranks that run them [default: 2, or 1 if there were 2]
+    #[arg(long, value_name = "N", requires = "determinism",
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1024))]
+    nproc_per_node: Option<usize>,
+
+    /// Environments of each job [default: as many as ranks, or a multiple that no job has had]
+    #[arg(long, value_name = "N", requires = "determinism",
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=4096))]
+    num_envs: Option<usize>,
+}
+
+/// Why episodes cannot be run again.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::tools) enum RerunError {
+    #[error("no episode can be run again: none was scored of a job with num_episodes")]
+    Nothing,
+    #[error("the names of the jobs cannot be written as --only has them")]
+    Names,
+    #[error("the episodes could not be run again ({status}); what was said is in `{log}`, its end is\n{end}")]
+    Failed { status: ExitStatus, log: String, end: String },
+    #[error("cannot run the episodes again in `{folder}`: {err}")]
+    Io { folder: String, err: io::Error },
+}
+
+/// What came of it.
+pub(super) struct Again {
+    /// What was done, for the user.
+    pub(super) note: String,
+    /// What came out otherwise.
+    pub(super) wrong: Vec<String>,
+}
+
+impl Rerun {
+    /// Runs episodes again if that was asked for.
+    pub(super) fn run(&self, plan: &RunPlan, merged: &Merged) -> Result<Option<Again>, RerunError> {
+        let Some(count) = self.determinism else { return Ok(None) };
+        let folder = RunFolder::new(&temporary());
+        let named = |err| RerunError::Io { folder: folder.root().display().to_string(), err };
+        let chosen = rerun::choose(merged, plan, count, self.seed).map_err(named)?;
+        let count: usize = chosen.values().map(|episodes| episodes.len()).sum();
+        if count == 0 {
+            return Err(RerunError::Nothing);
+        }
+        let again = rerun::plan(plan, &chosen).ok_or(RerunError::Names)?;
+        let (ranks, envs) = self.elsewhere(&again);
+        write(&folder, &again).map_err(named)?;
+        let status = launch(&folder, ranks, envs).map_err(named)?;
+        let journals = Journals::of(&folder).map_err(named)?;
+        let came_out = Merged::new(&again, &journals).map_err(named)?;
+        if !status.success() && again.jobs.iter().all(|job| came_out.scored_of(job).next().is_none()) {
+            let log = log(&folder);
+            return Err(RerunError::Failed { status, end: end(&log).map_err(named)?, log: log.display().to_string() });
+        }
+        let wrong = rerun::differences(&chosen, &came_out, &again).map_err(named)?;
+        let kept = if wrong.is_empty() {
+            fs::remove_dir_all(folder.root()).map_err(named)?;
+            String::new()
+        } else {
+            format!("; what came out is in `{}`", folder.root().display())
+        };
+        let many = |count: usize, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
+        let (episodes, ranks, envs) = (many(count, "episode"), many(ranks, "rank"), many(envs, "environment"));
+        let note = format!("run again: {episodes}, by {ranks} with {envs}{kept}");
+        Ok(Some(Again { note, wrong }))
+    }
+
+    /// Ranks and environments that no job has had; the environments of a shared job are dealt to all ranks.
+    fn elsewhere(&self, plan: &RunPlan) -> (usize, usize) {
+        let ranks = self.nproc_per_node.unwrap_or(if plan.world_size == 2 { 1 } else { 2 });
+        let had = |envs: usize| plan.jobs.iter().any(|job| job.num_envs == envs);
+        let multiples = (1..=64).map(|times| times * ranks);
+        let envs = self.num_envs.or_else(|| multiples.clone().find(|envs| !had(*envs))).unwrap_or(ranks);
+        (ranks, envs)
+    }
+}
+
+/// A folder of this process.
+fn temporary() -> PathBuf {
+    std::env::temp_dir().join(format!("rrun-verify-{}", std::process::id()))
+}
+
+fn write(folder: &RunFolder, plan: &RunPlan) -> io::Result<()> {
+    match fs::remove_dir_all(folder.root()) {
+        Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
+        _ => {}
+    }
+    fs::create_dir_all(folder.journals())?;
+    write_whole(&folder.plan(), &serde_json::to_vec_pretty(plan)?)
+}
+
+/// Where the second run says what it says.
+fn log(folder: &RunFolder) -> PathBuf {
+    folder.root().join("output.log")
+}
+
+/// Runs the plan in `folder`. Its exit code says little: every episode is looked at.
+fn launch(folder: &RunFolder, ranks: usize, envs: usize) -> io::Result<ExitStatus> {
+    let output = File::create(log(folder))?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("--nproc-per-node").arg(ranks.to_string()).arg("eval");
+    command.arg("--resume").arg(folder.root()).arg("--num-envs").arg(envs.to_string());
+    command.args(["--no-video", "--no-dataset", "--continue-on-error"]);
+    command.stdin(Stdio::null()).stderr(output.try_clone()?).stdout(output).status()
+}
+
+fn end(log: &Path) -> io::Result<String> {
+    let mut file = File::open(log)?;
+    let len = file.metadata()?.len();
+    file.seek(SeekFrom::Start(len.saturating_sub(LAST_WORDS)))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).trim_end().to_owned())
+}
