@@ -1,7 +1,7 @@
 """Benches: each prints a figure and its ratio to what it replaces, measured in the same run, medians of several.
 
     make bench                        all of them, as tables for README.md
-    .venv/bin/python benches/run.py start|teardown|memory|store|rollout|overlap|bridge|policy|video|record
+    .venv/bin/python benches/run.py start|teardown|memory|store|rollout|overlap|bridge|policy|video|record|report
 """
 
 import os
@@ -15,6 +15,7 @@ import group
 import overlap
 import policy
 import record
+import report
 import rollout
 import start
 import store
@@ -31,6 +32,7 @@ BENCHES = {
     "policy": policy.main,
     "video": video.main,
     "record": record.main,
+    "report": report.main,
 }
 
 
