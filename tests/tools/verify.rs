@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use jobs::episode::{DemoRef, Episode, VideoRef};
+use jobs::journal::Journal;
 
 use crate::folder::{Done, Run, at, job, rrun, rrun_at};
 
@@ -239,4 +240,17 @@ fn episodes_that_cannot_be_run_again_are_said() {
     let nothing = Run::new(&[job("a", 2)]);
     rrun(&["verify", "--determinism", "1", nothing.path()]).fails_with(1).complains("no episode can be run again");
     rrun(&["verify", "--num-envs", "1", nothing.path()]).fails_with(2).complains("--determinism <K>");
+}
+
+#[test]
+fn a_run_that_is_not_over_is_looked_at_without_being_in_its_way() {
+    let run = Run::new(&[job("a", 2)]);
+    run.rank(0, [run.episode(0, 0, 0)]);
+    let journal = Journal::open(&run.folder.journal(0)).unwrap();
+    let done = rrun(&["verify", run.path()]).fails_with(1);
+    done.says("note: the run is not over: a rank is at work").says("wrong: a: episode 1 is missing");
+    rrun(&["report", run.path()]).succeeds();
+    drop(journal);
+    let done = rrun(&["verify", run.path()]).fails_with(1);
+    assert!(!done.stdout().contains("not over"));
 }

@@ -91,6 +91,12 @@ impl Journals {
         Self::default().and_delivered(0, bytes)
     }
 
+    /// Whether a process is writing to one of them. Unlike [`crate::journal::in_use`] this touches no lock, so it is never
+    /// in the way of a rank that begins.
+    pub fn in_use(&self) -> bool {
+        self.sources.iter().any(|source| source.is_held)
+    }
+
     /// The files, in order.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
         self.sources.iter().filter_map(|source| match &source.body {

@@ -4,9 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-use jobs::journal;
 use jobs::merge::Merge;
-use jobs::report::{Context, Report};
+use jobs::report::{Context, Journals, Report};
 use jobs::table;
 use jobs::time::rfc3339;
 
@@ -35,7 +34,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, ToolError> {
     for input in merge.inputs() {
         let root = input.folder().root().display();
         print(format_args!("{root}: {} jobs", input.plan().jobs.len()))?;
-        if journal::in_use(&input.folder().journals()) {
+        if Journals::of(input.folder())?.in_use() {
             print(format_args!("  is being written to; what it has so far is merged"))?;
         }
     }

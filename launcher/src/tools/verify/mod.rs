@@ -20,7 +20,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use jobs::job::{Job, Status};
-use jobs::journal;
 use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
 use jobs::report::{Context, JobReport, Journals, Merged, Report};
@@ -61,7 +60,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, ToolError> {
     let merged = Merged::new(&plan, &journals)?;
     let report = Report::of(&merged, Context::default())?;
     let mut all = verify::run(&merged);
-    if journal::in_use(&folder.journals()) {
+    if journals.in_use() {
         all.notes.push("the run is not over: a rank is at work".to_owned());
     }
     let mut rows = Vec::new();
