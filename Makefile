@@ -23,7 +23,7 @@ demo: build
 
 test:
 	@./setup.sh test
-	$(CARGO) test --release --locked --workspace
+	$(CARGO) test --release --locked --workspace --no-fail-fast
 	$(CONFORMANCE) -m quick
 
 # Minutes more: all jobs at 1 to 4 ranks, long soaks, all of the black-box tests.

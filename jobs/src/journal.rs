@@ -3,252 +3,13 @@
 //! It only grows. A line that a crash tore is the last one, has no line end, and is cut off by the next writer; what
 //! it was about happens again. Report and resume are functions of plan and journals and of nothing else.
 
-use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+mod line;
 
-use crate::episode::Episode;
-use crate::job::JobIndex;
-use crate::placement::Share;
-
-/// One line.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-pub enum Line {
-    /// A rank began, or began again.
-    Rank(RankStart),
-    /// A job began.
-    JobStart(JobStart),
-    /// An episode began.
-    EpisodeStart(EpisodeStart),
-    /// An episode ended.
-    Episode(Box<Episode>),
-    /// The process of an environment was lost.
-    EnvLost(Box<EnvLost>),
-    /// A job ended.
-    JobEnd(JobEnd),
-    /// A rank has nothing left to do.
-    RankEnd(RankEnd),
-    /// What policies are made of.
-    PolicyFiles(PolicyFiles),
-}
-
-/// A rank began.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct RankStart {
-    /// Which.
-    pub rank: usize,
-    /// Of how many.
-    pub world_size: usize,
-    /// `TORCHELASTIC_RESTART_COUNT`.
-    pub restart: u32,
-    /// Which meeting of ranks this is, see [`crate::rank_env::RankEnv::round`].
-    #[serde(default)]
-    pub round: u32,
-    /// `GROUP_RANK`.
-    #[serde(default)]
-    pub node: usize,
-    /// `LOCAL_RANK`.
-    #[serde(default)]
-    pub local_rank: Option<usize>,
-    /// Process.
-    #[serde(default)]
-    pub pid: u32,
-    /// The GPU that it works on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gpu: Option<Gpu>,
-    /// Name and version of what takes part: `rrun`, `libtorch`, `cuda`, `nccl`, `driver`, `mujoco`.
-    #[serde(default)]
-    pub versions: BTreeMap<String, String>,
-    /// Machine.
-    pub host: String,
-    /// `cpu`, `cuda:1`.
-    pub device: String,
-    /// Why that one.
-    pub device_reason: String,
-    /// UTC.
-    pub started: String,
-}
-
-/// A GPU.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Gpu {
-    /// As CUDA counts the visible ones.
-    pub index: usize,
-    /// As its maker calls it.
-    pub name: String,
-    /// Of its memory.
-    pub bytes: u64,
-    /// `GPU-…`.
-    #[serde(default)]
-    pub uuid: String,
-}
-
-/// An episode began in a rank: who was under way when a rank died. Not synced, as only a machine that loses power forgets
-/// it, and that is not the episode's doing.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct EpisodeStart {
-    /// Of this job.
-    pub job_index: JobIndex,
-    /// Number within the job.
-    pub episode: u64,
-    /// Where.
-    pub rank: usize,
-    /// Copy of the environment within the rank.
-    pub env: usize,
-    /// No other episode was under way, because this one is suspected of having killed its rank before.
-    #[serde(default)]
-    pub alone: bool,
-    /// UTC.
-    pub started: String,
-}
-
-/// What policies are made of.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PolicyFiles {
-    /// Policy type as the jobs name it.
-    pub policy_type: String,
-    /// File or folder as the jobs name it.
-    pub path: String,
-    /// SHA-256 of the file; of a folder that of the lines `<sha256>  <name>` of its files by name, as sha256sum prints
-    /// them.
-    pub sha256: String,
-    /// Bytes in all.
-    pub bytes: u64,
-    /// UTC, when they were read.
-    pub at: String,
-}
-
-/// A job began in a rank.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct JobStart {
-    /// Which.
-    pub job_index: JobIndex,
-    /// Where.
-    pub rank: usize,
-    /// Episodes in all, when it is not the length in steps that ends it.
-    pub episodes: Option<u64>,
-    /// Environments that the rank has of a shared job; of another it has them all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub share: Option<Share>,
-    /// How often the job has failed in this rank before.
-    #[serde(default)]
-    pub attempt: u32,
-    /// What was in effect: `chunk_length`, `action_horizon`, `dtype`, `device`, `max_batch`, `pipeline_stages`,
-    /// `num_envs`, `seed`, `policy_path` and what else the policy says of itself.
-    #[serde(default)]
-    pub settings: BTreeMap<String, Value>,
-    /// UTC.
-    pub started: String,
-}
-
-/// The process of an environment was lost, and with it the episode that it was in.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct EnvLost {
-    /// Of this job.
-    pub job_index: JobIndex,
-    /// In this rank.
-    pub rank: usize,
-    /// Which environment of it.
-    pub env: usize,
-    /// The episode that begins again, or is an error.
-    pub episode: u64,
-    /// Steps that it had taken.
-    pub step: u64,
-    /// How often this happened to the episode, this time included.
-    pub attempt: u32,
-    /// What happened.
-    pub reason: String,
-    /// The last lines of the process.
-    pub stderr: Vec<String>,
-    /// UTC.
-    pub at: String,
-}
-
-/// A job ended in a rank.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct JobEnd {
-    /// Which.
-    pub job_index: JobIndex,
-    /// Where.
-    pub rank: usize,
-    /// Environments that the rank had of a shared job.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub share: Option<Share>,
-    /// Why it failed; `None` when it ran to its end.
-    pub error: Option<String>,
-    /// How often the job has failed in this rank before.
-    #[serde(default)]
-    pub attempt: u32,
-    /// It will be tried again.
-    #[serde(default)]
-    pub retried: bool,
-    /// Where the rank's log is, relative to the run folder.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub log: Option<String>,
-    /// Seconds since its start.
-    pub wall_s: f64,
-    /// Steps of all environments.
-    pub env_steps: u64,
-    /// Frames rendered for them, all cameras.
-    pub frames: u64,
-    /// Calls of the policy.
-    pub policy_calls: u64,
-    /// Seconds in which the policy inferred.
-    #[serde(default)]
-    pub infer_busy_s: f64,
-    /// Seconds in which at least one environment was at work.
-    #[serde(default)]
-    pub sim_busy_s: f64,
-    /// Episodes that began again because the process of their environment was lost.
-    #[serde(default)]
-    pub env_restarts: u64,
-    /// How often the loop waited for files.
-    #[serde(default)]
-    pub record_waits: u64,
-    /// Seconds that it waited for them.
-    #[serde(default)]
-    pub record_wait_s: f64,
-    /// Milliseconds of a policy call.
-    pub infer_ms: Quantiles,
-    /// Milliseconds of a step of all due environments.
-    pub sim_ms: Quantiles,
-    /// Highest resident memory of the process so far.
-    pub peak_rss_bytes: u64,
-    /// Most memory of the GPU that libtorch has held at a time; `None` without one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub peak_vram_bytes: Option<u64>,
-    /// UTC.
-    pub ended: String,
-}
-
-/// Two quantiles of a latency.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Quantiles {
-    /// Median.
-    pub p50: Option<f64>,
-    /// One in twenty is slower.
-    pub p95: Option<f64>,
-}
-
-/// A rank has nothing left to do.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct RankEnd {
-    /// Which.
-    pub rank: usize,
-    /// Seconds since [`RankStart`].
-    pub wall_s: f64,
-    /// Of those, in jobs.
-    pub busy_s: f64,
-    /// A signal ended it early.
-    pub stopped: bool,
-    /// UTC.
-    pub ended: String,
-}
+pub use line::{EnvLost, EpisodeStart, Gpu, JobEnd, JobStart, Line, PolicyFiles, Quantiles, RankEnd, RankStart};
 
 /// What a journal file holds.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -263,7 +24,7 @@ pub struct Contents {
 
 /// Reads the bytes of a journal. Any bytes are read to something.
 pub fn parse(bytes: &[u8]) -> Contents {
-    let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+    let whole = whole(bytes);
     let mut contents = Contents { torn: (bytes.len() - whole) as u64, ..Contents::default() };
     for (index, line) in bytes[..whole].split(|byte| *byte == b'\n').enumerate() {
         match serde_json::from_slice(line) {
@@ -273,6 +34,11 @@ pub fn parse(bytes: &[u8]) -> Contents {
         }
     }
     contents
+}
+
+/// Bytes up to the end of the last whole line.
+fn whole(bytes: &[u8]) -> usize {
+    bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1)
 }
 
 /// Every `journal_rank<r>.jsonl` of a folder, by name; none is no error.
@@ -306,12 +72,29 @@ pub fn read_all(folder: &Path) -> io::Result<Vec<(PathBuf, Contents)>> {
 
 /// Whether a process is writing a journal of this folder.
 pub fn in_use(folder: &Path) -> bool {
-    let journals = read_all(folder).unwrap_or_default();
-    let busy = |path: &PathBuf| {
+    let busy = |path: PathBuf| {
         let file = OpenOptions::new().write(true).open(path);
         file.is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
     };
-    journals.iter().any(|(path, _)| busy(path))
+    files(folder).unwrap_or_default().into_iter().any(busy)
+}
+
+/// Whether a journal of this folder has a whole line, whatever that says; reads no further than to the first.
+///
+/// # Errors
+/// When the folder or a file is there and cannot be read.
+pub fn begun(folder: &Path) -> io::Result<bool> {
+    for path in files(folder)? {
+        let mut file = BufReader::new(File::open(path)?);
+        let mut line = Vec::new();
+        while file.read_until(b'\n', &mut line)? > 0 {
+            if line.len() > 1 && line.ends_with(b"\n") {
+                return Ok(true);
+            }
+            line.clear();
+        }
+    }
+    Ok(false)
 }
 
 /// The journal of one rank, open for appending.
@@ -336,11 +119,10 @@ impl Journal {
         }
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
-        let torn = parse(&bytes).torn;
-        let begun = bytes.len() as u64 - torn;
+        let begun = whole(&bytes) as u64;
         file.set_len(begun)?;
         file.seek(SeekFrom::End(0))?;
-        Ok(Self { file, path: path.to_owned(), begun, torn })
+        Ok(Self { file, path: path.to_owned(), begun, torn: bytes.len() as u64 - begun })
     }
 
     /// Whether it had lines when it was opened.
@@ -390,7 +172,8 @@ impl Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::episode::End;
+    use crate::episode::{End, Episode};
+    use crate::job::JobIndex;
     use proptest::prelude::*;
     use proptest::strategy::ValueTree as _;
 
@@ -533,6 +316,16 @@ mod tests {
             let lines = life().into_iter().take(count).chain([episode(9)]).collect();
             let found = parse(&std::fs::read(&path).unwrap());
             assert_eq!(found, Contents { lines, ..Contents::default() }, "{cut}");
+        }
+    }
+
+    #[test]
+    fn a_folder_is_begun_when_a_journal_has_a_whole_line() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(!begun(dir.path()).unwrap() && !begun(&dir.path().join("none")).unwrap());
+        for (text, is_begun) in [("", false), ("{\"type\":", false), ("\n\n{", false), ("\nrubbish\n{", true)] {
+            std::fs::write(dir.path().join("journal_rank0.jsonl"), text).unwrap();
+            assert_eq!(begun(dir.path()).unwrap(), is_begun, "{text:?}");
         }
     }
 

@@ -41,7 +41,7 @@ mod write;
 
 pub use merged::{Damage, Merged};
 pub(crate) use of_run::run_id;
-pub use progress::{about, done, finished, solved};
+pub use progress::{done, finished, solved};
 pub(crate) use scan::{EPISODE, EPISODE_START};
 pub use schema::*;
 pub use source::Journals;

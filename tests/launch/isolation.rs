@@ -166,7 +166,7 @@ fn other_ranks_find_a_lost_one_in_the_store() {
 }
 
 #[test]
-fn ranks_of_eval_are_isolated_and_have_three_restarts() {
+fn ranks_of_eval_are_isolated_and_have_six_restarts() {
     let rank = "echo $TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS >> seen.$RANK\n\
                 test $RANK$TORCHELASTIC_RESTART_COUNT = 10 && exit 1\n\
                 test $RANK = 1 && echo > mended\n\
@@ -174,9 +174,9 @@ fn ranks_of_eval_are_isolated_and_have_three_restarts() {
     let ended = start_eval(Rrun::new().nproc(2), rank).wait().succeeds();
     assert_eq!(
         (lines(&ended, "seen.0"), lines(&ended, "seen.1")),
-        (vec!["0 of 3".into()], vec!["0 of 3".into(), "1 of 3".into()])
+        (vec!["0 of 6".into()], vec!["0 of 6".into(), "1 of 6".into()])
     );
-    ended.stderr_has("rank 1 exited with code 1; restart 1 of 3 in 1 s, the other ranks go on");
+    ended.stderr_has("rank 1 exited with code 1; restart 1 of 6 in 1 s, the other ranks go on");
 }
 
 #[test]

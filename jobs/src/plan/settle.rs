@@ -224,6 +224,5 @@ impl Consequence {
 
 /// Whether a journal has a line, or cannot be read.
 fn begun(journals: &Path) -> bool {
-    let Ok(journals) = journal::read_all(journals) else { return true };
-    journals.iter().any(|(_, contents)| !contents.lines.is_empty() || !contents.damaged.is_empty())
+    journal::begun(journals).unwrap_or(true)
 }

@@ -24,19 +24,6 @@ pub fn done<'a>(lines: impl IntoIterator<Item = &'a Line>) -> BTreeMap<JobIndex,
     done
 }
 
-/// The lines about one job.
-pub fn about(lines: &[Line], job: JobIndex) -> Vec<&Line> {
-    let of = |line: &Line| match line {
-        Line::Rank(_) | Line::RankEnd(_) | Line::PolicyFiles(_) => None,
-        Line::JobStart(start) => Some(start.job_index),
-        Line::EpisodeStart(start) => Some(start.job_index),
-        Line::Episode(episode) => Some(episode.job_index),
-        Line::EnvLost(lost) => Some(lost.job_index),
-        Line::JobEnd(end) => Some(end.job_index),
-    };
-    lines.iter().filter(|line| of(line) == Some(job)).collect()
-}
-
 /// Of the episodes of a job that are done, those that were solved, by the line that counts: the first one scored.
 pub fn solved<'a>(lines: impl IntoIterator<Item = &'a Line>, job: JobIndex) -> u64 {
     let mut first: BTreeMap<u64, (&str, bool)> = BTreeMap::new();

@@ -1,6 +1,6 @@
 //! What earlier attempts wrote down, in this rank or another.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use jobs::job::JobIndex;
 use jobs::journal::{self, Line};
@@ -13,6 +13,8 @@ use jobs::suspects::Suspects;
 pub struct History {
     /// All lines.
     pub lines: Vec<Line>,
+    /// Where the lines about each job are.
+    by_job: HashMap<JobIndex, Vec<usize>>,
     /// Episodes that may have killed a rank.
     pub suspects: Suspects,
     /// Jobs that have failed for good in this rank, in this launch.
@@ -49,9 +51,19 @@ impl History {
                 let (path, damaged) = (path.display(), &contents.damaged);
                 history.notes.push(format!("`{path}` lines {damaged:?} mean nothing and are left out"));
             }
-            history.lines.extend(contents.lines);
+            for line in contents.lines {
+                if let Some(job) = line.job() {
+                    history.by_job.entry(job).or_default().push(history.lines.len());
+                }
+                history.lines.push(line);
+            }
         }
         Ok(history)
+    }
+
+    /// The lines about one job.
+    pub fn about(&self, job: JobIndex) -> Vec<&Line> {
+        self.by_job.get(&job).into_iter().flatten().map(|at| &self.lines[*at]).collect()
     }
 }
 

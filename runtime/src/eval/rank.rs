@@ -274,7 +274,7 @@ impl Rank<'_> {
     ) -> Result<(Beat, Option<String>), String> {
         let job = &work.job;
         // A job in steps that was interrupted begins again; its episodes are not those of another attempt.
-        let before = report::about(&history.lines, job.index);
+        let before = history.about(job.index);
         let again = matches!(job.length, Length::Steps(_));
         let earlier = if again { Vec::new() } else { before.clone() };
         let mut done = report::done(earlier.iter().copied()).remove(&job.index).unwrap_or_default();
