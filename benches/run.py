@@ -1,7 +1,7 @@
 """Benches: each prints a figure and its ratio to what it replaces, measured in the same run, medians of several.
 
     make bench                        all of them, as tables for README.md
-    .venv/bin/python benches/run.py start|teardown|memory|store|rollout|overlap|bridge|policy|video|record|report
+    .venv/bin/python benches/run.py start|teardown|memory|store|rollout|assign|overlap|bridge|policy|video|record|report
 """
 
 import os
@@ -10,6 +10,7 @@ import platform
 import subprocess
 import sys
 
+import assign
 import bridge
 import group
 import overlap
@@ -27,6 +28,7 @@ BENCHES = {
     "memory": group.memory,
     "store": store.main,
     "rollout": rollout.main,
+    "assign": assign.main,
     "overlap": overlap.main,
     "bridge": bridge.main,
     "policy": policy.main,

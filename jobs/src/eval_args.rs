@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, CommandFactory as _, FromArgMatches as _, Parser};
 use serde::{Deserialize, Serialize};
@@ -59,13 +60,23 @@ pub struct EvalArgs {
     #[arg(long, value_enum, default_value_t, value_name = "RULE", help_heading = "Assignment")]
     pub assign: Assign,
 
-    /// What the rule deals to ranks: whole jobs, or the episodes of each job that has a number of them [default: jobs]
+    /// What the rule deals to ranks: whole jobs, or the episodes of each job that has a number of them [default: jobs;
+    /// with --assign dynamic: episodes]
     #[arg(long, value_enum, value_name = "WHAT", help_heading = "Assignment")]
     pub shard: Option<Shard>,
 
+    /// Episodes of one lease at most, with --assign dynamic; towards the end of a job they get fewer
+    /// [default: num_envs of the job]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Assignment")]
+    pub lease: Option<u64>,
+
+    /// Seconds without a step after which an idle rank takes over another's leases [default: --stall-timeout]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Assignment")]
+    pub lease_timeout: Option<u64>,
+
     /// Run nothing but these jobs, and of these all or some episodes, as 'reach:0,3-5;push'; in a folder of its own
     /// [default output: outputs/<name of the jobs file>_only]
-    #[arg(long, value_name = "JOB[:EPISODES][;…]", help_heading = "Assignment")]
+    #[arg(long, value_name = "JOB[:EPISODES][;…]")]
     pub only: Option<Only>,
 
     /// Copies of the environment in place of num_envs (or total_num_envs) of every job
@@ -194,8 +205,9 @@ pub enum LogFormat {
     Json,
 }
 
-/// What `--resume` does not take over: it names the run, or another number than the jobs of the run have.
-const OF_ONE_START: &[&str] = &["jobs", "config", "output", "resume", "accept-changed-jobs", "num-envs"];
+/// What `--resume` does not take over: it names the run, or what differs from start to start.
+const OF_ONE_START: &[&str] =
+    &["jobs", "config", "output", "resume", "accept-changed-jobs", "num-envs", "lease", "lease-timeout"];
 
 /// Nor does it take over options under these headings: they say where, and what is shown.
 const HEADINGS_OF_ONE_START: &[&str] = &["Devices", "Output"];
@@ -289,12 +301,25 @@ impl EvalArgs {
         let matches = Self::command().try_get_matches_from(words)?;
         let command = Self::command();
         let given = command.get_arguments().filter_map(|option| given(option, &matches)).collect();
-        Ok(Self { given, ..Self::from_arg_matches(&matches)? })
+        let args = Self { given, ..Self::from_arg_matches(&matches)? };
+        match (args.assign, args.lease.or(args.lease_timeout)) {
+            (Assign::Dynamic, _) | (_, None) => Ok(args),
+            (Assign::Modulo | Assign::Block | Assign::Shuffle, Some(_)) => {
+                let reason = "--lease and --lease-timeout are of no use without --assign dynamic";
+                Err(Self::command().error(ErrorKind::ArgumentConflict, reason))
+            }
+        }
     }
 
     /// By which rule jobs or episodes are dealt to ranks.
     pub fn assignment(&self) -> Assignment {
-        Assignment { assign: self.assign, shard: self.shard.unwrap_or(Shard::Jobs) }
+        let shard = if self.assign == Assign::Dynamic { Shard::Episodes } else { Shard::Jobs };
+        Assignment { assign: self.assign, shard: self.shard.unwrap_or(shard) }
+    }
+
+    /// Time without a step after which a rank's leases are taken over.
+    pub fn lease_timeout(&self) -> Duration {
+        Duration::from_secs(self.lease_timeout.unwrap_or(self.stall_timeout))
     }
 
     /// Time without a sign of life after which a rank is missing.
@@ -352,6 +377,14 @@ mod tests {
         assert_eq!(parse(&["--resume", "out"]).unwrap().jobs, None);
         assert!(parse(&["--resume", "out", "--output", "out"]).is_err());
         assert!(parse(&[]).unwrap_err().to_string().contains("--jobs <FILE>"));
+    }
+
+    #[test]
+    fn leases_are_there_with_dynamic_only_and_are_of_episodes() {
+        let args = parse(&["--jobs", "a", "--assign", "dynamic", "--lease", "2", "--stall-timeout", "7"]).unwrap();
+        assert_eq!((args.assignment().shard, args.lease_timeout()), (Shard::Episodes, Duration::from_secs(7)));
+        let err = parse(&["--jobs", "a", "--lease", "2"]).unwrap_err();
+        assert!(err.to_string().contains("of no use without --assign dynamic"), "{err}");
     }
 
     #[test]

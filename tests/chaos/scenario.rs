@@ -75,7 +75,7 @@ impl Scenario {
         let rule: &[&str] = match self.below(3, 4) {
             0 => &[],
             1 => &["--shard", "episodes"],
-            2 => &["--assign", "block"],
+            2 => &["--assign", "dynamic"],
             _ => &["--assign", "shuffle"],
         };
         let eval = eval.words(rule).words(&["--stall-timeout", "5", "--gather-timeout", "30"]);

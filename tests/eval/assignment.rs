@@ -1,11 +1,12 @@
 //! Who runs what, and that nothing depends on it.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use jobs::episode::Outcome;
 use serde_json::Value;
 
-use crate::command::{Eval, job};
+use crate::command::{Eval, binaries, job, signal};
 
 /// One job that is ten times as long as the two others.
 fn skewed() -> Vec<Value> {
@@ -48,6 +49,106 @@ fn every_rule_gives_the_same_episodes() {
     let shuffled = run(3, &["--assign", "shuffle", "--shard", "episodes"]);
     assert_eq!(outcomes(&shuffled), alone);
     assert!((0..3).all(|rank| episodes_of(&shuffled, rank)["long"].len() >= 6));
+}
+
+#[test]
+fn leases_give_the_same_episodes_at_any_number_of_ranks() {
+    let alone = outcomes(&run(1, &["--assign", "dynamic"]));
+    for ranks in [2, 4] {
+        let eval = run(ranks, &["--assign", "dynamic"]);
+        assert_eq!(outcomes(&eval), alone);
+        assert_eq!(eval.journaled(), 24, "nothing is run twice");
+    }
+    let whole = run(2, &["--assign", "dynamic", "--shard", "jobs"]);
+    assert_eq!(outcomes(&whole), alone);
+    let long = (0..2).filter(|rank| episodes_of(&whole, *rank).contains_key("long"));
+    assert_eq!(long.count(), 1, "a job that stays whole is one rank's");
+}
+
+#[test]
+fn leases_know_builds_steps_and_what_is_chosen() {
+    let mut rebuilt = job("reach", 9, 2);
+    rebuilt["num_rebuilds"] = 3.into();
+    let mut steps = job("push", 1, 1);
+    steps.as_object_mut().unwrap().remove("num_episodes");
+    steps["num_steps"] = 150.into();
+    let run = |words: &[&str], ranks| {
+        let eval = Eval::new(&[rebuilt.clone(), steps.clone()]).nproc(ranks).words(&["--no-dataset"]).words(words);
+        eval.run().succeeds();
+        assert!(eval.report().complete());
+        eval
+    };
+    let (fixed, leased) = (run(&[], 1), run(&["--assign", "dynamic"], 3));
+    assert_eq!(outcomes(&leased), outcomes(&fixed));
+    let builds = |eval: &Eval| eval.episodes().iter().map(|episode| episode.rebuild).collect::<Vec<_>>();
+    assert_eq!(builds(&leased), builds(&fixed));
+    let some = run(&["--assign", "dynamic", "--only", "reach:1,4-5,8"], 2);
+    let numbers: Vec<_> = some.episodes().iter().map(|episode| episode.episode).collect();
+    assert_eq!((numbers, some.report().overall.expected), (vec![1, 4, 5, 8], Some(4)));
+}
+
+/// Long enough to be disturbed in the middle.
+fn disturbed(words: &[&str]) -> Eval {
+    let jobs = [job("reach", 40, 2), job("push", 20, 1)];
+    Eval::new(&jobs).nproc(3).words(&["--assign", "dynamic"]).words(words)
+}
+
+/// Every episode is in the journals once, and is what it would have been.
+fn nothing_is_lost_or_twice(eval: &Eval) {
+    let report = eval.report();
+    assert!(report.duplicates.is_empty() && report.missing.is_empty() && report.failures.is_empty());
+    assert_eq!(eval.journaled(), 60);
+    let undisturbed = Eval::new(&[job("reach", 40, 2), job("push", 20, 1)]).nproc(2).words(&["--no-dataset"]);
+    undisturbed.run().succeeds();
+    assert_eq!(outcomes(eval), outcomes(&undisturbed));
+}
+
+#[test]
+fn the_leases_of_a_rank_that_was_killed_are_taken_by_the_others() {
+    let eval = disturbed(&[]).launcher_words(&["--max-restarts", "0"]);
+    let running = eval.start();
+    eval.wait_for_episodes(10);
+    signal(running.ranks()[1], "KILL");
+    running.wait();
+    nothing_is_lost_or_twice(&eval);
+}
+
+#[test]
+fn a_rank_that_is_started_again_goes_on_with_its_leases() {
+    let eval = disturbed(&[]);
+    let running = eval.start();
+    eval.wait_for_episodes(10);
+    signal(running.ranks()[0], "KILL");
+    eval.wait_for_episodes(25);
+    signal(running.ranks()[0], "KILL");
+    running.wait().succeeds();
+    nothing_is_lost_or_twice(&eval);
+}
+
+#[test]
+fn a_rank_that_hangs_loses_its_leases_and_writes_nothing_of_them_when_it_comes_back() {
+    let eval = disturbed(&["--lease-timeout", "1"]);
+    let running = eval.start();
+    eval.wait_for_episodes(10);
+    let hanging = running.ranks()[2];
+    signal(hanging, "STOP");
+    eval.wait_for_episodes(60);
+    signal(hanging, "CONT");
+    running.wait().succeeds();
+    nothing_is_lost_or_twice(&eval);
+}
+
+#[test]
+fn leases_are_had_from_the_store_of_torchrun() {
+    let torchrun = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.venv/bin/torchrun");
+    let rank = binaries().join("rrun-rank");
+    let words =
+        [torchrun.to_str().unwrap(), "--standalone", "--nproc-per-node", "2", "--no-python", rank.to_str().unwrap()];
+    let eval =
+        Eval::new(&skewed()).launched_by(&words.map(str::to_owned)).words(&["--assign", "dynamic", "--no-dataset"]);
+    eval.run().succeeds();
+    assert!(eval.report().complete());
+    assert_eq!((eval.journaled(), outcomes(&eval)), (24, outcomes(&run(1, &[]))));
 }
 
 #[test]

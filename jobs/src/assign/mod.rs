@@ -3,6 +3,7 @@
 //! ```text
 //! --shard jobs      position of a job in the file  ─┐
 //! --shard episodes  number of an episode in its job ─┴─► Part ─► Work of a rank, minus what the journals have
+//! --assign dynamic  every job is every rank's, and leases decide who runs what
 //! ```
 //! An assignment is a function of jobs, world size and rank alone, so a restart finds what it left. A job in steps, or as
 //! long as its policy, stays whole. A shared job (`total_num_envs`) is dealt by environments, whatever the rule.
@@ -33,6 +34,8 @@ pub enum Assign {
     Block,
     /// A fixed permutation, then as modulo: tasks that repeat with the world size do not all meet one rank.
     Shuffle,
+    /// Leases of a few episodes each, taken from the store: a rank that has nothing to do helps with what is left.
+    Dynamic,
 }
 
 /// What is dealt.
@@ -99,8 +102,9 @@ impl Work {
     }
 }
 
-/// What `rank` runs, in file order. Jobs that are not pending keep their place in the count, so an assignment does not
-/// move when one is done. `total_num_envs` of shared jobs is known to be divisible, see [`crate::setup::Setup::check`].
+/// What `rank` runs, in file order; with [`Assign::Dynamic`] what it may run. Jobs that are not pending keep their place in
+/// the count, so an assignment does not move when one is done. `total_num_envs` of shared jobs is known to be divisible, see
+/// [`crate::setup::Setup::check`].
 pub fn work(jobs: &[Job], placement: &Placement, assignment: Assignment, rank: usize) -> Vec<Work> {
     let world_size = placement.world_size().max(1);
     let by_job = Part::new(assignment.assign, (rank, world_size), jobs.len() as u64, 0);

@@ -31,6 +31,7 @@ impl Part {
     pub fn new(assign: Assign, (nth, parts): (usize, usize), count: u64, stream: u64) -> Self {
         let (nth, parts) = (nth as u64, parts.max(1) as u64);
         match assign {
+            Assign::Dynamic => Self::All,
             Assign::Modulo => Self::Every { first: nth, step: parts },
             Assign::Block => Self::Block(block(nth, parts, count)),
             Assign::Shuffle => {

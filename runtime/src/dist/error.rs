@@ -64,6 +64,11 @@ pub enum DistError {
 }
 
 impl DistError {
+    /// True where another connection might help.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, Self::Lost { .. })
+    }
+
     /// True where waiting longer might have helped.
     pub fn is_timeout(&self) -> bool {
         matches!(self, Self::TimedOut { .. } | Self::Stuck { .. })

@@ -67,6 +67,17 @@ unsafe extern "C" {
     fn rr_store_free(store: *mut RawStore);
     fn rr_store_set(store: *mut RawStore, key: *const u8, len: usize, value: *const u8, size: usize) -> c_int;
     fn rr_store_get(s: *mut RawStore, key: *const u8, len: usize, ms: i64, to: *mut c_void, take: Take) -> c_int;
+    fn rr_store_compare_set(
+        store: *mut RawStore,
+        key: *const u8,
+        len: usize,
+        expected: *const u8,
+        expected_size: usize,
+        desired: *const u8,
+        desired_size: usize,
+        to: *mut c_void,
+        take: Take,
+    ) -> c_int;
     fn rr_store_add(store: *mut RawStore, key: *const u8, len: usize, delta: i64, sum: *mut i64) -> c_int;
     fn rr_store_check(store: *mut RawStore, key: *const u8, len: usize, exists: *mut bool) -> c_int;
     fn rr_store_wait(store: *mut RawStore, key: *const u8, len: usize, limit_ms: i64) -> c_int;
@@ -169,6 +180,26 @@ impl StoreHandle {
         Ok(value)
     }
 
+    pub fn compare_set(&self, key: &str, expected: &[u8], desired: &[u8]) -> Result<Vec<u8>, Fault> {
+        let mut value = Vec::<u8>::new();
+        let taker = (&raw mut value).cast();
+        // SAFETY: pointers and lengths are those of three slices, copied during the call; `append` as in `get`.
+        check(unsafe {
+            rr_store_compare_set(
+                self.0.as_ptr(),
+                key.as_ptr(),
+                key.len(),
+                expected.as_ptr(),
+                expected.len(),
+                desired.as_ptr(),
+                desired.len(),
+                taker,
+                append,
+            )
+        })?;
+        Ok(value)
+    }
+
     pub fn add(&self, key: &str, delta: i64) -> Result<i64, Fault> {
         let mut sum = 0;
         // SAFETY: the key is a slice, `sum` outlives the call.
@@ -201,8 +232,8 @@ extern "C" fn append(taker: *mut c_void, value: *const u8, size: usize) {
     if size == 0 {
         return; // an empty vector's data may be null
     }
-    // SAFETY: `taker` is the vector of `StoreHandle::get`, borrowed by nobody else during that call; `value` points
-    // to `size` bytes of a `std::vector` that lives until this returns.
+    // SAFETY: `taker` is the vector of `StoreHandle::get` or `compare_set`, borrowed by nobody else during that call;
+    // `value` points to `size` bytes of a `std::vector` that lives until this returns.
     unsafe { (*taker.cast::<Vec<u8>>()).extend_from_slice(std::slice::from_raw_parts(value, size)) }
 }
 

@@ -74,6 +74,12 @@ impl Store {
         Ok(self.handle.get(key, deadline)?)
     }
 
+    /// Puts `desired` in the place of `expected` if that is the value of `key`; an empty `expected` is also nothing at all.
+    /// Returns the value that `key` has then, or `expected` where there is none.
+    pub fn compare_set(&self, key: &str, expected: &[u8], desired: &[u8]) -> Result<Vec<u8>, DistError> {
+        Ok(self.handle.compare_set(key, expected, desired)?)
+    }
+
     /// Adds to a number, zero where there was none, and returns the sum.
     pub fn add(&self, key: &str, delta: i64) -> Result<i64, DistError> {
         Ok(self.handle.add(key, delta)?)
@@ -157,6 +163,20 @@ mod tests {
         let waiting = std::thread::spawn(move || client.get("late", WAIT));
         server.set("late", b"here").unwrap();
         assert_eq!(waiting.join().unwrap().unwrap(), b"here");
+    }
+
+    #[test]
+    fn a_value_is_replaced_only_by_whoever_knows_it() {
+        let server = serve();
+        let client = join(&server);
+        assert_eq!(client.compare_set("k", b"?", b"x").unwrap(), b"?", "there is nothing yet");
+        assert!(!client.check("k").unwrap());
+        assert_eq!(client.compare_set("k", b"", b"one").unwrap(), b"one");
+        assert_eq!(server.compare_set("k", b"", b"two").unwrap(), b"one");
+        assert_eq!(server.compare_set("k", b"one", b"two").unwrap(), b"two");
+        assert_eq!(client.compare_set("k", b"?", b"?").unwrap(), b"two");
+        client.set("k", b"").unwrap();
+        assert_eq!(client.compare_set("k", b"", b"three").unwrap(), b"three", "empty is as good as nothing");
     }
 
     #[test]

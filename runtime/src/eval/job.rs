@@ -16,9 +16,10 @@ use tch::Device;
 
 use crate::env::{self, Answers, EnvError, Place};
 use crate::eval::beat::Beat;
+use crate::eval::lease::{LeaseError, Leases};
 use crate::eval::policy_thread::PolicyThread;
 use crate::eval::recording::Recording;
-use crate::eval::rollout::{Event, Rollout, Totals};
+use crate::eval::rollout::{Event, Rollout, Source, Totals};
 use crate::eval::settings;
 use crate::eval::stop::Stop;
 use crate::policy::PolicyError;
@@ -117,6 +118,12 @@ pub enum JobError {
         /// Policy type.
         policy: String,
     },
+    /// Leases cannot be had or kept.
+    #[error(transparent)]
+    Leases(#[from] LeaseError),
+    /// The job was a single lease, and another rank has it now.
+    #[error("another rank has taken it over, as this one was still for too long")]
+    TakenOver,
     /// A signal asked for it.
     #[error("stopped by a signal")]
     Stopped,
@@ -128,12 +135,31 @@ pub struct Desk<'a> {
     pub journal: &'a mut Journal,
     /// Who looks on.
     pub audience: &'a mut dyn Audience,
+    /// The leases under which it runs, if it does.
+    pub leases: Option<Leases>,
 }
 
 impl Desk<'_> {
     /// Appends a line, synced.
     pub fn write(&mut self, line: &Line) -> Result<(), JobError> {
         self.journal.append(line).map_err(|err| JobError::Journal { path: self.journal.path().to_owned(), err })
+    }
+
+    /// Whether an episode may be written down, and not another rank has taken over its lease.
+    pub fn may_write(&mut self, episode: &Episode) -> Result<bool, JobError> {
+        let Some(leases) = &self.leases else { return Ok(true) };
+        let may = leases.may_write(episode.job_index, episode.episode)?;
+        if !may {
+            let (job, episode) = (&episode.job, episode.episode);
+            self.audience.say(&format!(
+                "{job} episode {episode} is left to the rank that has taken it over, as this one was still for too long"
+            ));
+            // One lease is all of such a job: there is nothing to go on with.
+            if !leases.is_in_blocks() {
+                return Err(JobError::TakenOver);
+            }
+        }
+        Ok(may)
     }
 
     /// Appends a line that only has to outlive this process.
@@ -217,29 +243,21 @@ fn run_into(site: &Site, job: &Job, earlier: &Earlier, desk: &mut Desk, counts: 
     let done = |episode: &u64| earlier.done.binary_search(episode).is_ok();
     let own: Vec<u64> = site.work.episodes(0..episodes.unwrap_or(0)).collect();
     let left = own.iter().filter(|episode| !done(episode)).count() as u64;
-    let amount = amount(site, job, world.made.env.spec(), left);
+    let sure = desk.leases.as_ref().filter(|leases| leases.is_in_blocks()).map_or(left, Leases::held);
+    let amount = amount(site, job, world.made.env.spec(), (left, sure));
     let mut recording = Recording::start(site, job, world.made.env.spec(), (earlier, amount), desk)?;
-    let ranges = match episodes {
-        Some(count) => job.rebuilds(count),
-        None => std::iter::once(0..u64::MAX).collect(),
-    };
-    counts.beat.of = own.len() as u64;
+    counts.beat.of = if desk.leases.is_some() { 0 } else { own.len() as u64 };
+    let mut builds = Builds::new(site, episodes, earlier, desk);
     let mut result = Ok(());
-    for (rebuild, range) in ranges.into_iter().enumerate() {
-        let left: Vec<u64> = match job.length {
-            Length::Steps(_) => Vec::new(),
-            _ => site.work.episodes(range).filter(|episode| !done(episode)).collect(),
-        };
-        if left.is_empty() && episodes.is_some() {
-            continue;
-        }
-        if rebuild > 0 {
+    let mut is_used = false;
+    while let Some((rebuild, source)) = builds.next() {
+        if std::mem::replace(&mut is_used, true) {
             world = World::make(site, job)?;
         }
         let mut rollout = Rollout {
             site,
             job,
-            rebuild: rebuild as u64,
+            rebuild,
             env: world.made.env.as_mut(),
             policy: site.policy,
             held: &held,
@@ -249,7 +267,7 @@ fn run_into(site: &Site, job: &Job, earlier: &Earlier, desk: &mut Desk, counts: 
             beat: counts.beat,
             alone: false,
         };
-        result = run_apart(&mut rollout, left, earlier.suspects, desk);
+        result = run_apart(&mut rollout, source, earlier.suspects, desk);
         if result.is_err() {
             break;
         }
@@ -258,31 +276,73 @@ fn run_into(site: &Site, job: &Job, earlier: &Earlier, desk: &mut Desk, counts: 
     result.and(settled)
 }
 
+/// The builds of the environments that have something to do.
+enum Builds {
+    /// Known beforehand.
+    Fixed(std::vec::IntoIter<(u64, Source)>),
+    /// As leases come.
+    Leased(Leases),
+}
+
+impl Builds {
+    fn new(site: &Site, episodes: Option<u64>, earlier: &Earlier, desk: &Desk) -> Self {
+        if let Some(leases) = desk.leases.clone().filter(Leases::is_in_blocks) {
+            return Self::Leased(leases);
+        }
+        let Some(count) = episodes else { return Self::Fixed(vec![(0, Source::Steps)].into_iter()) };
+        let left = |range| -> Vec<u64> {
+            let own = site.work.episodes(range);
+            own.filter(|episode| earlier.done.binary_search(episode).is_err()).collect()
+        };
+        let builds = (0..).zip(site.work.job.rebuilds(count)).map(|(build, range)| (build, left(range)));
+        let builds = builds.filter(|(_, left)| !left.is_empty()).map(|(build, left)| (build, Source::These(left)));
+        Self::Fixed(builds.collect::<Vec<_>>().into_iter())
+    }
+
+    fn next(&mut self) -> Option<(u64, Source)> {
+        match self {
+            Self::Fixed(builds) => builds.next(),
+            Self::Leased(leases) => Some((leases.next_build()?, Source::Leased(leases.clone()))),
+        }
+    }
+}
+
 /// Runs episodes, those that may have killed a rank after the others and one by one.
-fn run_apart(rollout: &mut Rollout, left: Vec<u64>, suspects: &Suspects, desk: &mut Desk) -> Result<(), JobError> {
+fn run_apart(rollout: &mut Rollout, source: Source, suspects: &Suspects, desk: &mut Desk) -> Result<(), JobError> {
     let apart = suspects.of(rollout.job.index);
-    let (suspected, usual): (Vec<_>, Vec<_>) = left.into_iter().partition(|episode| apart.contains(episode));
+    let (usual, mut suspected) = match source {
+        Source::These(left) => {
+            let (suspected, usual) = left.into_iter().partition(|episode| apart.contains(episode));
+            (Source::These(usual), suspected)
+        }
+        other => (other, Vec::new()),
+    };
+    let leases = if let Source::Leased(leases) = &usual { Some(leases.clone()) } else { None };
     rollout.run(usual, desk)?;
+    if let Some(leases) = leases {
+        leases.check()?;
+        suspected = leases.apart();
+    }
     rollout.alone = true;
     for episode in suspected {
         // One that has ended is under way until its line is written.
         rollout.recording.catch_up(desk, rollout.beat)?;
         match suspects.standing(rollout.job.index, episode) {
             Standing::GivenUp(deaths) => rollout.give_up(episode, deaths, desk)?,
-            Standing::Alone | Standing::Usual => rollout.run(vec![episode], desk)?,
+            Standing::Alone | Standing::Usual => rollout.run(Source::These(vec![episode]), desk)?,
         }
     }
     Ok(())
 }
 
 /// What will be recorded at most.
-fn amount(site: &Site, job: &Job, spec: &env::EnvSpec, episodes: u64) -> Amount {
+fn amount(site: &Site, job: &Job, spec: &env::EnvSpec, (episodes, sure): (u64, u64)) -> Amount {
     if let Length::Steps(steps) = job.length {
         let copies = site.place.gpus.len() as u64;
         let steps = steps.saturating_mul(copies);
         return Amount { steps, sure_steps: steps, episodes: copies };
     }
-    Amount { steps: episodes.saturating_mul(u64::from(spec.max_episode_steps)), sure_steps: episodes, episodes }
+    Amount { steps: episodes.saturating_mul(u64::from(spec.max_episode_steps)), sure_steps: sure, episodes }
 }
 
 /// One build of the environments, and the channel that they answer through.

@@ -1,7 +1,7 @@
 //! The program `eval`: the jobs of this rank, one after the other, then the report.
 //!
 //! ```text
-//! args, RankEnv ─► plan.json ─► device ─► store ─► work = assignment − journals
+//! args, RankEnv ─► plan.json ─► device ─► store ─► work = assignment (or leases, as they come) − journals
 //!     each job:  policy, environments, recorder
 //!                two groups in turn: schedule.start → reset; schedule.hungry → policy.act; schedule.due → step → record
 //!                ended episode ─► recorder writes it ─► journal line, synced
@@ -12,6 +12,8 @@ use std::time::Instant;
 
 mod beat;
 mod busy;
+#[cfg(test)]
+mod cable;
 mod console;
 mod device;
 mod ending;
@@ -22,6 +24,7 @@ mod group;
 mod history;
 mod job;
 mod latency;
+pub mod lease;
 mod live;
 mod outcome;
 mod peers;

@@ -15,7 +15,7 @@ const CONNECT: Duration = Duration::from_secs(60);
 /// How long one attempt to connect again may take, and how long after it the next one comes.
 const MEND: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(5));
 
-/// Attempts to connect again at the end, when there is nothing else to do.
+/// Attempts in a row to connect again at the end, when there is nothing else to do.
 const MENDS: u32 = 3;
 
 /// How often a rank tells how far it is.
@@ -102,17 +102,19 @@ impl Peers {
         self.told.is_none_or(|told| moment.saturating_duration_since(told) >= EVERY)
     }
 
-    /// Tells the others how far this rank is.
-    pub fn tell(&mut self, beat: &Beat) {
+    /// Tells the others how far this rank is; the answer is why another rank has ended the evaluation, if one has.
+    pub fn tell(&mut self, beat: &Beat) -> Option<String> {
         let moment = now();
         self.told = Some(moment);
         self.watch.on(self.rank, beat.clone(), moment);
         self.publish(beat);
         // What is set is not answered: only a question tells whether anybody listens.
-        let is_broken = self.room.as_ref().is_some_and(|room| room.check("off").is_err_and(|err| !err.is_timeout()));
-        if is_broken && self.mend() {
-            self.publish(beat);
+        match self.called_off() {
+            Ok(reason) => return reason,
+            Err(err) if !err.is_timeout() && self.mend() => self.publish(beat),
+            Err(_) => {}
         }
+        None
     }
 
     /// A store that is gone takes the launcher with it, and that one ends us; the evaluation itself needs no store.
@@ -132,11 +134,10 @@ impl Peers {
         }
     }
 
-    /// Why another rank has ended the evaluation, if one has.
-    pub fn called_off(&self) -> Option<String> {
-        let room = self.room.as_ref()?;
-        let reason = room.check("off").ok()?.then(|| room.get("off", EVERY).ok()).flatten()?;
-        Some(String::from_utf8_lossy(&reason).into_owned())
+    fn called_off(&self) -> Result<Option<String>, DistError> {
+        let Some(room) = &self.room else { return Ok(None) };
+        let reason = if room.check("off")? { Some(room.get("off", EVERY)?) } else { None };
+        Ok(reason.map(|reason| String::from_utf8_lossy(&reason).into_owned()))
     }
 
     /// Reads how far the others are.
@@ -157,6 +158,27 @@ impl Peers {
             }
         }
         self.watch.beats()
+    }
+
+    /// Ranks that will not come back, or have been still for `timeout` since they were looked at first.
+    pub fn lost(&mut self, timeout: Duration) -> Vec<usize> {
+        drop(self.look());
+        self.watch.lost(now(), timeout)
+    }
+
+    /// Waits about a second, or until nothing is left for anyone.
+    pub fn rest(&self) {
+        if let Some(room) = &self.room {
+            // It usually does not come in time; a store that is gone is noticed by whoever asks it for something.
+            let _ = room.wait("leased", EVERY);
+        }
+    }
+
+    /// Every lease is done: wakes those who rest.
+    pub fn leased(&self) {
+        if let Some(room) = &self.room {
+            let _ = room.set("leased", b"");
+        }
     }
 
     /// Waits until every rank has arrived, or has given no sign of life for `timeout`; the lost ones are the answer.
@@ -186,15 +208,17 @@ impl Peers {
                 return self.watch.lost(now(), timeout);
             }
             let waited = self.room.as_ref().map_or(Ok(()), |room| room.wait("all", EVERY));
-            if waited.is_err_and(|err| !err.is_timeout()) {
-                mends += 1;
-                if mends > MENDS {
-                    return (0..self.world_size).filter(|rank| *rank != self.rank).collect();
-                }
-                self.mended = None;
-                if self.mend() {
-                    self.publish(&beat);
-                }
+            if waited.is_ok() || waited.is_err_and(|err| err.is_timeout()) {
+                mends = 0;
+                continue;
+            }
+            mends += 1;
+            if mends > MENDS {
+                return (0..self.world_size).filter(|rank| *rank != self.rank).collect();
+            }
+            self.mended = None;
+            if self.mend() {
+                self.publish(&beat);
             }
         }
     }
@@ -219,39 +243,7 @@ impl Peers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io;
-    use std::net::{Shutdown, TcpListener, TcpStream};
-    use std::sync::{Arc, Mutex};
-
-    /// A way to a store that can be cut.
-    struct Cable {
-        port: u16,
-        ends: Arc<Mutex<Vec<TcpStream>>>,
-    }
-
-    impl Cable {
-        fn to(port: u16) -> Self {
-            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-            let here = listener.local_addr().unwrap().port();
-            let ends = Arc::new(Mutex::new(Vec::new()));
-            let kept = Arc::clone(&ends);
-            std::thread::spawn(move || {
-                for near in listener.incoming().flatten() {
-                    let far = TcpStream::connect(("127.0.0.1", port)).unwrap();
-                    for (from, to) in [(&near, &far), (&far, &near)] {
-                        let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-                        std::thread::spawn(move || io::copy(&mut from, &mut to));
-                    }
-                    kept.lock().unwrap().extend([near, far]);
-                }
-            });
-            Self { port: here, ends }
-        }
-
-        fn cut(&self) {
-            self.ends.lock().unwrap().drain(..).for_each(|end| drop(end.shutdown(Shutdown::Both)));
-        }
-    }
+    use crate::eval::cable::Cable;
 
     fn rank(rank: usize, port: u16) -> Peers {
         let env = RankEnv::read(|name| match name {
@@ -275,14 +267,14 @@ mod tests {
         let server = Store::connect(&addr, 1, true, CONNECT).unwrap();
         let cable = Cable::to(server.port());
         let (mut near, mut far) = (rank(0, server.port()), rank(1, cable.port));
-        far.tell(&beat(1));
+        assert_eq!(far.tell(&beat(1)), None);
         assert_eq!(near.look().nth(1), Some(&beat(1)));
         cable.cut();
         far.tell(&beat(2));
         far.tell(&beat(3));
         assert_eq!(near.look().nth(1), Some(&beat(3)));
         near.call_off("enough");
-        assert_eq!(far.called_off().as_deref(), Some("enough"));
+        assert_eq!(far.tell(&beat(4)).as_deref(), Some("enough"));
     }
 
     #[test]

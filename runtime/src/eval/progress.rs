@@ -57,15 +57,14 @@ impl Progress {
             },
             _ => Show::Quiet,
         };
-        let view = (env.rank == 0).then(|| View::new(Before::default(), env.world_size));
         let label = format!("[rank {}/{}]", env.rank, env.world_size);
-        Self { rank: env.rank, label, show, view, told: now(), exporter: None }
+        Self { rank: env.rank, label, show, view: None, told: now(), exporter: None }
     }
 
     /// What is known of the whole run, and where its numbers are asked for.
-    pub fn begin(&mut self, before: Before, world_size: usize, exporter: Option<Exporter>) {
-        if self.view.is_some() {
-            self.view = Some(View::new(before, world_size));
+    pub fn begin(&mut self, before: impl FnOnce() -> Before, world_size: usize, exporter: Option<Exporter>) {
+        if self.rank == 0 {
+            self.view = Some(View::new(before(), world_size));
             self.exporter = exporter;
         }
     }

@@ -1,14 +1,15 @@
 //! One rank, from its command line to its exit code.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::process::ExitCode;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use jobs::assign::Work;
 use jobs::episode::Episode;
 use jobs::eval_args::EvalArgs;
 use jobs::exit::FINAL;
-use jobs::job::Length;
+use jobs::job::{JobIndex, Length};
 use jobs::journal::{JobEnd, Journal, Line, RankEnd, RankStart};
 use jobs::layout::RunFolder;
 use jobs::plan::{RunPlan, WordsError};
@@ -21,6 +22,7 @@ use crate::eval::beat::Beat;
 use crate::eval::exporter::Exporter;
 use crate::eval::history::History;
 use crate::eval::job::{Audience, Desk, Earlier, JobError, Site, run as run_job};
+use crate::eval::lease::{Agenda, Bystander, Leases};
 use crate::eval::peers::Peers;
 use crate::eval::policy_files::{Found, Reading};
 use crate::eval::policy_thread::PolicyThread;
@@ -86,10 +88,11 @@ fn run(args: &EvalArgs) -> Result<ExitCode, Fault> {
         policy,
         stop: &stop,
         journal,
-        company: Company { peers, progress, solo: env.world_size == 1, stop: stop.clone(), device: device.device },
+        company: Company { peers, progress, stop: stop.clone(), device: device.device },
         busy_s: 0.0,
         failed: None,
         policy_files: None,
+        leases: None,
     };
     rank.run(&seating.work).map_err(Fault::Broken)
 }
@@ -115,13 +118,14 @@ struct Rank<'a> {
     failed: Option<String>,
     /// What policies are made of; of rank 0.
     policy_files: Option<Reading>,
+    /// Those of the job under way.
+    leases: Option<Leases>,
 }
 
 /// The other ranks and the user: who hears of every step.
 struct Company {
     peers: Peers,
     progress: Progress,
-    solo: bool,
     stop: Stop,
     device: tch::Device,
 }
@@ -134,18 +138,48 @@ impl Audience for Company {
         }
         let (gpu_used, gpu_total) = device::memory(self.device).unwrap_or_default();
         let beat = &Beat { gpu_used, gpu_total, ..beat.clone() };
-        self.peers.tell(beat);
-        if let Some(reason) = self.peers.called_off() {
+        if let Some(reason) = self.peers.tell(beat) {
             self.stop.call_off(reason);
         }
         if self.progress.shows_all() {
-            let beats: Vec<_> = if self.solo { vec![beat.clone()] } else { self.peers.look().cloned().collect() };
+            let beats: Vec<_> = self.peers.look().cloned().collect();
             self.progress.all(&beats);
         }
     }
 
     fn say(&mut self, text: &str) {
         self.progress.say(text);
+    }
+}
+
+/// A rank that waits for leases.
+struct Idle<'r, 'a> {
+    rank: &'r mut Rank<'a>,
+    last: &'r Beat,
+}
+
+impl Bystander for Idle<'_, '_> {
+    fn rest(&mut self) -> bool {
+        let company = &mut self.rank.company;
+        company.on(&Beat { arrived: true, ..self.last.clone() }, None);
+        company.peers.rest();
+        !self.rank.stop.asked()
+    }
+
+    fn lost(&mut self, timeout: Duration) -> BTreeSet<usize> {
+        self.rank.company.peers.lost(timeout).into_iter().collect()
+    }
+
+    fn history(&mut self) -> Result<History, String> {
+        self.rank.history()
+    }
+
+    fn finished(&mut self) {
+        self.rank.company.peers.leased();
+    }
+
+    fn say(&mut self, text: &str) {
+        self.rank.company.say(text);
     }
 }
 
@@ -158,10 +192,16 @@ impl Rank<'_> {
         if self.env.rank == 0 {
             self.policy_files = Some(Reading::start(&self.plan.jobs, &history.lines, self.folder.policy_files()));
         }
-        let mut last = self.begin(own, &history);
-        for work in own {
-            last = self.job(work, &mut history, last)?;
+        let mut agenda =
+            Agenda::new(own.to_vec(), self.args, self.env, &history.lines).map_err(|err| err.to_string())?;
+        let mut last = self.begin(agenda.own(), &history);
+        while let Some(work) = agenda.next(&mut history, &mut Idle { rank: self, last: &last })? {
+            self.leases = agenda.leases(&work);
+            last = self.job(&work, &mut history, last)?;
             self.note_policy_files(Reading::take)?;
+            if !self.stop.asked() {
+                agenda.after(&work);
+            }
             if self.stop.asked() || (self.failed.is_some() && !self.args.continue_on_error) {
                 break;
             }
@@ -199,15 +239,18 @@ impl Rank<'_> {
     }
 
     /// What this rank has to do, as its first sign of life, and what is known of the whole run.
-    fn begin(&mut self, own: &[Work], history: &History) -> Beat {
+    fn begin(&mut self, own: Option<&[Work]>, history: &History) -> Beat {
         let (jobs, lines) = (&self.plan.jobs, &history.lines);
         let exporter = self.args.metrics_port.filter(|_| self.env.rank == 0).and_then(|port| {
             let said = |err| self.company.progress.say(&format!("warning: no metrics on port {port}: {err}"));
             Exporter::listen(port).map_err(said).ok()
         });
-        let before = tally::before(jobs, lines, &history.launched);
+        let before = || tally::before(jobs, lines, &history.launched);
         self.company.progress.begin(before, self.env.world_size, exporter);
-        Beat { device: device::name(self.device.device), ..tally::own(own, lines, &history.launched, self.env.rank) }
+        let counted = tally::own(own.unwrap_or_default(), lines, &history.launched, self.env.rank);
+        // A rank that takes what comes has nothing that is its own.
+        let (jobs, own) = own.map_or((0, 0), |_| (counted.jobs, counted.own));
+        Beat { device: device::name(self.device.device), jobs, own, ..counted }
     }
 
     fn announce(&self, before: &[Line]) {
@@ -246,7 +289,7 @@ impl Rank<'_> {
     fn job(&mut self, work: &Work, history: &mut History, last: Beat) -> Result<Beat, String> {
         let mut beat = last;
         if history.given_up.contains(&work.job.index) {
-            self.failed.get_or_insert_with(|| format!("{} has failed before this rank was restarted", beat.job));
+            self.failed.get_or_insert_with(|| format!("{} has failed before this rank was restarted", work.job.name));
             return Ok(beat);
         }
         for attempt in 1..=self.args.job_attempts {
@@ -254,8 +297,9 @@ impl Rank<'_> {
             (beat, error) = self.attempt(work, history, &beat, attempt)?;
             let Some(error) = error else { break };
             if attempt == self.args.job_attempts {
-                self.failed = Some(format!("{}: {error}", work.job.name));
-                failure::write_error_file(&format!("{}: {error}", work.job.name));
+                let reason = format!("{}: {error}", work.job.name);
+                failure::write_error_file(&reason);
+                self.failed = Some(reason);
                 break;
             }
             *history = self.history()?;
@@ -282,11 +326,17 @@ impl Rank<'_> {
         let solved =
             report::solved(earlier.into_iter().filter(|line| of_episode(line).is_none_or(|e| work.runs(e))), job.index);
         let mut beat = Beat { done: done.len() as u64, solved, ..last.of_job(&job.name) };
+        if let Some(leases) = &self.leases {
+            // What others have done of it is theirs.
+            (beat.done, beat.solved) = (0, 0);
+            leases.visit(work, done.clone(), history.suspects.of(job.index));
+        }
         let is_finished = match job.length {
             Length::Episodes(_) => work.is_done(&done),
             Length::Steps(_) | Length::Policy => report::finished(before.iter().copied(), job, work.share),
         };
         if is_finished {
+            self.leave(job.index, true);
             return Ok((beat, None));
         }
         let earlier = Earlier { done, lines: before, suspects: &history.suspects, attempt: attempt - 1 };
@@ -303,11 +353,14 @@ impl Rank<'_> {
             folder: self.folder,
             stop: self.stop,
         };
-        let mut desk = Desk { journal: &mut self.journal, audience: &mut self.company };
+        let leases = self.leases.clone();
+        let mut desk = Desk { journal: &mut self.journal, audience: &mut self.company, leases };
         let (totals, result) = run_job(&site, job, &earlier, &mut desk, &mut beat);
+        self.leave(job.index, result.is_ok());
         self.busy_s += started.elapsed().as_secs_f64();
         let error = match result {
-            Err(JobError::Stopped) => return Ok((beat, None)),
+            Err(JobError::Stopped | JobError::TakenOver) => return Ok((beat, None)),
+            Err(JobError::Leases(err)) => return Err(err.to_string()),
             Err(JobError::Journal { path, err }) => return Err(format!("cannot write `{}`: {err}", path.display())),
             Err(err) => Some(err.to_string()),
             Ok(()) => None,
@@ -342,6 +395,13 @@ impl Rank<'_> {
             ended: rfc3339(SystemTime::now()),
         }))?;
         Ok((beat, error))
+    }
+
+    /// The environments of a job are given up.
+    fn leave(&self, job: JobIndex, is_done: bool) {
+        if let Some(leases) = &self.leases {
+            leases.leave(job, is_done);
+        }
     }
 
     fn append(&mut self, line: &Line) -> Result<(), String> {

@@ -158,11 +158,17 @@ fn dataset(site: &Site, job: &Job, spec: &EnvSpec, earlier: &Earlier) -> Option<
 }
 
 fn journal(episode: Episode, desk: &mut Desk, beat: &mut Beat) -> Result<(), JobError> {
+    if !desk.may_write(&episode)? {
+        return Ok(());
+    }
     let line = Line::Episode(Box::new(episode));
     desk.write(&line)?;
     if let Line::Episode(episode) = &line {
         let (number, success) = (episode.episode, episode.success);
         tracing::info!(episode = number, env = episode.env, success, length = episode.length, "episode ended");
+        if let Some(leases) = &desk.leases {
+            leases.written(episode.job_index, episode.episode);
+        }
         beat.count(episode);
         desk.audience.on(beat, Some(episode));
     }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, SystemTime};
 
-use jobs::episode::End;
+use jobs::episode::{End, Episode};
 use jobs::job::{Job, Length};
 use jobs::journal::{EnvLost, EpisodeStart, Line};
 use jobs::time::rfc3339;
@@ -27,6 +27,7 @@ use crate::eval::ending::{Ending, Signs};
 use crate::eval::group::Group;
 use crate::eval::job::{Desk, JobError, Site};
 use crate::eval::latency::Latency;
+use crate::eval::lease::Leases;
 use crate::eval::live::{Live, Where};
 use crate::eval::now;
 use crate::eval::policy_thread::{Acted, Held, PolicyThread};
@@ -69,6 +70,16 @@ pub enum Event {
     Acted(usize, Acted),
 }
 
+/// What a build of the environments runs.
+pub enum Source {
+    /// These episodes.
+    These(Vec<u64>),
+    /// As many as the job's steps are enough for.
+    Steps,
+    /// What leases are had for.
+    Leased(Leases),
+}
+
 /// One build of the environments, from its first episode to its last.
 pub struct Rollout<'a, 'b> {
     pub site: &'a Site<'a>,
@@ -95,9 +106,9 @@ struct State {
 }
 
 impl Rollout<'_, '_> {
-    /// Runs these episodes, or, for a job in steps, as many as that takes.
-    pub fn run(&mut self, episodes: Vec<u64>, desk: &mut Desk) -> Result<(), JobError> {
-        let mut state = State { groups: self.groups(&episodes), live: BTreeMap::new(), attempts: BTreeMap::new() };
+    /// Runs the episodes of a source to their end.
+    pub fn run(&mut self, source: Source, desk: &mut Desk) -> Result<(), JobError> {
+        let mut state = State { groups: self.groups(&source), live: BTreeMap::new(), attempts: BTreeMap::new() };
         let result = self.turns(&mut state, desk);
         for env in state.live.into_keys() {
             if let Some(recorder) = self.recording.recorder() {
@@ -107,11 +118,11 @@ impl Rollout<'_, '_> {
         result
     }
 
-    fn groups(&self, episodes: &[u64]) -> Vec<Group> {
+    fn groups(&self, source: &Source) -> Vec<Group> {
         let num_envs = self.env.num_envs();
         let group = |envs: Range<usize>| {
             let steps = if let Length::Steps(steps) = self.job.length { Some(steps) } else { None };
-            let waiting = self.waiting(episodes, envs.clone());
+            let waiting = self.waiting(source, envs.clone());
             let schedule = Schedule::new(waiting, envs.clone(), self.held.chunk_length, steps);
             Group::new(envs, schedule)
         };
@@ -120,24 +131,25 @@ impl Rollout<'_, '_> {
 
     /// Episodes of a group. Those of a shared job belong to environments, so that each environment has the same ones at any
     /// number of ranks; those of another go to whoever is free.
-    fn waiting(&self, episodes: &[u64], envs: Range<usize>) -> Waiting {
-        let in_steps = matches!(self.job.length, Length::Steps(_));
-        if let Some(share) = self.site.work.share {
-            let own = |slot: usize| -> Numbers {
-                if in_steps {
-                    return Box::new(share.numbers(slot));
-                }
-                let own: Vec<_> =
-                    episodes.iter().copied().filter(|episode| share.slot(*episode) == Some(slot)).collect();
-                Box::new(own.into_iter())
-            };
-            return Waiting::Own(envs.map(own).collect());
+    fn waiting(&self, source: &Source, envs: Range<usize>) -> Waiting {
+        let (share, num_envs) = (self.site.work.share, self.env.num_envs());
+        match (source, share) {
+            (Source::Leased(leases), _) => Waiting::Anyone(Box::new(leases.numbers())),
+            (Source::Steps, None) => Waiting::Anyone(Box::new(deal(0.., num_envs, envs))),
+            (Source::These(episodes), None) => Waiting::Anyone(Box::new(deal(episodes.clone(), num_envs, envs))),
+            (Source::Steps, Some(share)) => {
+                let own = |slot| -> Numbers { Box::new(share.numbers(slot)) };
+                Waiting::Own(envs.map(own).collect())
+            }
+            (Source::These(episodes), Some(share)) => {
+                let own = |slot| -> Numbers {
+                    let is_own = |episode: &u64| share.slot(*episode) == Some(slot);
+                    let own: Vec<_> = episodes.iter().copied().filter(is_own).collect();
+                    Box::new(own.into_iter())
+                };
+                Waiting::Own(envs.map(own).collect())
+            }
         }
-        let num_envs = self.env.num_envs();
-        Waiting::Anyone(match in_steps {
-            true => Box::new(deal(0.., num_envs, envs)),
-            false => Box::new(deal(episodes.to_vec(), num_envs, envs)),
-        })
     }
 
     /// Records an episode that has killed its rank too often as an error.
@@ -297,12 +309,11 @@ impl Rollout<'_, '_> {
                 }
                 Answer::Step(Ok(step)) => {
                     let action = actions.remove(&env).unwrap_or_default();
-                    if let Some(end) = self.stepped(env, &action, step, &mut state.live)?
+                    if let Some((end, recorded)) = self.stepped(env, &action, step, &mut state.live)?
                         && let Some(live) = state.live.remove(&env)
                     {
                         state.groups[index].schedule.end(env);
-                        let episode = live.ended(self.job, self.at(env), end);
-                        self.recording.ended(env, episode, desk, self.beat)?;
+                        self.ended(env, live.ended(self.job, self.at(env), end), recorded, desk)?;
                     }
                     None
                 }
@@ -313,6 +324,17 @@ impl Rollout<'_, '_> {
             }
         }
         Ok(())
+    }
+
+    /// An episode goes to the recorder, and from there to the journal, unless another rank has it now.
+    fn ended(&mut self, env: EnvIndex, episode: Episode, end: EpisodeEnd, desk: &mut Desk) -> Result<(), JobError> {
+        if let Some(recorder) = self.recording.recorder() {
+            if !desk.may_write(&episode)? {
+                return Ok(recorder.forget(env)?);
+            }
+            recorder.end(env, end)?;
+        }
+        self.recording.ended(env, episode, desk, self.beat)
     }
 
     /// An error of one environment costs its episode, or, when its process was lost, begins it again.
@@ -387,7 +409,7 @@ impl Rollout<'_, '_> {
         action: &[f32],
         step: Step,
         live: &mut BTreeMap<EnvIndex, Live>,
-    ) -> Result<Option<End>, JobError> {
+    ) -> Result<Option<(End, EpisodeEnd)>, JobError> {
         let Some(live) = live.get_mut(&env) else { return Ok(None) };
         live.length += 1;
         live.return_ += f64::from(step.reward);
@@ -398,17 +420,17 @@ impl Rollout<'_, '_> {
         if let Some(recorder) = self.recording.recorder() {
             let processed = self.env.spec().action.clamp(action);
             recorder.step(env, action, Some(&processed), &step)?;
-            if let Some(end) = end {
-                let truncated = step.truncated || end == End::TimeLimit;
-                let (success, terminated) = (end == End::Success, step.terminated);
-                recorder.end(env, EpisodeEnd { success, terminated, truncated })?;
-            }
         }
+        let terminated = step.terminated;
+        let ended = end.map(|end| {
+            let truncated = step.truncated || end == End::TimeLimit;
+            (end, EpisodeEnd { success: end == End::Success, terminated, truncated })
+        });
         live.observation = Arc::new(step.observation);
         if end.is_none() {
             self.show(env, &live.observation);
         }
-        Ok(end)
+        Ok(ended)
     }
 
     /// Most policies see an observation when they are asked about it, and no other.

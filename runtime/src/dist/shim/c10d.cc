@@ -129,6 +129,18 @@ int rr_store_get(StoreBox* store, const char* key, size_t length, int64_t limit_
   });
 }
 
+// As rr_store_get; `take` gets what is there afterwards, or `expected` if nothing was.
+int rr_store_compare_set(StoreBox* store, const char* key, size_t length, const uint8_t* expected, size_t expected_size,
+                         const uint8_t* desired, size_t desired_size, void* taker,
+                         void (*take)(void* taker, const uint8_t* value, size_t size)) {
+  return guarded([&] {
+    const auto value = (*store)->compareSet(std::string(key, length),
+                                            std::vector<uint8_t>(expected, expected + expected_size),
+                                            std::vector<uint8_t>(desired, desired + desired_size));
+    take(taker, value.data(), value.size());
+  });
+}
+
 int rr_store_add(StoreBox* store, const char* key, size_t length, int64_t delta, int64_t* sum) {
   return guarded([&] { *sum = (*store)->add(std::string(key, length), delta); });
 }

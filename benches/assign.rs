@@ -1,0 +1,96 @@
+//! The ranks of the bench `assign`: they take leases from a store of torch's protocol and give them back done.
+//!
+//! ```text
+//! assign PORT RANKS LEASES PAUSE_MS      prints {"claim_p50_us": …, "claim_p99_us": …, "mark_p50_us": …, "mark_p99_us": …}
+//! ```
+//! Every rank has a thread and a clerk of its own, as in an evaluation; together they take so many leases of one job, each
+//! with a pause before the next, as an episode is one. *claim*: from the question to the block. *mark*: what an episode
+//! waits for before it is written.
+
+#![expect(clippy::disallowed_methods, reason = "a bench reads the clock, waits, and ends with an exit code")]
+
+use std::collections::BTreeSet;
+use std::process::exit;
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use jobs::assign::lease::{Answer, Task, Want};
+use jobs::job::JobIndex;
+use runtime::dist::StoreAddr;
+use runtime::eval::lease::{Clerk, Room};
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let done = match *words.as_slice() {
+        [port, ranks, leases, pause] => load(port, ranks, leases, pause),
+        _ => Err("`PORT RANKS LEASES PAUSE_MS` is wanted (see benches/assign.py)".into()),
+    };
+    if let Err(err) = done {
+        eprintln!("assign: {err}");
+        exit(1);
+    }
+}
+
+/// Times of one rank.
+#[derive(Default)]
+struct Seen {
+    claims: Vec<Duration>,
+    marks: Vec<Duration>,
+}
+
+fn load(port: &str, ranks: &str, leases: &str, pause: &str) -> Result<(), Failure> {
+    let (port, ranks, leases) = (port.parse()?, ranks.parse()?, leases.parse()?);
+    let pause = Duration::from_millis(pause.parse()?);
+    let prefix = format!("bench/{}", std::process::id());
+    let ready = Arc::new(Barrier::new(ranks));
+    let threads: Vec<_> = (0..ranks)
+        .map(|rank| {
+            let addr = StoreAddr { host: "127.0.0.1".to_owned(), port };
+            let (room, ready) = (Room { addr, prefix: prefix.clone(), rank }, Arc::clone(&ready));
+            thread::spawn(move || run(room, leases, pause, &ready))
+        })
+        .collect();
+    let mut all = Seen::default();
+    for thread in threads {
+        let seen = thread.join().map_err(|_| "a rank panicked")??;
+        all.claims.extend(seen.claims);
+        all.marks.extend(seen.marks);
+    }
+    if all.claims.len() != leases as usize {
+        return Err(format!("{} of {leases} leases were taken", all.claims.len()).into());
+    }
+    let us = |times: &mut Vec<Duration>, share: f64| {
+        times.sort_unstable();
+        times.get((times.len() as f64 * share) as usize).copied().unwrap_or_default().as_secs_f64() * 1e6
+    };
+    println!(
+        "{{\"claim_p50_us\": {:.1}, \"claim_p99_us\": {:.1}, \"mark_p50_us\": {:.1}, \"mark_p99_us\": {:.1}}}",
+        us(&mut all.claims, 0.5),
+        us(&mut all.claims, 0.99),
+        us(&mut all.marks, 0.5),
+        us(&mut all.marks, 0.99)
+    );
+    Ok(())
+}
+
+fn run(room: Room, leases: u64, pause: Duration, ready: &Barrier) -> Result<Seen, Failure> {
+    let job = JobIndex(0);
+    let blocks = (0..leases).map(|first| first..first + 1).collect();
+    let (clerk, me) = Clerk::start(room, vec![Task { job, blocks, done: BTreeSet::new(), block_s: 1.0 }])?;
+    ready.wait();
+    let mut seen = Seen::default();
+    loop {
+        let asked = Instant::now();
+        let Answer::Run(claim) = clerk.claim(Want::Any, BTreeSet::new())? else { return Ok(seen) };
+        seen.claims.push(asked.elapsed());
+        thread::sleep(pause);
+        let asked = Instant::now();
+        let marked = clerk.mark(me, job, claim.block)?.ok_or("a lease was lost")?;
+        seen.marks.push(asked.elapsed());
+        clerk.done(marked, job, claim.block);
+    }
+}

@@ -1,0 +1,378 @@
+//! The leases that a rank holds: what of them is to be run, and what is written.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
+use std::rc::Rc;
+
+use jobs::assign::Work;
+use jobs::assign::lease::{Answer, Claim, Holder, Want};
+use jobs::job::{JobIndex, Length};
+
+use crate::eval::lease::{Clerk, LeaseError};
+
+/// The leases of a rank; clones are the same book.
+#[derive(Clone)]
+pub struct Leases(Rc<RefCell<Book>>);
+
+struct Book {
+    clerk: Clerk,
+    me: Holder,
+    /// Blocks that are not done.
+    open: BTreeMap<(JobIndex, usize), Open>,
+    visit: Option<Visit>,
+    /// What ended the row of episodes, besides its end.
+    error: Option<LeaseError>,
+}
+
+/// A block that this rank holds.
+struct Open {
+    holder: Holder,
+    episodes: Range<u64>,
+    /// Episodes that no journal has; of a job that is one lease, nobody counts them.
+    left: Option<BTreeSet<u64>>,
+}
+
+/// A job that the rank has environments of.
+struct Visit {
+    work: Work,
+    /// Episodes of each build of the environments; none for a job that is one lease.
+    builds: Vec<Range<u64>>,
+    /// Which of them the environments are.
+    build: usize,
+    /// What the journals had.
+    done: Vec<u64>,
+    /// Episodes that have to be alone.
+    suspects: BTreeSet<u64>,
+    /// To be run by whoever is free.
+    queue: VecDeque<u64>,
+    apart: Vec<u64>,
+    /// Blocks of other builds.
+    later: VecDeque<usize>,
+    /// No block of the job is left.
+    is_over: bool,
+}
+
+impl Leases {
+    /// No lease is held.
+    pub fn new(clerk: Clerk, me: Holder) -> Self {
+        let book = Book { clerk, me, open: BTreeMap::new(), visit: None, error: None };
+        Self(Rc::new(RefCell::new(book)))
+    }
+
+    /// A block of any job, or why there is none.
+    ///
+    /// # Errors
+    /// [`LeaseError`].
+    pub fn claim(&self, gone: BTreeSet<usize>) -> Result<Answer, LeaseError> {
+        self.0.borrow().clerk.claim(Want::Any, gone)
+    }
+
+    /// Takes note of a block of `work`, of which the journals have the episodes `done`; false if nothing is left of it.
+    pub fn hold(&self, claim: &Claim, work: &Work, is_in_blocks: bool, done: &[u64]) -> bool {
+        let mut book = self.0.borrow_mut();
+        let left = is_in_blocks.then(|| left(claim, work, done));
+        book.hold(claim, left)
+    }
+
+    /// The rank has environments of `work`, of which the journals have `done`: what is left of the blocks that it holds is
+    /// run first. `suspects` are episodes that have to be alone.
+    pub fn visit(&self, work: &Work, done: Vec<u64>, suspects: BTreeSet<u64>) {
+        let mut book = self.0.borrow_mut();
+        let job = work.job.index;
+        book.clerk.helps(job, 1);
+        let is_in_blocks = book.open.iter().any(|((of, _), open)| *of == job && open.left.is_some());
+        let builds = match work.job.length {
+            Length::Episodes(count) if is_in_blocks => work.job.rebuilds(count),
+            _ => Vec::new(),
+        };
+        let later = book.open.keys().filter(|(of, _)| *of == job).map(|(_, block)| *block).collect();
+        let work = work.clone();
+        let (queue, apart) = (VecDeque::new(), Vec::new());
+        book.visit = Some(Visit { work, builds, build: 0, done, suspects, queue, apart, later, is_over: false });
+    }
+
+    /// The next build of the environments that there is work for: its number.
+    pub fn next_build(&self) -> Option<u64> {
+        self.0.borrow_mut().next_build()
+    }
+
+    /// Episodes of the present build for whoever is free, taken from the store as they are asked for. Whoever has come to
+    /// the end asks [`Leases::check`] whether it was one.
+    pub fn numbers(&self) -> impl Iterator<Item = u64> + use<> {
+        let book = Rc::clone(&self.0);
+        std::iter::from_fn(move || book.borrow_mut().next())
+    }
+
+    /// Episodes of the present build that have to be alone.
+    pub fn apart(&self) -> Vec<u64> {
+        self.0.borrow_mut().visit.as_mut().map(|visit| std::mem::take(&mut visit.apart)).unwrap_or_default()
+    }
+
+    /// Whether the store has always answered.
+    ///
+    /// # Errors
+    /// [`LeaseError`], if it has not.
+    pub fn check(&self) -> Result<(), LeaseError> {
+        self.0.borrow_mut().error.take().map_or(Ok(()), Err)
+    }
+
+    /// Whether an episode may be written down: false if another rank has taken over its lease.
+    ///
+    /// # Errors
+    /// [`LeaseError`].
+    pub fn may_write(&self, job: JobIndex, episode: u64) -> Result<bool, LeaseError> {
+        let mut book = self.0.borrow_mut();
+        let Some(block) = book.block_of(job, episode) else { return Ok(book.is_foreign(job)) };
+        let holder = book.open[&(job, block)].holder;
+        match book.clerk.mark(holder, job, block)? {
+            Some(marked) => book.open.entry((job, block)).and_modify(|open| open.holder = marked),
+            None => return Ok(book.lose(job, block)),
+        };
+        Ok(true)
+    }
+
+    /// An episode is in the journal.
+    pub fn written(&self, job: JobIndex, episode: u64) {
+        self.0.borrow_mut().written(job, episode);
+    }
+
+    /// The environments of a job are given up; `is_done`: after all that there was. False if another rank has taken over
+    /// the job.
+    pub fn leave(&self, job: JobIndex, is_done: bool) {
+        let mut book = self.0.borrow_mut();
+        book.clerk.helps(job, -1);
+        book.visit = None;
+        let whole =
+            |((of, block), open): (&(JobIndex, usize), &Open)| (*of == job && open.left.is_none()).then_some(*block);
+        let whole: Vec<_> = book.open.iter().filter_map(whole).collect();
+        if is_done {
+            whole.into_iter().for_each(|block| book.close(job, block));
+        }
+    }
+
+    /// A job of which blocks are still held was not run to its end, and will not be: nobody is to run it.
+    pub fn give_up(&self, job: JobIndex) {
+        let mut book = self.0.borrow_mut();
+        if book.open.keys().any(|(of, _)| *of == job) {
+            book.open.retain(|(of, _), _| *of != job);
+            book.clerk.shut(job);
+        }
+    }
+
+    /// Whether the job whose environments the rank has is leased in blocks.
+    pub fn is_in_blocks(&self) -> bool {
+        self.0.borrow().visit.as_ref().is_some_and(|visit| !visit.builds.is_empty())
+    }
+
+    /// Episodes of the leases that are held.
+    pub fn held(&self) -> u64 {
+        self.0.borrow().open.values().flat_map(|open| &open.left).map(|left| left.len() as u64).sum()
+    }
+}
+
+/// Episodes of a claim that no journal has.
+fn left(claim: &Claim, work: &Work, done: &[u64]) -> BTreeSet<u64> {
+    let is_left = |episode: &u64| work.runs(*episode) && done.binary_search(episode).is_err();
+    claim.episodes.clone().filter(is_left).collect()
+}
+
+impl Book {
+    fn hold(&mut self, claim: &Claim, left: Option<BTreeSet<u64>>) -> bool {
+        let is_empty = left.as_ref().is_some_and(BTreeSet::is_empty);
+        let open = Open { holder: self.me, episodes: claim.episodes.clone(), left };
+        self.open.insert((claim.job, claim.block), open);
+        if is_empty {
+            self.close(claim.job, claim.block);
+        }
+        !is_empty
+    }
+
+    fn close(&mut self, job: JobIndex, block: usize) {
+        if let Some(open) = self.open.remove(&(job, block)) {
+            self.clerk.done(open.holder, job, block);
+        }
+    }
+
+    fn next_build(&mut self) -> Option<u64> {
+        let Self { visit, open, .. } = self;
+        let visit = visit.as_mut()?;
+        let build_of = |block: &usize| {
+            let first = open.get(&(visit.work.job.index, *block))?.episodes.start;
+            visit.builds.iter().position(|build| build.contains(&first))
+        };
+        let next = visit.later.iter().find_map(build_of)?;
+        let (now, later): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut visit.later).into_iter().partition(|block| build_of(block) == Some(next));
+        (visit.build, visit.later) = (next, later.into());
+        now.into_iter().for_each(|block| enqueue(visit, &open[&(visit.work.job.index, block)]));
+        Some(next as u64)
+    }
+
+    fn next(&mut self) -> Option<u64> {
+        loop {
+            let visit = self.visit.as_mut()?;
+            if let Some(episode) = visit.queue.pop_front() {
+                return Some(episode);
+            }
+            // A block of another build ends this one.
+            if visit.is_over || !visit.later.is_empty() || self.error.is_some() {
+                return None;
+            }
+            match self.clerk.claim(Want::Stay, BTreeSet::new()) {
+                Ok(Answer::Run(claim)) => self.take(&claim),
+                Ok(_) => visit.is_over = true,
+                Err(err) => self.error = Some(err),
+            }
+        }
+    }
+
+    fn take(&mut self, claim: &Claim) {
+        let Some(visit) = &self.visit else { return };
+        let left = left(claim, &visit.work, &visit.done);
+        if !self.hold(claim, Some(left)) {
+            return;
+        }
+        let Self { visit: Some(visit), open, .. } = self else { return };
+        let block = &open[&(claim.job, claim.block)];
+        match visit.builds.get(visit.build).is_some_and(|build| build.contains(&block.episodes.start)) {
+            true => enqueue(visit, block),
+            false => visit.later.push_back(claim.block),
+        }
+    }
+
+    fn block_of(&self, job: JobIndex, episode: u64) -> Option<usize> {
+        let of_job = self.open.range((job, 0)..=(job, usize::MAX));
+        of_job.into_iter().find(|(_, open)| open.episodes.contains(&episode)).map(|((_, block), _)| *block)
+    }
+
+    /// Whether a job is none that is leased; of one that is, an episode without a lease is somebody else's.
+    fn is_foreign(&self, job: JobIndex) -> bool {
+        self.visit.as_ref().is_none_or(|visit| visit.work.job.index != job)
+    }
+
+    /// Another rank has it: nothing more of it is begun.
+    fn lose(&mut self, job: JobIndex, block: usize) -> bool {
+        if let (Some(open), Some(visit)) = (self.open.remove(&(job, block)), &mut self.visit) {
+            visit.queue.retain(|episode| !open.episodes.contains(episode));
+            visit.apart.retain(|episode| !open.episodes.contains(episode));
+            visit.later.retain(|other| *other != block);
+        }
+        false
+    }
+
+    fn written(&mut self, job: JobIndex, episode: u64) {
+        let Some(block) = self.block_of(job, episode) else { return };
+        let Some(open) = self.open.get_mut(&(job, block)) else { return };
+        let Some(left) = &mut open.left else { return };
+        left.remove(&episode);
+        if left.is_empty() {
+            self.close(job, block);
+        }
+    }
+}
+
+fn enqueue(visit: &mut Visit, open: &Open) {
+    let left = open.left.iter().flatten().copied();
+    let (apart, queue): (Vec<_>, Vec<_>) = left.partition(|episode| visit.suspects.contains(episode));
+    visit.queue.extend(queue);
+    visit.apart.extend(apart);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::eval::lease::testing::{clerk, serve, work};
+
+    /// A book about `jobs` at a store of its own, and the first claim, taken note of.
+    fn open(work: &Work, most: u64, done: &[u64]) -> (crate::dist::Store, Leases, Claim) {
+        let store = serve();
+        let leases = clerk(&store, 0, std::slice::from_ref(work), most);
+        let claim = claim(&leases);
+        assert!(leases.hold(&claim, work, true, done));
+        (store, leases, claim)
+    }
+
+    fn claim(leases: &Leases) -> Claim {
+        let Answer::Run(claim) = leases.claim(BTreeSet::new()).unwrap() else { panic!("there is work") };
+        claim
+    }
+
+    const JOB: JobIndex = JobIndex(0);
+
+    #[test]
+    fn blocks_are_taken_as_episodes_are_asked_for() {
+        let work = work(12, 1);
+        let (store, leases, first) = open(&work, 4, &[1]);
+        leases.visit(&work, vec![1], BTreeSet::new());
+        assert_eq!((first.episodes, leases.next_build()), (0..3, Some(0)));
+        let mut numbers = leases.numbers();
+        assert_eq!((numbers.next(), numbers.next()), (Some(0), Some(2)));
+        // Another rank comes, and has the rest of the job but for what is taken already.
+        let other = clerk(&store, 1, std::slice::from_ref(&work), 4);
+        assert_eq!(claim(&other).episodes, 3..6);
+        assert_eq!(numbers.by_ref().collect::<Vec<_>>(), [6, 7, 8, 9, 10, 11]);
+        assert_eq!((leases.next_build(), leases.check().is_ok()), (None, true));
+    }
+
+    #[test]
+    fn a_block_is_done_when_all_of_it_is_written() {
+        let work = work(2, 1);
+        let (_store, leases, _) = open(&work, 1, &[]);
+        leases.visit(&work, Vec::new(), BTreeSet::new());
+        leases.next_build();
+        assert_eq!(leases.numbers().collect::<Vec<_>>(), [0, 1]);
+        for episode in [1, 0] {
+            assert!(leases.may_write(JOB, episode).unwrap());
+            leases.written(JOB, episode);
+        }
+        leases.leave(JOB, true);
+        assert_eq!(leases.claim(BTreeSet::new()).unwrap(), Answer::Finished);
+    }
+
+    #[test]
+    fn what_was_taken_over_is_neither_written_nor_begun() {
+        let work = work(12, 1);
+        let (store, leases, _) = open(&work, 4, &[]);
+        leases.visit(&work, Vec::new(), BTreeSet::new());
+        leases.next_build();
+        assert_eq!(leases.numbers().next(), Some(0));
+        // The rank is started again while its old process hangs.
+        let again = clerk(&store, 0, std::slice::from_ref(&work), 4);
+        let claims: Vec<_> = std::iter::repeat_with(|| claim(&again)).take(7).map(|claim| claim.episodes).collect();
+        assert_eq!(claims.last(), Some(&(0..3)), "what nobody had comes first");
+        assert!(!leases.may_write(JOB, 0).unwrap());
+        assert_eq!(leases.numbers().next(), None);
+        assert!(leases.may_write(JobIndex(7), 0).unwrap(), "a job that is not leased is nobody else's");
+    }
+
+    #[test]
+    fn each_build_has_its_own_blocks() {
+        let work = work(7, 2);
+        let (_store, leases, _) = open(&work, 4, &[]);
+        leases.visit(&work, Vec::new(), BTreeSet::new());
+        let mut builds = Vec::new();
+        while let Some(build) = leases.next_build() {
+            builds.push((build, leases.numbers().collect::<Vec<_>>()));
+        }
+        assert_eq!(builds, [(0, vec![0, 1, 2, 3]), (1, vec![4, 5, 6])]);
+    }
+
+    #[test]
+    fn an_attempt_that_failed_is_gone_on_with_and_suspects_come_apart() {
+        let work = work(6, 1);
+        let (_store, leases, _) = open(&work, 2, &[]);
+        leases.visit(&work, Vec::new(), BTreeSet::new());
+        leases.next_build();
+        assert_eq!(leases.numbers().collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
+        assert!(leases.may_write(JOB, 1).unwrap());
+        leases.written(JOB, 1);
+        leases.leave(JOB, false);
+        leases.visit(&work, vec![1], BTreeSet::from([3]));
+        assert_eq!(leases.next_build(), Some(0));
+        assert_eq!((leases.numbers().collect::<Vec<_>>(), leases.apart()), (vec![0, 2, 4, 5], vec![3]));
+        leases.leave(JOB, false);
+        leases.give_up(JOB);
+        assert_eq!(leases.claim(BTreeSet::new()).unwrap(), Answer::Finished);
+    }
+}

@@ -1,0 +1,310 @@
+//! The thread that talks to the store about leases, on a connection of its own.
+
+use std::collections::BTreeSet;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use jobs::assign::lease::{self, Answer, Claimer, Hold, Holder, Key, NOTHING, Op, Reply, Task, Want};
+use jobs::job::JobIndex;
+
+use crate::dist::{DistError, Store, StoreAddr};
+use crate::eval::lease::{ANSWER, LeaseError};
+
+/// How long the store may take to be there.
+const CONNECT: Duration = Duration::from_secs(60);
+
+/// How long an attempt to connect again may take, and how many there are; less than [`ANSWER`] in all.
+const MEND: (Duration, u32) = (Duration::from_secs(5), 6);
+
+/// How long after a failed attempt the next one comes.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Where leases are kept.
+#[derive(Clone, Debug)]
+pub struct Room {
+    /// The store.
+    pub addr: StoreAddr,
+    /// Before every key: launch and round.
+    pub prefix: String,
+    /// Who asks.
+    pub rank: usize,
+}
+
+/// The loop's end of the thread.
+pub struct Clerk {
+    questions: Sender<Question>,
+    addr: StoreAddr,
+}
+
+type Answered<T> = Sender<Result<T, DistError>>;
+
+enum Question {
+    Claim { want: Want, gone: BTreeSet<usize>, reply: Answered<Answer> },
+    Mark { holder: Holder, job: JobIndex, block: usize, reply: Answered<Option<Holder>> },
+    Done { holder: Holder, job: JobIndex, block: usize },
+    Tell(Vec<Op>),
+}
+
+impl Clerk {
+    /// Connects, and counts this life of the rank.
+    ///
+    /// # Errors
+    /// [`LeaseError`] when the store cannot be reached.
+    pub fn start(room: Room, tasks: Vec<Task>) -> Result<(Self, Holder), LeaseError> {
+        let (questions, inbox) = channel();
+        let (reply, answer) = channel();
+        let addr = room.addr.clone();
+        let serve = move || match Desk::open(&room) {
+            Ok((desk, me)) => {
+                drop(reply.send(Ok(me)));
+                desk.serve(Claimer::new(me, tasks), &inbox);
+            }
+            Err(err) => drop(reply.send(Err(err))),
+        };
+        thread::Builder::new().name("leases".to_owned()).spawn(serve).map_err(LeaseError::Thread)?;
+        let clerk = Self { questions, addr };
+        let me = clerk.wait(&answer, CONNECT + ANSWER)?;
+        Ok((clerk, me))
+    }
+
+    /// The next block, see [`Claimer::start`].
+    ///
+    /// # Errors
+    /// [`LeaseError`] when the store is gone or silent.
+    pub fn claim(&self, want: Want, gone: BTreeSet<usize>) -> Result<Answer, LeaseError> {
+        let (reply, answer) = channel();
+        self.ask(Question::Claim { want, gone, reply });
+        self.wait(&answer, ANSWER)
+    }
+
+    /// Marks a lease before an episode is written; `None`: somebody else has it now.
+    ///
+    /// # Errors
+    /// As [`Clerk::claim`].
+    pub fn mark(&self, holder: Holder, job: JobIndex, block: usize) -> Result<Option<Holder>, LeaseError> {
+        let (reply, answer) = channel();
+        self.ask(Question::Mark { holder, job, block, reply });
+        self.wait(&answer, ANSWER)
+    }
+
+    /// All episodes of a block are written. Does not wait.
+    pub fn done(&self, holder: Holder, job: JobIndex, block: usize) {
+        self.ask(Question::Done { holder, job, block });
+    }
+
+    /// The rank begins (1) or leaves (-1) a job. Does not wait.
+    pub fn helps(&self, job: JobIndex, delta: i64) {
+        self.ask(Question::Tell(vec![Op::Add(Key::Helpers(job), delta)]));
+    }
+
+    /// Nobody is to run a job any more. Does not wait.
+    pub fn shut(&self, job: JobIndex) {
+        self.ask(Question::Tell(lease::shut(job).into()));
+    }
+
+    fn ask(&self, question: Question) {
+        // A clerk that has ended is noticed by the next one that waits for it.
+        let _ = self.questions.send(question);
+    }
+
+    fn wait<T>(&self, answer: &Receiver<Result<T, DistError>>, limit: Duration) -> Result<T, LeaseError> {
+        let store = |err| LeaseError::Store { addr: self.addr.clone(), err };
+        match answer.recv_timeout(limit) {
+            Ok(answer) => answer.map_err(store),
+            Err(RecvTimeoutError::Timeout) => Err(LeaseError::Silent { addr: self.addr.clone(), after: limit }),
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(store(DistError::Lost { reason: "the thread that talks to it has ended".to_owned() }))
+            }
+        }
+    }
+}
+
+/// The thread's end.
+struct Desk {
+    room: Room,
+    store: Store,
+}
+
+impl Desk {
+    fn open(room: &Room) -> Result<(Self, Holder), DistError> {
+        let desk = Self { room: room.clone(), store: room.enter(CONNECT)? };
+        let Reply::Sum(life) = desk.ask(Op::Add(Key::Life(room.rank), 1))? else { return Err(mistaken()) };
+        Ok((desk, Holder { rank: room.rank, life, mark: 0 }))
+    }
+
+    fn serve(mut self, mut claimer: Claimer, inbox: &Receiver<Question>) {
+        for question in inbox {
+            // Nobody waits any more for an answer that cannot be sent.
+            match question {
+                Question::Claim { want, gone, reply } => {
+                    drop(reply.send(self.claim(&mut claimer, want, gone)));
+                }
+                Question::Mark { holder, job, block, reply } => {
+                    drop(reply.send(self.mark(holder, job, block)));
+                }
+                Question::Done { holder, job, block } => self.done(holder, job, block),
+                Question::Tell(ops) => {
+                    ops.into_iter().for_each(|op| drop(self.told(op)));
+                }
+            }
+        }
+    }
+
+    fn claim(&mut self, claimer: &mut Claimer, want: Want, gone: BTreeSet<usize>) -> Result<Answer, DistError> {
+        let mut answer = claimer.start(want, gone);
+        while let Answer::Ask(op) = answer {
+            answer = claimer.on(self.reply(op)?);
+        }
+        Ok(answer)
+    }
+
+    fn mark(&mut self, holder: Holder, job: JobIndex, block: usize) -> Result<Option<Holder>, DistError> {
+        let (op, marked) = lease::mark(holder, job, block);
+        Ok((self.reply(op)? == Reply::Is(Hold::By(marked))).then_some(marked))
+    }
+
+    fn done(&mut self, holder: Holder, job: JobIndex, block: usize) {
+        let [lease, closed] = lease::done(holder, job, block);
+        if self.told(lease) == Some(Reply::Is(Hold::Done)) {
+            self.told(closed);
+        }
+    }
+
+    /// For what nobody waits for: without the word others look at the journals, and find everything there.
+    fn told(&mut self, op: Op) -> Option<Reply> {
+        self.reply(op).inspect_err(|err| tracing::warn!(%err, ?op, "a lease is not told")).ok()
+    }
+
+    /// Does an operation, on another connection if this one breaks. It may have been done already when the connection
+    /// broke: a swap finds that it was, a number of `next` that is left out is found by those who look for free leases, but
+    /// a block that is counted twice in `closed` would hide another.
+    fn reply(&mut self, op: Op) -> Result<Reply, DistError> {
+        let mut result = self.ask(op);
+        for _ in 0..MEND.1 {
+            match &result {
+                Err(err) if err.is_lost() && !matches!(op, Op::Add(Key::Closed(_), 1..)) => {
+                    tracing::warn!(%err, "connects to the store again");
+                }
+                _ => break,
+            }
+            match self.room.enter(MEND.0) {
+                Ok(store) => {
+                    self.store = store;
+                    result = self.ask(op);
+                }
+                Err(_) => rest(),
+            }
+        }
+        result
+    }
+
+    fn ask(&self, op: Op) -> Result<Reply, DistError> {
+        let compare_set = |key: Key, expected: &str, desired: &str| {
+            let found = self.store.compare_set(&key.to_string(), expected.as_bytes(), desired.as_bytes())?;
+            let found = String::from_utf8_lossy(&found);
+            let hold = found.parse().map_err(|what| DistError::Misuse { what: format!("{key}: {what}") })?;
+            Ok(Reply::Is(hold))
+        };
+        match op {
+            Op::Add(key, delta) => Ok(Reply::Sum(self.store.add(&key.to_string(), delta)?)),
+            Op::Swap(key, from, to) => compare_set(key, &from.to_string(), &to.to_string()),
+            Op::Read(key) => compare_set(key, NOTHING, NOTHING),
+        }
+    }
+}
+
+impl Room {
+    fn enter(&self, timeout: Duration) -> Result<Store, DistError> {
+        // Not one of the ranks that a server may count: this one has come already.
+        Ok(Store::connect(&self.addr, 0, false, timeout)?.prefix(&self.prefix))
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a thread of its own, with nothing else to do")]
+fn rest() {
+    thread::sleep(PAUSE);
+}
+
+fn mistaken() -> DistError {
+    DistError::Misuse { what: "a sum was asked for, and a value came".to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::eval::cable::Cable;
+    use crate::eval::lease::testing::serve;
+
+    fn clerk(store: &Store, rank: usize, blocks: u64) -> (Clerk, Holder) {
+        clerk_at(store.port(), rank, blocks)
+    }
+
+    fn clerk_at(port: u16, rank: usize, blocks: u64) -> (Clerk, Holder) {
+        let addr = StoreAddr { host: "127.0.0.1".to_owned(), port };
+        let blocks = (0..blocks).map(|first| first..first + 1).collect();
+        let task = Task { job: JobIndex(0), blocks, done: BTreeSet::new(), block_s: 1.0 };
+        Clerk::start(Room { addr, prefix: "leases".to_owned(), rank }, vec![task]).unwrap()
+    }
+
+    fn block(answer: Answer) -> usize {
+        let Answer::Run(claim) = answer else { panic!("{answer:?}") };
+        claim.block
+    }
+
+    #[test]
+    fn two_ranks_share_the_blocks_of_a_real_store() {
+        let store = serve();
+        let (one, me) = clerk(&store, 0, 3);
+        let (two, other) = clerk(&store, 1, 3);
+        assert_eq!((me.life, other.life), (1, 1));
+        assert_eq!(block(one.claim(Want::Any, BTreeSet::new()).unwrap()), 0);
+        assert_eq!(block(two.claim(Want::Any, BTreeSet::new()).unwrap()), 1);
+        assert_eq!(block(one.claim(Want::Stay, BTreeSet::new()).unwrap()), 2);
+        assert_eq!(two.claim(Want::Stay, BTreeSet::new()).unwrap(), Answer::Nothing);
+        let marked = one.mark(me, JobIndex(0), 0).unwrap().unwrap();
+        one.done(marked, JobIndex(0), 0);
+        one.done(me, JobIndex(0), 2);
+        two.done(other, JobIndex(0), 1);
+        // A clerk works through its questions in order: after this one the other has said that its block is done.
+        assert_eq!(two.mark(other, JobIndex(0), 1).unwrap(), None);
+        assert_eq!(one.claim(Want::Any, BTreeSet::new()).unwrap(), Answer::Finished);
+    }
+
+    #[test]
+    fn a_rank_that_is_started_again_takes_back_what_it_had() {
+        let store = serve();
+        let (before, old) = clerk(&store, 0, 1);
+        assert_eq!(block(before.claim(Want::Any, BTreeSet::new()).unwrap()), 0);
+        let (after, me) = clerk(&store, 0, 1);
+        assert_eq!(me.life, 2);
+        assert_eq!(block(after.claim(Want::Any, BTreeSet::new()).unwrap()), 0);
+        assert_eq!(before.mark(old, JobIndex(0), 0).unwrap(), None, "it is not the old one's any more");
+        assert!(after.mark(me, JobIndex(0), 0).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_rank_that_was_cut_off_keeps_its_leases_and_gets_more() {
+        let store = serve();
+        let cable = Cable::to(store.port());
+        let (clerk, me) = clerk_at(cable.port, 0, 2);
+        assert_eq!(block(clerk.claim(Want::Any, BTreeSet::new()).unwrap()), 0);
+        cable.cut();
+        let marked = clerk.mark(me, JobIndex(0), 0).unwrap().expect("it is still ours");
+        cable.cut();
+        assert_eq!(block(clerk.claim(Want::Stay, BTreeSet::new()).unwrap()), 1);
+        for (block, holder) in [(0, marked), (1, me)] {
+            cable.cut();
+            clerk.done(holder, JobIndex(0), block);
+        }
+        assert_eq!(clerk.claim(Want::Any, BTreeSet::new()).unwrap(), Answer::Finished);
+    }
+
+    #[test]
+    fn a_store_that_is_not_there_is_named() {
+        let addr = StoreAddr { host: "127.0.0.1".to_owned(), port: 1 };
+        let desk = Store::connect(&addr, 0, false, Duration::from_millis(200)).map(drop).unwrap_err();
+        let err = LeaseError::Store { addr, err: desk }.to_string();
+        assert!(err.starts_with("leases: the store at 127.0.0.1:1: cannot reach the store"), "{err}");
+    }
+}

@@ -1,0 +1,173 @@
+//! What is leased, and how long it is expected to take. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use jobs::assign::lease::{Task, blocks};
+use jobs::assign::{Shard, Work};
+use jobs::job::{Job, JobIndex, Length};
+use jobs::journal::Line;
+use jobs::report;
+
+/// Steps of an episode where nobody says how long it is.
+const STEPS: u64 = 300;
+
+/// Seconds of a step where no journal knows: a simulator at 50 steps a second.
+const STEP_S: f64 = 0.02;
+
+/// The one block of a job that stays whole.
+const WHOLE: Range<u64> = 0..u64::MAX;
+
+/// How blocks are cut.
+#[derive(Clone, Copy, Debug)]
+pub struct Cut {
+    /// `--shard`.
+    pub shard: Shard,
+    /// `--lease`: episodes of a block at most; `None`: as many as the job has environments.
+    pub most: Option<u64>,
+    /// Ranks.
+    pub world_size: usize,
+}
+
+impl Cut {
+    /// Whether a job is leased in blocks; otherwise one lease is all of it.
+    pub fn is_in_blocks(&self, job: &Job) -> bool {
+        self.shard == Shard::Episodes && matches!(job.length, Length::Episodes(_))
+    }
+
+    /// What is leased of `work`, given what the journals have.
+    pub fn tasks(&self, work: &[Work], lines: &[Line]) -> Vec<Task> {
+        let done = report::done(lines);
+        let times = Times::of(lines);
+        let task = |work: &Work| self.task(&work.job, done.get(&work.job.index).map_or(&[], Vec::as_slice), &times);
+        work.iter().map(task).collect()
+    }
+
+    fn task(&self, job: &Job, finished: &[u64], times: &Times) -> Task {
+        let has = |episode: &u64| finished.binary_search(episode).is_ok();
+        let (blocks, done) = match job.length {
+            Length::Episodes(count) if self.is_in_blocks(job) => {
+                let most = self.most.unwrap_or(job.num_envs as u64);
+                let blocks = blocks(job, count, most, self.world_size);
+                let is_done = |block: &usize| {
+                    let mut episodes = blocks[*block].clone().filter(|episode| job.selects(*episode));
+                    episodes.all(|episode| has(&episode))
+                };
+                let done = (0..blocks.len()).filter(is_done).collect();
+                (blocks, done)
+            }
+            Length::Episodes(count) => {
+                let is_done = (0..count).filter(|episode| job.selects(*episode)).all(|episode| has(&episode));
+                (vec![WHOLE], BTreeSet::from_iter(is_done.then_some(0)))
+            }
+            Length::Steps(_) | Length::Policy => (vec![WHOLE], BTreeSet::new()),
+        };
+        let block_s = times.job_s(job) / blocks.len().max(1) as f64;
+        Task { job: job.index, blocks, done, block_s }
+    }
+}
+
+/// What journals know about time.
+#[derive(Debug, Default)]
+struct Times {
+    /// Seconds and number of a job's episodes.
+    jobs: BTreeMap<JobIndex, (f64, u64)>,
+    /// Seconds and steps of all.
+    all: (f64, u64),
+}
+
+impl Times {
+    fn of(lines: &[Line]) -> Self {
+        let mut times = Self::default();
+        for line in lines {
+            if let Line::Episode(episode) = line
+                && episode.error.is_none()
+            {
+                let job = times.jobs.entry(episode.job_index).or_default();
+                *job = (job.0 + episode.wall_s, job.1 + 1);
+                times.all = (times.all.0 + episode.wall_s, times.all.1 + episode.length);
+            }
+        }
+        times
+    }
+
+    /// Seconds of a whole job in one rank: episodes as long as those that the journals have of it, else as their limit.
+    fn job_s(&self, job: &Job) -> f64 {
+        let step_s = if self.all.1 > 0 { self.all.0 / self.all.1 as f64 } else { STEP_S };
+        let episode_s = match self.jobs.get(&job.index) {
+            Some((seconds, count)) => seconds / *count as f64,
+            None => limit(job) as f64 * step_s,
+        };
+        let side_by_side = job.num_envs.max(1) as f64;
+        match job.length {
+            Length::Episodes(count) => job.selected(count) as f64 * episode_s / side_by_side,
+            Length::Steps(steps) => steps as f64 * step_s,
+            Length::Policy => episode_s,
+        }
+    }
+}
+
+/// Steps of an episode at most, as far as the job says.
+fn limit(job: &Job) -> u64 {
+    let own = job.env_args.get("max_episode_steps").and_then(serde_json::Value::as_u64);
+    job.rollout.episode_limit().into_iter().chain(own).min().unwrap_or(STEPS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jobs::assign::{self, Assign, Assignment};
+    use jobs::placement::Placement;
+    use serde_json::{Value, json};
+
+    const CUT: Cut = Cut { shard: Shard::Episodes, most: None, world_size: 2 };
+
+    fn work(entries: Value) -> Vec<Work> {
+        let jobs = jobs::file::parse(&json!({"jobs": entries})).unwrap();
+        let dynamic = Assignment { assign: Assign::Dynamic, shard: Shard::Episodes };
+        assign::work(&jobs, &Placement::of_ranks(vec![0; 2]), dynamic, 1)
+    }
+
+    fn job(name: &str, length: &str, count: u64, num_envs: u64) -> Value {
+        json!({"name": name, "policy_type": "scripted", length: count,
+               "arena_env_args": {"environment": "reach", "num_envs": num_envs, "max_episode_steps": 100}})
+    }
+
+    fn ended(job: usize, episode: u64, wall_s: f64) -> Line {
+        let line = json!({
+            "type": "episode", "job": "a", "job_index": job, "episode": episode, "seed": 1, "rank": 0, "env": 0,
+            "rebuild": 0, "success": true, "end": "success", "length": 50, "return": 0.0, "language_instruction": "",
+            "wall_s": wall_s, "infer_calls": 1, "ended": "", "error": null
+        });
+        serde_json::from_value(line).unwrap()
+    }
+
+    #[test]
+    fn a_block_is_as_long_as_the_job_has_environments() {
+        let work = work(json!([job("a", "num_episodes", 16, 3), job("b", "num_steps", 50, 2)]));
+        let tasks = CUT.tasks(&work, &[]);
+        assert_eq!((&tasks[0].blocks[..2], &tasks[1].blocks[..]), (&[0..3, 3..6][..], &[WHOLE][..]));
+        let whole = Cut { shard: Shard::Jobs, ..CUT }.tasks(&work, &[]);
+        assert_eq!(whole[0].blocks, [WHOLE]);
+        let small = Cut { most: Some(1), ..CUT }.tasks(&work, &[]);
+        assert_eq!(small[0].blocks.len(), 16);
+    }
+
+    #[test]
+    fn blocks_that_the_journals_have_are_done() {
+        let lines: Vec<_> = [0, 1, 3].map(|episode| ended(0, episode, 1.0)).into();
+        let tasks = CUT.tasks(&work(json!([job("a", "num_episodes", 16, 2)])), &lines);
+        assert_eq!((&tasks[0].blocks[1], &tasks[0].done), (&(2..4), &BTreeSet::from([0])));
+    }
+
+    #[test]
+    fn time_is_that_of_the_journals_or_of_the_limit() {
+        let jobs = [job("a", "num_episodes", 16, 2), job("b", "num_episodes", 16, 1)];
+        let work = work(json!([jobs[0], jobs[1]]));
+        let total = |task: &Task| task.block_s * task.blocks.len() as f64;
+        let guessed: Vec<_> = CUT.tasks(&work, &[]).iter().map(total).collect();
+        assert!((guessed[0] - 16.0 * 100.0 * STEP_S / 2.0).abs() < 1e-9, "{guessed:?}");
+        let known: Vec<_> = CUT.tasks(&work, &[ended(0, 0, 5.0)]).iter().map(total).collect();
+        assert!((known[0] - 16.0 * 5.0 / 2.0).abs() < 1e-9 && (known[1] - 16.0 * 10.0).abs() < 1e-9, "{known:?}");
+    }
+}

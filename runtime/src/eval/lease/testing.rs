@@ -1,0 +1,35 @@
+//! A real store, and ranks that have leases of it.
+
+use std::time::Duration;
+
+use jobs::assign::{self, Assign, Assignment, Shard, Work};
+use jobs::placement::Placement;
+use serde_json::json;
+
+use crate::dist::{Store, StoreAddr};
+use crate::eval::lease::expected::Cut;
+use crate::eval::lease::{Clerk, Leases, Room};
+
+/// A store in this process.
+pub fn serve() -> Store {
+    let addr = StoreAddr { host: "127.0.0.1".to_owned(), port: 0 };
+    Store::connect(&addr, 1, true, Duration::from_secs(10)).unwrap()
+}
+
+/// A job of so many episodes.
+pub fn work(episodes: u64, rebuilds: u64) -> Work {
+    let entry = json!({"name": "reach", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted",
+                       "num_episodes": episodes, "num_rebuilds": rebuilds});
+    let jobs = jobs::file::parse(&json!({"jobs": [entry]})).unwrap();
+    let dynamic = Assignment { assign: Assign::Dynamic, shard: Shard::Episodes };
+    assign::work(&jobs, &Placement::of_ranks(vec![0; 2]), dynamic, 0).remove(0)
+}
+
+/// The leases of one of two ranks, in blocks of at most `most` episodes.
+pub fn clerk(store: &Store, rank: usize, work: &[Work], most: u64) -> Leases {
+    let addr = StoreAddr { host: "127.0.0.1".to_owned(), port: store.port() };
+    let cut = Cut { shard: Shard::Episodes, most: Some(most), world_size: 2 };
+    let room = Room { addr, prefix: "leases".to_owned(), rank };
+    let (clerk, me) = Clerk::start(room, cut.tasks(work, &[])).unwrap();
+    Leases::new(clerk, me)
+}
