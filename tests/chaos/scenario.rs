@@ -72,11 +72,13 @@ impl Scenario {
         let num_envs = [1, 2, 4][self.below(1, 3) as usize];
         let eval = Eval::new(&jobs(num_envs)).env("RRUN_MARK", &self.mark).nproc(1);
         let eval = if self.below(2, 3) == 0 { eval.with_video().words(&["--video-size", "32x32"]) } else { eval };
-        let rule: &[&str] = match self.below(3, 4) {
+        let rule: &[&str] = match self.below(3, 7) {
             0 => &[],
             1 => &["--shard", "episodes"],
-            2 => &["--assign", "dynamic"],
-            _ => &["--assign", "shuffle"],
+            2 => &["--assign", "block"],
+            3 => &["--assign", "shuffle"],
+            4 => &["--assign", "dynamic", "--shard", "jobs"],
+            _ => &["--assign", "dynamic", "--lease-timeout", "5"],
         };
         let eval = eval.words(rule).words(&["--stall-timeout", "5", "--gather-timeout", "30"]);
         match disk {
