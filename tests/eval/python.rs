@@ -92,7 +92,7 @@ fn what_does_not_fit_ends_the_job_before_its_first_episode() {
 fn a_killed_rank_takes_its_simulators_along() {
     let mark = format!("rrun-test-{}", std::process::id());
     let args = json!({"env_kwargs": {"fault": "hang", "at": 2}, "env": {"RRUN_MARK": mark}});
-    let eval = Eval::new(&[toy(args)]);
+    let eval = Eval::new(&[toy(args)]).launcher_words(&["--max-restarts", "0"]);
     let running = eval.start();
     wait_until("four simulators", || marked(&mark) == 4);
     signal(running.ranks()[0], "KILL");

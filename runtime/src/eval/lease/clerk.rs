@@ -145,7 +145,9 @@ impl Desk {
                 }
                 Question::Done { holder, job, block } => self.done(holder, job, block),
                 Question::Tell(ops) => {
-                    ops.into_iter().for_each(|op| drop(self.told(op)));
+                    for op in ops {
+                        self.told(op);
+                    }
                 }
             }
         }
