@@ -4,6 +4,7 @@
 //! main ─► eval ─► policy, env, record, dist, device
 //! record, dist ─► nothing of ours but jobs
 //! versions ─► dist
+//! wire ─► nothing of ours
 //! ```
 
 pub mod device;
@@ -13,3 +14,4 @@ pub mod eval;
 pub mod policy;
 pub mod record;
 pub mod versions;
+pub mod wire;

@@ -1,0 +1,208 @@
+//! Arrays of numpy as bytes: type, shape and numbers.
+
+use bytes::Bytes;
+
+use crate::wire::WireError;
+
+/// An array: row-major.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Array {
+    dtype: Dtype,
+    shape: Vec<usize>,
+    data: Bytes,
+}
+
+/// A type of numbers, as numpy describes it: `<f4`, `|u1`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dtype {
+    descr: String,
+    sort: Sort,
+    /// Bytes of one number.
+    size: usize,
+    is_big_endian: bool,
+}
+
+/// What a number is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sort {
+    /// `bool`.
+    Bool,
+    /// A whole number with a sign.
+    Int,
+    /// One without.
+    Uint,
+    /// A number with a point.
+    Float,
+}
+
+impl Dtype {
+    /// Reads numpy's descriptor.
+    ///
+    /// # Errors
+    /// [`WireError::Object`] for objects, [`WireError::Dtype`] for what is no number.
+    pub fn new(descr: &str) -> Result<Self, WireError> {
+        let unknown = || WireError::Dtype { found: descr.to_owned() };
+        let (order, rest) = match descr.as_bytes().first() {
+            Some(order @ (b'<' | b'>' | b'|' | b'=')) => (*order, &descr[1..]),
+            _ => (b'=', descr),
+        };
+        let (sort, size) = match rest {
+            _ if rest.starts_with('O') => return Err(WireError::Object),
+            "b1" => (Sort::Bool, 1),
+            "i1" => (Sort::Int, 1),
+            "i2" => (Sort::Int, 2),
+            "i4" => (Sort::Int, 4),
+            "i8" => (Sort::Int, 8),
+            "u1" => (Sort::Uint, 1),
+            "u2" => (Sort::Uint, 2),
+            "u4" => (Sort::Uint, 4),
+            "u8" => (Sort::Uint, 8),
+            "f2" => (Sort::Float, 2),
+            "f4" => (Sort::Float, 4),
+            "f8" => (Sort::Float, 8),
+            _ => return Err(unknown()),
+        };
+        Ok(Self { descr: descr.to_owned(), sort, size, is_big_endian: order == b'>' && size > 1 })
+    }
+
+    /// As it was written.
+    pub fn descr(&self) -> &str {
+        &self.descr
+    }
+
+    /// What the numbers are.
+    pub fn sort(&self) -> Sort {
+        self.sort
+    }
+
+    /// Bytes of one number.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Python's `str` of it: `uint8`, `float32`; numbers that are not this machine's keep their descriptor.
+    pub fn name(&self) -> String {
+        let sort = match self.sort {
+            Sort::Bool => return "bool".to_owned(),
+            _ if self.is_big_endian => return self.descr.clone(),
+            Sort::Int => "int",
+            Sort::Uint => "uint",
+            Sort::Float => "float",
+        };
+        format!("{sort}{}", self.size * 8)
+    }
+}
+
+impl Array {
+    /// An array over bytes, of which those behind its last number are left out as numpy does.
+    ///
+    /// # Errors
+    /// [`WireError::Small`] if there are too few.
+    pub fn new(dtype: Dtype, shape: Vec<usize>, data: Bytes) -> Result<Self, WireError> {
+        // Edges of nothing are multiplied, too: nobody who reads the array has to fear that a product overflows.
+        let largest = shape.iter().try_fold(dtype.size, |size, edge| size.checked_mul((*edge).max(1)));
+        let wanted = largest.map(|largest| if shape.contains(&0) { 0 } else { largest });
+        match wanted {
+            Some(wanted) if wanted <= data.len() => Ok(Self { dtype, shape, data: data.slice(..wanted) }),
+            _ => Err(WireError::Small { found: data.len(), shape }),
+        }
+    }
+
+    /// An array of `float32`.
+    ///
+    /// # Panics
+    /// If shape and numbers contradict each other.
+    pub fn of_f32(shape: &[usize], numbers: &[f32]) -> Self {
+        assert_eq!(shape.iter().product::<usize>(), numbers.len(), "shape {shape:?}");
+        let data: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        let dtype = Dtype { descr: "<f4".to_owned(), sort: Sort::Float, size: 4, is_big_endian: false };
+        Self { dtype, shape: shape.to_vec(), data: data.into() }
+    }
+
+    /// An array of `uint8`, over the same memory.
+    ///
+    /// # Panics
+    /// If shape and numbers contradict each other.
+    pub fn of_u8(shape: &[usize], data: Bytes) -> Self {
+        assert_eq!(shape.iter().product::<usize>(), data.len(), "shape {shape:?}");
+        let dtype = Dtype { descr: "|u1".to_owned(), sort: Sort::Uint, size: 1, is_big_endian: false };
+        Self { dtype, shape: shape.to_vec(), data }
+    }
+
+    /// Type of its numbers.
+    pub fn dtype(&self) -> &Dtype {
+        &self.dtype
+    }
+
+    /// Edges.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Its numbers, row-major.
+    pub fn data(&self) -> &Bytes {
+        &self.data
+    }
+
+    /// Its numbers as `float32`, row-major, whatever they are.
+    pub fn to_f32(&self) -> Vec<f32> {
+        self.data.chunks_exact(self.dtype.size).map(|bytes| self.number(bytes) as f32).collect()
+    }
+
+    /// The first number, if it is whole and not negative.
+    pub(super) fn first_u64(&self) -> Option<u64> {
+        let bytes = self.data.get(..self.dtype.size)?;
+        match self.dtype.sort {
+            Sort::Uint => Some(self.whole(bytes)),
+            Sort::Int => u64::try_from(self.signed(bytes)).ok(),
+            Sort::Bool | Sort::Float => None,
+        }
+    }
+
+    /// A number of numpy's as one of msgpack's.
+    pub(super) fn item(&self) -> crate::wire::Value {
+        let Some(bytes) = self.data.get(..self.dtype.size) else { return crate::wire::Value::Nil };
+        match self.dtype.sort {
+            Sort::Bool => (bytes[0] != 0).into(),
+            Sort::Int => self.signed(bytes).into(),
+            Sort::Uint => self.whole(bytes).into(),
+            Sort::Float => self.number(bytes).into(),
+        }
+    }
+
+    fn number(&self, bytes: &[u8]) -> f64 {
+        match self.dtype.sort {
+            Sort::Bool => f64::from(u8::from(bytes[0] != 0)),
+            Sort::Uint => self.whole(bytes) as f64,
+            Sort::Int => self.signed(bytes) as f64,
+            Sort::Float => match self.dtype.size {
+                2 => half(self.whole(bytes) as u16),
+                4 => f64::from(f32::from_bits(self.whole(bytes) as u32)),
+                _ => f64::from_bits(self.whole(bytes)),
+            },
+        }
+    }
+
+    fn signed(&self, bytes: &[u8]) -> i64 {
+        let unused = 64 - 8 * bytes.len() as u32;
+        (self.whole(bytes).cast_signed() << unused) >> unused
+    }
+
+    /// Up to 8 bytes as a whole number.
+    fn whole(&self, bytes: &[u8]) -> u64 {
+        let fold = |number: u64, byte: &u8| number << 8 | u64::from(*byte);
+        if self.dtype.is_big_endian { bytes.iter().fold(0, fold) } else { bytes.iter().rev().fold(0, fold) }
+    }
+}
+
+/// IEEE 754 binary16.
+fn half(bits: u16) -> f64 {
+    let (exponent, fraction) = (i32::from(bits >> 10 & 0x1f), f64::from(bits & 0x3ff));
+    let size = match exponent {
+        0 => fraction * 2f64.powi(-24),
+        31 if fraction == 0.0 => f64::INFINITY,
+        31 => f64::NAN,
+        _ => (1.0 + fraction / 1024.0) * 2f64.powi(exponent - 15),
+    };
+    if bits >> 15 == 1 { -size } else { size }
+}

@@ -1,0 +1,136 @@
+//! numpy's file format, which GR00T's older dialect puts into messages. numpy/lib/format.py, numpy 2.4.
+
+use bytes::Bytes;
+
+use crate::wire::{Array, Dtype, WireError};
+
+const MAGIC: &[u8] = b"\x93NUMPY";
+
+/// The longest header that numpy reads without being asked to (`max_header_size`).
+const LONGEST_HEADER: usize = 10_000;
+
+/// A header ends at a multiple of it (`ARRAY_ALIGN`).
+const ALIGN: usize = 64;
+
+/// Room that numpy leaves for the first edge to grow into (`GROWTH_AXIS_MAX_DIGITS`).
+const GROWTH_DIGITS: usize = 21;
+
+/// Most edges of an array: numpy's `NPY_MAXDIMS`.
+const MOST_EDGES: usize = 64;
+
+/// What comes before the numbers in a file of version 1.0.
+pub(super) fn head(array: &Array) -> Vec<u8> {
+    let edges: Vec<String> = array.shape().iter().map(usize::to_string).collect();
+    let shape = match &edges[..] {
+        [only] => format!("({only},)"),
+        several => format!("({})", several.join(", ")),
+    };
+    let growth = edges.first().map_or(0, |edge| GROWTH_DIGITS - edge.len());
+    let descr = array.dtype().descr();
+    let mut header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}{:growth$}", "");
+    // Magic, version, length, header, and the end of the line.
+    let taken = MAGIC.len() + 4 + header.len() + 1;
+    header.push_str(&" ".repeat(ALIGN - taken % ALIGN));
+    header.push('\n');
+    let length = u16::try_from(header.len()).unwrap_or(u16::MAX).to_le_bytes();
+    [MAGIC, &[1, 0], &length, header.as_bytes()].concat()
+}
+
+/// Reads a file; its numbers stay where they are, unless they stand column by column.
+pub(super) fn read(file: &Bytes) -> Result<Array, WireError> {
+    let wrong = |reason| WireError::Npy { reason };
+    let rest = file.strip_prefix(MAGIC).ok_or(wrong("the magic string is missing"))?;
+    let (length, width) = match rest {
+        [1, _, a, b, ..] => (usize::from(u16::from_le_bytes([*a, *b])), 2),
+        [2 | 3, _, a, b, c, d, ..] => (u32::from_le_bytes([*a, *b, *c, *d]) as usize, 4),
+        _ => return Err(wrong("its version is none of 1, 2 and 3")),
+    };
+    let from = MAGIC.len() + 2 + width;
+    let header = file.get(from..).and_then(|rest| rest.get(..length.min(LONGEST_HEADER + 1)));
+    let header = header.filter(|_| length <= LONGEST_HEADER).ok_or(wrong("the header is too long"))?;
+    let header = Header::parse(std::str::from_utf8(header).map_err(|_| wrong("the header is no text"))?)?;
+    let dtype = Dtype::new(&header.descr)?;
+    let data = file.slice(from + length..);
+    if !header.is_fortran {
+        return Array::new(dtype, header.shape, data);
+    }
+    let columns = Array::new(dtype, header.shape, data)?;
+    Array::new(columns.dtype().clone(), columns.shape().to_vec(), rows(&columns).into())
+}
+
+/// The numbers of an array which stand column by column, row by row.
+fn rows(array: &Array) -> Vec<u8> {
+    let (size, shape) = (array.dtype().size(), array.shape());
+    let strides: Vec<usize> =
+        shape.iter().scan(1, |stride, edge| Some(std::mem::replace(stride, *stride * edge))).collect();
+    let mut rows = Vec::with_capacity(array.data().len());
+    let mut place = vec![0; shape.len()];
+    for _ in 0..array.data().len() / size {
+        let at: usize = place.iter().zip(&strides).map(|(index, stride)| index * stride).sum();
+        rows.extend_from_slice(&array.data()[at * size..(at + 1) * size]);
+        for (index, edge) in place.iter_mut().zip(shape).rev() {
+            *index += 1;
+            if *index < *edge {
+                break;
+            }
+            *index = 0;
+        }
+    }
+    rows
+}
+
+/// A `dict` of Python's with three known keys.
+struct Header {
+    descr: String,
+    is_fortran: bool,
+    shape: Vec<usize>,
+}
+
+impl Header {
+    fn parse(text: &str) -> Result<Self, WireError> {
+        let wrong =
+            || WireError::Npy { reason: "the header is not {'descr': …, 'fortran_order': …, 'shape': …}" };
+        let (mut descr, mut is_fortran, mut shape) = (None, None, None);
+        let mut rest = text.trim().strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).ok_or_else(wrong)?.trim();
+        while !rest.is_empty() {
+            let (key, after) = quoted(rest).ok_or_else(wrong)?;
+            let value = after.trim_start().strip_prefix(':').ok_or_else(wrong)?.trim_start();
+            rest = match key {
+                "descr" => {
+                    // A list describes records.
+                    let (text, after) = quoted(value).ok_or(WireError::Dtype { found: "a record".to_owned() })?;
+                    descr = Some(text.to_owned());
+                    after
+                }
+                "fortran_order" => {
+                    let (flag, after) = ["True", "False"]
+                        .iter()
+                        .find_map(|word| Some((*word == "True", value.strip_prefix(word)?)))
+                        .ok_or_else(wrong)?;
+                    is_fortran = Some(flag);
+                    after
+                }
+                "shape" => {
+                    let (inside, after) = value.strip_prefix('(').and_then(|v| v.split_once(')')).ok_or_else(wrong)?;
+                    let edges = inside.split(',').map(str::trim).filter(|edge| !edge.is_empty());
+                    let edges: Vec<usize> = edges.map(str::parse).collect::<Result<_, _>>().map_err(|_| wrong())?;
+                    shape = Some(edges).filter(|edges| edges.len() <= MOST_EDGES);
+                    after
+                }
+                _ => return Err(wrong()),
+            }
+            .trim_start();
+            rest = rest.strip_prefix(',').unwrap_or(rest).trim_start();
+        }
+        match (descr, is_fortran, shape) {
+            (Some(descr), Some(is_fortran), Some(shape)) => Ok(Self { descr, is_fortran, shape }),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+/// A text in quotes, and what comes after it.
+fn quoted(text: &str) -> Option<(&str, &str)> {
+    let quote = text.chars().next().filter(|quote| matches!(quote, '\'' | '"'))?;
+    text[1..].split_once(quote)
+}

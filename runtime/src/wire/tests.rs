@@ -1,0 +1,221 @@
+//! Bytes of the reference, both ways, and bytes of nobody.
+
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use serde_json::Value as Json;
+
+use super::*;
+
+fn protocol() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/gr00t/protocol")
+}
+
+fn file(name: &str) -> Bytes {
+    std::fs::read(protocol().join(name)).unwrap().into()
+}
+
+fn unhex(text: &str) -> Bytes {
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect::<Vec<_>>().into()
+}
+
+fn refusal(bytes: &[u8]) -> WireError {
+    read(&Bytes::copy_from_slice(bytes)).unwrap_err()
+}
+
+#[test]
+fn messages_of_the_reference_are_read_and_written_byte_for_byte() {
+    let mut seen = 0;
+    for entry in std::fs::read_dir(protocol()).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if !name.ends_with(".bin") || ["garbage.request.bin", "object_array.request.bin"].contains(&&*name) {
+            continue;
+        }
+        let bytes = file(&name);
+        let message = read(&bytes).unwrap_or_else(|err| panic!("{name}: {err}"));
+        let dialect = if name.starts_with("legacy_") { Dialect::Npy } else { Dialect::Kind };
+        assert!(message.dialect.is_none_or(|found| found == dialect), "{name}");
+        assert_eq!(write(&message.value, dialect), bytes, "{name}");
+        seen += 1;
+    }
+    assert!(seen >= 25, "{seen} files");
+}
+
+#[test]
+fn arrays_of_the_reference_have_their_numbers() {
+    let cases: Json = serde_json::from_slice(&file("ndarray_encodings.json")).unwrap();
+    for (name, case) in cases.as_object().unwrap() {
+        let bytes = unhex(case["hex"].as_str().unwrap());
+        let message = read(&bytes).unwrap();
+        let array = match message.value.get("v").unwrap() {
+            Value::Array(array) | Value::Scalar(array) => array.clone(),
+            other => panic!("{name}: {other:?}"),
+        };
+        let shape: Vec<u64> = array.shape().iter().map(|edge| *edge as u64).collect();
+        assert_eq!(serde_json::json!(shape), case["shape"], "{name}");
+        assert_eq!(array.dtype().descr(), case["dtype"].as_str().unwrap(), "{name}");
+        let numbers: Vec<f64> = array.to_f32().into_iter().map(f64::from).collect();
+        assert_eq!(serde_json::json!(numbers), case["values"], "{name}");
+        assert_eq!(write(&message.value, Dialect::Kind), bytes, "{name}");
+    }
+}
+
+#[test]
+fn an_array_of_the_older_dialect_is_an_npy_file() {
+    let cases: Json = serde_json::from_slice(&file("legacy_index.json")).unwrap();
+    let bytes = unhex(cases["example_f32_2x3_hex"].as_str().unwrap());
+    let value = Value::map([("v", Array::of_f32(&[2, 3], &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]).into())]);
+    assert_eq!(read(&bytes).unwrap(), Message { value: value.clone(), dialect: Some(Dialect::Npy) });
+    assert_eq!(write(&value, Dialect::Npy), bytes);
+}
+
+#[test]
+fn openpis_arrays_are_read_and_written() {
+    // openpi_client 0.1.2: msgpack_numpy.packb({"a": np.zeros((1, 2), np.uint8), "b": np.float32(1.5)})
+    let bytes = unhex(
+        "82a16184c40b5f5f6e6461727261795f5fc3c40464617461c4020000c4056474797065a37c7531c4057368617065920102\
+         a16283c40d5f5f6e7067656e657269635f5fc3c40464617461cb3ff8000000000000c4056474797065a33c6634",
+    );
+    let message = read(&bytes).unwrap();
+    assert_eq!(message.dialect, Some(Dialect::Openpi));
+    assert_eq!(message.value.get("b"), Some(&Value::Float(1.5)));
+    let array = message.value.get("a").and_then(Value::as_array).unwrap();
+    assert_eq!((array.dtype().name().as_str(), array.shape()), ("uint8", &[1, 2][..]));
+    let scalar = Array::new(Dtype::new("<f4").unwrap(), Vec::new(), 1.5f32.to_le_bytes().to_vec().into()).unwrap();
+    let again = Value::map([("a", array.clone().into()), ("b", Value::Scalar(scalar))]);
+    assert_eq!(write(&again, Dialect::Openpi), bytes);
+}
+
+#[test]
+fn arrays_are_slices_of_the_message() {
+    let bytes = file("get_action.request.bin");
+    let message = read(&bytes).unwrap();
+    let video = message.value.get("data").and_then(|data| data.get("observation")).and_then(|all| all.get("video"));
+    let picture = video.and_then(|video| video.get("wrist_image_left")).and_then(Value::as_array).unwrap();
+    assert!(bytes.as_ptr_range().contains(&picture.data().as_ptr()));
+}
+
+#[test]
+fn columns_become_rows() {
+    // numpy: np.asfortranarray([[1, 2, 3], [4, 5, 6]], "u1")
+    let header = "{'descr': '|u1', 'fortran_order': True, 'shape': (2, 3), }\n";
+    let mut npy = b"\x93NUMPY\x01\x00".to_vec();
+    npy.extend((header.len() as u16).to_le_bytes());
+    npy.extend(header.as_bytes());
+    npy.extend([1, 4, 2, 5, 3, 6]);
+    let array = npy::read(&npy.into()).unwrap();
+    assert_eq!((array.shape(), &array.data()[..]), (&[2, 3][..], &[1, 2, 3, 4, 5, 6][..]));
+}
+
+#[test]
+fn refusals_have_the_words_of_python() {
+    let text = |bytes: &[u8]| refusal(bytes).in_python();
+    assert_eq!(refusal(&file("garbage.request.bin")).in_python(), "");
+    let fixed = read(&file("object_array.response.bin")).unwrap().value;
+    assert_eq!(Some(text(&file("object_array.request.bin")).as_str()), fixed.get("error").and_then(Value::as_text));
+    // msgpack 1.2.4: str(err) of msgpack.unpackb of the same bytes.
+    assert_eq!(text(b""), "Unpack failed: incomplete input");
+    assert_eq!(text(b"\x01\x02"), "unpack(b) received extra data.");
+    assert_eq!(text(b"\x81\x01\x02"), "int is not allowed for map key when strict_map_key=True");
+    assert_eq!(text(b"\xdd\xff\xff\xff\xff"), "4294967295 exceeds max_array_len(5)");
+    assert_eq!(text(b"\xdf\xff\xff\xff\xff"), "4294967295 exceeds max_map_len(2)");
+    assert_eq!(text(b"\xa1\xff"), "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte");
+    assert_eq!(text(b"\xa2\xe2x"), "'utf-8' codec can't decode byte 0xe2 in position 0: invalid continuation byte");
+    assert_eq!(text(b"\xa2\xe2\x82"), "'utf-8' codec can't decode bytes in position 0-1: unexpected end of data");
+}
+
+#[test]
+fn an_array_that_lies_about_itself_is_refused() {
+    let lie = |dtype: &str, shape: &[u64], data: &'static [u8]| {
+        let edges = shape.iter().map(|edge| Value::from(*edge)).collect::<Vec<_>>();
+        let key = |name: &'static str| Key::Bytes(Bytes::from_static(name.as_bytes()));
+        let members = vec![
+            (key("nd"), true.into()),
+            (key("type"), dtype.into()),
+            (key("kind"), Value::Bytes(Bytes::new())),
+            (key("shape"), edges.into()),
+            (key("data"), Value::Bytes(Bytes::from_static(data))),
+        ];
+        refusal(&write(&Value::Map(members), Dialect::Kind)).in_python()
+    };
+    assert_eq!(lie("<f4", &[3], b"12345678"), "buffer is too small for requested array");
+    assert_eq!(lie("|u1", &[u64::MAX, 2], b""), "buffer is too small for requested array");
+    assert_eq!(lie("|u1", &[u64::MAX, 2, 0], b""), "buffer is too small for requested array");
+    assert_eq!(lie("<q9", &[1], b"1"), "data type '<q9' not understood");
+    assert!(lie("|O", &[1], b"12345678").starts_with("Refusing to decode object-dtype"));
+}
+
+#[test]
+fn depth_and_number_of_values_have_limits() {
+    assert!(matches!(refusal(&[0x91; 1000]), WireError::Depth { .. }));
+    let mut many = vec![0xdd];
+    many.extend(100_000u32.to_be_bytes());
+    many.extend([0xc0; 100_000]);
+    assert!(matches!(refusal(&many), WireError::Values { .. }));
+    // 1000 lists which each say that they hold what is left of the message.
+    let mut promises = vec![0xdc, 0x03, 0xe8];
+    promises.extend([0xdc, 0xff, 0xff].repeat(1000));
+    assert!(matches!(refusal(&promises), WireError::Incomplete { .. } | WireError::Length { .. }));
+}
+
+/// Any value, of the forms that both sides write.
+fn values() -> impl Strategy<Value = Value> {
+    let array =
+        (proptest::collection::vec(0usize..4, 0..4), proptest::sample::select(vec!["<f4", "|u1", ">i2", "<f8", "|b1"]));
+    let array = array.prop_map(|(shape, descr)| {
+        let dtype = Dtype::new(descr).unwrap();
+        let bytes = vec![1; shape.iter().product::<usize>() * dtype.size()];
+        Value::Array(Array::new(dtype, shape, bytes.into()).unwrap())
+    });
+    let leaf = prop_oneof![
+        Just(Value::Nil),
+        any::<bool>().prop_map(Value::Bool),
+        any::<i64>().prop_map(Value::Int),
+        (i64::MAX as u64 + 1..).prop_map(Value::Large),
+        (-1e300..1e300f64).prop_map(Value::Float),
+        ".{0,40}".prop_map(Value::Text),
+        proptest::collection::vec(any::<u8>(), 0..300).prop_map(|bytes| Value::Bytes(bytes.into())),
+        (any::<i8>(), proptest::collection::vec(any::<u8>(), 0..20))
+            .prop_map(|(kind, data)| Value::Ext(kind, data.into())),
+        array,
+    ];
+    leaf.prop_recursive(4, 60, 20, |inner| {
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..20).prop_map(Value::List),
+            proptest::collection::vec(("[a-z]{0,40}".prop_map(Key::Text), inner), 0..20).prop_map(Value::Map),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read(value in values(), dialect in prop_oneof![Just(Dialect::Npy), Just(Dialect::Kind), Just(Dialect::Openpi)]) {
+        let bytes = Bytes::from(write(&value, dialect));
+        prop_assert_eq!(read(&bytes).unwrap().value, value);
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let _ = read(&bytes.into()).map_err(|err| err.in_python());
+    }
+
+    #[test]
+    fn a_damaged_message_is_read_or_refused(at in 0usize..400, with in any::<u8>(), cut in 0usize..400, which in 0usize..3) {
+        let name = ["get_action.response.bin", "legacy_get_action.response.bin", "get_modality_config.response.bin"][which];
+        let mut bytes = file(name).to_vec();
+        let at = at % bytes.len();
+        bytes[at] = with;
+        bytes.truncate(bytes.len() - cut % bytes.len());
+        let _ = read(&bytes.into()).map_err(|err| err.in_python());
+    }
+
+    #[test]
+    fn any_npy_header_is_read_or_refused(header in "[{}'():, a-z0-9<|]{0,80}") {
+        let mut npy = b"\x93NUMPY\x01\x00".to_vec();
+        npy.extend((header.len() as u16).to_le_bytes());
+        npy.extend(header.as_bytes());
+        npy.extend([0; 64]);
+        let _ = npy::read(&npy.into());
+    }
+}

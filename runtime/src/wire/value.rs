@@ -1,0 +1,194 @@
+//! Values of a message.
+
+use bytes::Bytes;
+
+use crate::wire::Array;
+
+/// A value of msgpack, or an array of numpy.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// Python's `None`.
+    Nil,
+    /// `bool`.
+    Bool(bool),
+    /// `int`, as far as it fits.
+    Int(i64),
+    /// An `int` above [`i64::MAX`].
+    Large(u64),
+    /// `float`.
+    Float(f64),
+    /// `str`.
+    Text(String),
+    /// `bytes`, a slice of the message.
+    Bytes(Bytes),
+    /// `list`.
+    List(Vec<Value>),
+    /// `dict`, in order; of two equal keys the later one counts.
+    Map(Vec<(Key, Value)>),
+    /// Something that msgpack leaves to its users.
+    Ext(i8, Bytes),
+    /// `numpy.ndarray`.
+    Array(Array),
+    /// A number of numpy's: an array without edges.
+    Scalar(Array),
+}
+
+/// A key of a map. msgpack-python takes no others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Key {
+    /// `str`.
+    Text(String),
+    /// `bytes`.
+    Bytes(Bytes),
+}
+
+impl Value {
+    /// A map with texts as keys.
+    pub fn map<const N: usize>(members: [(&str, Self); N]) -> Self {
+        Self::Map(members.into_iter().map(|(key, value)| (Key::from(key), value)).collect())
+    }
+
+    /// The value of a text key.
+    pub fn get(&self, key: &str) -> Option<&Self> {
+        let Self::Map(members) = self else { return None };
+        members.iter().rev().find(|(name, _)| name.is(key)).map(|(_, value)| value)
+    }
+
+    /// Replaces or adds the value of a text key; what is no map stays as it is.
+    pub fn set(&mut self, key: &str, value: Self) {
+        let Self::Map(members) = self else { return };
+        members.retain(|(name, _)| !name.is(key));
+        members.push((Key::from(key), value));
+    }
+
+    /// A text.
+    pub fn as_text(&self) -> Option<&str> {
+        if let Self::Text(text) = self { Some(text) } else { None }
+    }
+
+    /// A whole number that is not negative, of numpy as well.
+    pub fn as_u64(&self) -> Option<u64> {
+        match self {
+            Self::Int(number) => u64::try_from(*number).ok(),
+            Self::Large(number) => Some(*number),
+            Self::Scalar(scalar) => scalar.first_u64(),
+            _ => None,
+        }
+    }
+
+    /// An array.
+    pub fn as_array(&self) -> Option<&Array> {
+        if let Self::Array(array) = self { Some(array) } else { None }
+    }
+
+    /// A list.
+    pub fn as_list(&self) -> Option<&[Self]> {
+        if let Self::List(items) = self { Some(items) } else { None }
+    }
+
+    /// What Python calls the type.
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            Self::Nil => "NoneType",
+            Self::Bool(_) => "bool",
+            Self::Int(_) | Self::Large(_) => "int",
+            Self::Float(_) => "float",
+            Self::Text(_) => "str",
+            Self::Bytes(_) => "bytes",
+            Self::List(_) => "list",
+            Self::Map(_) => "dict",
+            Self::Ext(..) => "msgpack.ext.ExtType",
+            Self::Array(_) | Self::Scalar(_) => "numpy.ndarray",
+        }
+    }
+}
+
+impl Key {
+    /// Whether it is this text.
+    pub fn is(&self, text: &str) -> bool {
+        matches!(self, Self::Text(key) if key == text)
+    }
+
+    /// As Python shows it inside a `dict`, without the quotes of a text.
+    pub fn shown(&self) -> String {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::Bytes(bytes) => format!("b'{}'", bytes.escape_ascii()),
+        }
+    }
+}
+
+impl From<&str> for Key {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<bool> for Value {
+    fn from(flag: bool) -> Self {
+        Self::Bool(flag)
+    }
+}
+
+impl From<i64> for Value {
+    fn from(number: i64) -> Self {
+        Self::Int(number)
+    }
+}
+
+impl From<u64> for Value {
+    fn from(number: u64) -> Self {
+        i64::try_from(number).map_or(Self::Large(number), Self::Int)
+    }
+}
+
+impl From<f64> for Value {
+    fn from(number: f64) -> Self {
+        Self::Float(number)
+    }
+}
+
+impl From<Array> for Value {
+    fn from(array: Array) -> Self {
+        Self::Array(array)
+    }
+}
+
+impl From<Vec<Value>> for Value {
+    fn from(items: Vec<Value>) -> Self {
+        Self::List(items)
+    }
+}
+
+/// JSON as msgpack would have it.
+impl From<&serde_json::Value> for Value {
+    fn from(json: &serde_json::Value) -> Self {
+        use serde_json::Value as Json;
+        match json {
+            Json::Null => Self::Nil,
+            Json::Bool(flag) => Self::Bool(*flag),
+            Json::Number(number) => match (number.as_i64(), number.as_u64()) {
+                (Some(small), _) => Self::Int(small),
+                (None, Some(large)) => Self::Large(large),
+                (None, None) => Self::Float(number.as_f64().unwrap_or(f64::NAN)),
+            },
+            Json::String(text) => Self::Text(text.clone()),
+            Json::Array(items) => Self::List(items.iter().map(Self::from).collect()),
+            Json::Object(members) => {
+                Self::Map(members.iter().map(|(key, value)| (Key::from(key.as_str()), Self::from(value))).collect())
+            }
+        }
+    }
+}
