@@ -4,7 +4,8 @@
 //! ```text
 //! scenario (from a seed) ─► launch ─► faults at their moments ─► end ─► tail of a journal torn? ─► resume … ─► checks
 //! ```
-//! `RRUN_CHAOS_RUNS` and `RRUN_CHAOS_SEED` choose how many runs there are and which.
+//! `RRUN_CHAOS_RUNS`, `RRUN_CHAOS_SEED` and `RRUN_CHAOS_FIRST` choose how many runs there are and which;
+//! `RRUN_CHAOS_KEEP` is where the folder of the last run that ended wrong is moved to.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -33,11 +34,12 @@ fn campaign(runs: u64) {
     let base = number("RRUN_CHAOS_SEED", 1);
     let expected = Expected::undisturbed();
     let mut tally = Tally::default();
-    for run in 0..number("RRUN_CHAOS_RUNS", runs) {
+    let first = number("RRUN_CHAOS_FIRST", 0);
+    for run in first..first + number("RRUN_CHAOS_RUNS", runs) {
         let scenario = Scenario::new(base, run);
         let found = disturbed(&scenario, &expected, &mut tally);
         if let Err(reason) = &found {
-            eprintln!("run {run}: {reason}\n{scenario:?}");
+            eprintln!("run {run}: {reason}\n{scenario}");
         }
         tally.ran(&scenario, found);
     }
@@ -62,7 +64,12 @@ fn disturbed(scenario: &Scenario, expected: &Expected, tally: &mut Tally) -> Res
         tally.launches += 1;
         checks::nothing_is_left(scenario.mark())?;
         if ended.status.success() {
-            return check(&eval, scenario, expected);
+            let found = check(&eval, scenario, expected);
+            if let (Err(_), Some(keep)) = (&found, std::env::var_os("RRUN_CHAOS_KEEP")) {
+                let kept = std::fs::rename(eval.folder().root(), &keep);
+                eprintln!("kept in {}: {kept:?}", keep.display());
+            }
+            return found;
         }
         if scenario.tears(launch) && fault::tear(&eval, scenario.draw(900 + launch as u64)) {
             tally.fault(&Fault::TornJournal, true);

@@ -1,5 +1,6 @@
 //! What happens in one run: a function of the seed alone.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -37,6 +38,18 @@ pub fn jobs(num_envs: u64) -> Vec<Value> {
     ]
 }
 
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let videos = if self.has_videos() { "with videos" } else { "without videos" };
+        write!(f, "seed {}, {} environments, {videos}, {:?}", self.base, self.num_envs(), self.rule())?;
+        for launch in 0..DISTURBED {
+            let (ranks, faults, tears) = (self.ranks(launch), self.faults(launch), self.tears(launch));
+            write!(f, "\n  launch {launch} of {ranks} ranks: {faults:?}{}", if tears { ", then a tear" } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
 impl Scenario {
     /// The run of this number.
     pub fn new(base: u64, run: u64) -> Self {
@@ -69,21 +82,31 @@ impl Scenario {
 
     /// The evaluation, not started.
     pub fn eval(&self, disk: Option<&SmallDisk>) -> Eval {
-        let num_envs = [1, 2, 4][self.below(1, 3) as usize];
-        let eval = Eval::new(&jobs(num_envs)).env("RRUN_MARK", &self.mark).nproc(1);
-        let eval = if self.below(2, 3) == 0 { eval.with_video().words(&["--video-size", "32x32"]) } else { eval };
-        let rule: &[&str] = match self.below(3, 7) {
+        let eval = Eval::new(&jobs(self.num_envs())).env("RRUN_MARK", &self.mark).nproc(1);
+        let eval = if self.has_videos() { eval.with_video().words(&["--video-size", "32x32"]) } else { eval };
+        let eval = eval.words(self.rule()).words(&["--stall-timeout", "5", "--gather-timeout", "30"]);
+        match disk {
+            Some(disk) => eval.output(&disk.path().join("out")),
+            None => eval,
+        }
+    }
+
+    fn num_envs(&self) -> u64 {
+        [1, 2, 4][self.below(1, 3) as usize]
+    }
+
+    fn has_videos(&self) -> bool {
+        self.below(2, 3) == 0
+    }
+
+    fn rule(&self) -> &'static [&'static str] {
+        match self.below(3, 7) {
             0 => &[],
             1 => &["--shard", "episodes"],
             2 => &["--assign", "block"],
             3 => &["--assign", "shuffle"],
             4 => &["--assign", "dynamic", "--shard", "jobs"],
             _ => &["--assign", "dynamic", "--lease-timeout", "5"],
-        };
-        let eval = eval.words(rule).words(&["--stall-timeout", "5", "--gather-timeout", "30"]);
-        match disk {
-            Some(disk) => eval.output(&disk.path().join("out")),
-            None => eval,
         }
     }
 
