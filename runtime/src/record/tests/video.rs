@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use super::{SUCCESS, begin, env, episode, observation, plan, steps};
 use crate::env::{EnvIndex, Step};
@@ -109,6 +110,31 @@ fn names(dir: &Path) -> Vec<String> {
     let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a wait has a deadline")]
+fn all_pictures_of_an_episode_that_has_ended_are_in_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut recorder = Recorder::start(plan(dir.path(), false, true)).unwrap();
+    let mut recorded = Vec::new();
+    // 11 pictures at 10 a second: one is left alone.
+    for number in 0..2 {
+        episode(&mut recorder, 0, number, 10);
+        for _ in 0..10_000 {
+            recorded.extend(recorder.poll());
+            if recorded.len() > number as usize {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let span = recorded[number as usize].video.as_ref().unwrap();
+        assert_eq!(frames_in_fragments(&span.path) as u64, span.first_frame + span.frames);
+    }
+    recorder.finish().unwrap();
+    let path = &recorded[0].video.as_ref().unwrap().path;
+    assert_eq!(Movie::read(path).table(b"stts"), [1, 22, 1000]);
+    assert!(decoded(path).is_none_or(|frames| frames == 22));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::progressive;
 
 /// Ticks of one picture; the file's time scale is this times the frame rate, so that every time is a whole number.
 pub(in crate::record) const TICKS: u64 = 1000;
-/// muxide guesses the duration of a lone sample as 1/30 s, so a fragment has two at least.
+/// muxide guesses the duration of a lone sample as 1/30 s, so that a fragment within an episode has two at least.
 const LEAST: u64 = 2;
 
 /// A file being written.
@@ -74,20 +74,16 @@ impl Mp4 {
         if self.pending >= u64::from(self.fps).max(LEAST) { self.flush(LEAST) } else { Ok(()) }
     }
 
-    /// At the end of an episode: what can be a fragment goes to the file. A lone picture waits for the next one.
+    /// At the end of an episode: all its pictures go to the file, so that none is missing whatever happens then. One
+    /// that is alone in its fragment lasts 1/30 s, until the file is [`Mp4::close`]d or mended.
     pub(in crate::record) fn end_of_episode(&mut self) -> io::Result<()> {
-        self.flush(LEAST)
-    }
-
-    /// Writes what is left. A lone last picture lasts 1/30 s, until the file is [`Mp4::close`]d.
-    pub(in crate::record) fn finish(&mut self) -> io::Result<()> {
         self.flush(1)
     }
 
     /// Writes what is left and makes the file ready for browsers, as `name` in its folder if one is given. The second
     /// value tells why the file had to stay as it was, which plays nevertheless.
     pub(in crate::record) fn close(mut self, name: Option<&str>) -> io::Result<(PathBuf, Option<String>)> {
-        self.finish()?;
+        self.flush(1)?;
         let to = name.map_or_else(|| self.path.clone(), |name| self.path.with_file_name(name));
         let Err(reason) = progressive::rewrite(&self.path, &to) else { return Ok((to, None)) };
         self.file.sync_data()?;
