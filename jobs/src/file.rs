@@ -7,9 +7,9 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
-use sha2::{Digest, Sha256};
 
 use crate::job::{Job, JobIndex, Status};
+use crate::sha256;
 
 pub(crate) mod field;
 mod rollout;
@@ -93,7 +93,7 @@ impl JobFile {
     /// [`JobFileError`] for the first thing that is wrong.
     pub fn read(path: &Path) -> Result<Self, JobFileError> {
         let text = read(path)?;
-        Self::new(path, sha256(&text), &json(path, &text)?)
+        Self::new(path, sha256::of(&text), &json(path, &text)?)
     }
 
     /// Checks the parsed JSON of a jobs file.
@@ -122,11 +122,6 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, JobFileError> {
 pub(crate) fn json(path: &Path, text: &[u8]) -> Result<Value, JobFileError> {
     let json = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
     serde_json::from_slice(json).map_err(|err| JobFileError::Syntax { path: path.to_owned(), err })
-}
-
-/// In hex.
-pub(crate) fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Jobs out of the parsed JSON.

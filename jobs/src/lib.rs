@@ -29,6 +29,7 @@ pub mod rank_env;
 pub mod report;
 pub mod seed;
 pub mod setup;
+pub mod sha256;
 pub mod stats;
 pub mod suspects;
 pub mod table;

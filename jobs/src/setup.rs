@@ -12,6 +12,7 @@ use crate::layout::RunFolder;
 use crate::placement::check::DivisionError;
 use crate::placement::{Components, Division, Placement, PlacementError, Resources};
 use crate::plan::{RunFolderError, RunPlan};
+use crate::sha256;
 
 /// Unused settings that are named; of more the number is told.
 const NAMED: usize = 12;
@@ -193,7 +194,7 @@ fn set_num_envs(job: &mut Job, num_envs: usize) {
 }
 
 fn identity(jobs: &Value) -> String {
-    file::sha256(jobs.to_string().as_bytes())
+    sha256::of(jobs.to_string())
 }
 
 fn output(args: &EvalArgs, config: &Config, file: &JobFile) -> PathBuf {

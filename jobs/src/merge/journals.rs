@@ -8,13 +8,12 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use sha2::{Digest as _, Sha256};
-
 use super::inputs::Input;
 use super::rewrite::Rewrite;
 use crate::journal;
 use crate::layout::{RunFolder, journal_rank};
 use crate::report::{Journals, run_id};
+use crate::sha256;
 
 /// Letters of a run's name in the names of its journals.
 const LETTERS: usize = 12;
@@ -80,7 +79,11 @@ pub(super) fn gather(inputs: &[Input], output: &RunFolder) -> io::Result<Fresh> 
     }
     for ((rank, run), parts) in owners {
         for part in &parts {
-            let content = if parts.len() > 1 { format!("_{}", sha256(part)?) } else { String::new() };
+            let content = if parts.len() > 1 {
+                format!("_{}", &sha256::of_reader(File::open(part)?)?.sha256[..8])
+            } else {
+                String::new()
+            };
             fs::rename(part, folder.join(format!("journal_rank{rank}_{run}{content}.jsonl")))?;
         }
     }
@@ -135,23 +138,6 @@ fn begins(file: &Path, with: &Path) -> io::Result<bool> {
         file.read_exact(&mut a[..b.len()])?;
         if a[..b.len()] != b[..] {
             return Ok(false);
-        }
-    }
-}
-
-/// The first letters of a file's SHA-256.
-fn sha256(path: &Path) -> io::Result<String> {
-    let (mut file, mut hash, mut buffer) = (File::open(path)?, Sha256::new(), vec![0; 1 << 16]);
-    loop {
-        match file.read(&mut buffer)? {
-            0 => {
-                return Ok(hash
-                    .finalize()
-                    .iter()
-                    .take(4)
-                    .fold(String::new(), |text, byte| text + &format!("{byte:02x}")));
-            }
-            count => hash.update(&buffer[..count]),
         }
     }
 }

@@ -2,13 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use sha2::{Digest as _, Sha256};
-
 use super::inputs::Input;
 use super::{MergeError, journals};
 use crate::assign::Numbers;
 use crate::job::{Job, JobIndex, Status};
 use crate::plan::{Difference, RunPlan};
+use crate::sha256;
 
 /// The plan of all inputs together, which learn where their jobs are in it. A function of the set of inputs: where
 /// they differ in what does not matter, the smallest text counts.
@@ -24,15 +23,15 @@ pub(super) fn join(inputs: &mut [Input]) -> Result<RunPlan, MergeError> {
     }
     let plans: Vec<_> = inputs.iter().map(Input::plan).collect();
     let jobs_file = same(plans.iter().map(|plan| plan.jobs_file.clone())).unwrap_or_else(|| "several".to_owned());
-    let sha256 = same(plans.iter().map(|plan| plan.jobs_sha256.clone())).unwrap_or_else(|| sha256(&jobs));
+    let jobs_sha256 = same(plans.iter().map(|plan| plan.jobs_sha256.clone())).unwrap_or_else(|| identity(&jobs));
     let mut resumed_from: Vec<_> = plans.iter().flat_map(|plan| plan.resumed_from.clone()).collect();
     resumed_from.sort_by(|a, b| (&a.at, &a.argv, a.world_size).cmp(&(&b.at, &b.argv, b.world_size)));
     resumed_from.dedup();
     Ok(RunPlan {
         schema: plans[0].schema.clone(),
-        id: sha256_of(&journals::runs(inputs)?.into_iter().collect::<Vec<_>>().join("\n"))[..32].to_owned(),
+        id: sha256::of(journals::runs(inputs)?.into_iter().collect::<Vec<_>>().join("\n"))[..32].to_owned(),
         jobs_file,
-        jobs_sha256: sha256,
+        jobs_sha256,
         seed,
         only: same(plans.iter().map(|plan| plan.only.clone())).flatten(),
         world_size: plans.iter().map(|plan| plan.world_size).max().unwrap_or(1),
@@ -58,12 +57,8 @@ fn common(mut options: BTreeMap<String, String>, plan: &&RunPlan) -> BTreeMap<St
     options
 }
 
-fn sha256_of(text: &str) -> String {
-    Sha256::digest(text).iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
-}
-
-fn sha256(jobs: &[Job]) -> String {
-    sha256_of(&jobs.iter().map(text).collect::<Vec<_>>().join("\n"))
+fn identity(jobs: &[Job]) -> String {
+    sha256::of(jobs.iter().map(text).collect::<Vec<_>>().join("\n"))
 }
 
 fn text(job: &Job) -> String {

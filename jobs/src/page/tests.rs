@@ -1,5 +1,4 @@
 use serde_json::json;
-use sha2::{Digest, Sha256};
 
 use super::*;
 use crate::job::{JobIndex, Status};
@@ -133,7 +132,7 @@ fn whatever_users_write_is_text() {
 #[test]
 fn only_the_own_style_and_script_are_allowed() {
     for (text, of) in [(STYLE, "style-src"), (SCRIPT, "script-src")] {
-        let hash = base64(&Sha256::digest(text));
+        let hash = base64(&crate::sha256::digest(text));
         assert!(POLICY.contains(&format!("{of} 'sha256-{hash}'")), "POLICY needs {of} 'sha256-{hash}'");
     }
     let page = render(&report(), &Zone::utc());

@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::io::{self, Read as _};
 
+use crate::sha256;
+
 /// 128 random bits in hex.
 ///
 /// # Errors
@@ -10,5 +12,5 @@ use std::io::{self, Read as _};
 pub(super) fn fresh() -> io::Result<String> {
     let mut bytes = [0; 16];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(sha256::hex(bytes))
 }

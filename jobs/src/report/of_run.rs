@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
-use sha2::{Digest as _, Sha256};
 
 use super::Context;
 use super::lives::Events;
@@ -12,6 +11,7 @@ use super::of_jobs::distinct;
 use super::schema::{Config, GpuReport, JobReport, Launch, PolicyReport, Run};
 use crate::journal::RankStart;
 use crate::plan::RunPlan;
+use crate::sha256;
 
 /// When, where, by what.
 pub(super) fn run(merged: &Merged, context: Context) -> Run {
@@ -51,7 +51,7 @@ pub(crate) fn run_id(plan: &RunPlan) -> String {
         return plan.id.clone();
     }
     let text = format!("{}\n{}\n{}\n", plan.jobs_sha256, plan.seed, plan.created);
-    Sha256::digest(text).iter().take(16).fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+    sha256::hex(&sha256::digest(text)[..16])
 }
 
 /// Starts of the lowest rank that were none by its launcher after a failure; in a merged folder of each run.

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,14 +18,11 @@ use std::time::{Duration, SystemTime};
 use jobs::job::{Job, Status};
 use jobs::journal::{Line, PolicyFiles};
 use jobs::layout::write_whole;
+use jobs::sha256::{self, Sum};
 use jobs::time::rfc3339;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use crate::policy;
-
-/// Bytes that are read at a time.
-const BLOCK: usize = 1 << 20;
 
 /// How long the end of a rank waits for what is left: a file of 30 GB that nobody has read before.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -118,7 +115,7 @@ fn read_all(wanted: BTreeSet<(String, PathBuf)>, cache: &Path, found: &Sender<Po
     let mut cache = Cache::open(cache);
     for (policy_type, path) in wanted {
         match read(&path, &mut cache, stop) {
-            Ok(Whole { sha256, bytes }) => {
+            Ok(Sum { sha256, bytes }) => {
                 let (path, at) = (path.display().to_string(), rfc3339(SystemTime::now()));
                 // Nobody listens any more when the rank has ended.
                 if found.send(PolicyFiles { policy_type, path, sha256, bytes, at }).is_err() {
@@ -131,14 +128,8 @@ fn read_all(wanted: BTreeSet<(String, PathBuf)>, cache: &Path, found: &Sender<Po
     }
 }
 
-/// A file, or all files of a folder.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Whole {
-    sha256: String,
-    bytes: u64,
-}
-
-fn read(path: &Path, cache: &mut Cache, stop: &AtomicBool) -> io::Result<Whole> {
+/// Of a file, or of all files of a folder.
+fn read(path: &Path, cache: &mut Cache, stop: &AtomicBool) -> io::Result<Sum> {
     if !path.is_dir() {
         return cache.file(path, stop);
     }
@@ -148,7 +139,7 @@ fn read(path: &Path, cache: &mut Cache, stop: &AtomicBool) -> io::Result<Whole> 
         listing += &format!("{}  {name}\n", file.sha256);
         bytes += file.bytes;
     }
-    Ok(Whole { sha256: hex(Sha256::digest(listing)), bytes })
+    Ok(Sum { sha256: sha256::of(listing), bytes })
 }
 
 /// Names of all files below a folder, relative to it, in the order of their bytes, but for those that are hidden; links
@@ -194,16 +185,16 @@ impl Cache {
         Self { path: path.to_owned(), entries }
     }
 
-    fn file(&mut self, path: &Path, stop: &AtomicBool) -> io::Result<Whole> {
+    fn file(&mut self, path: &Path, stop: &AtomicBool) -> io::Result<Sum> {
         let found = fs::metadata(path)?;
         let modified = i128::from(found.mtime()) * 1_000_000_000 + i128::from(found.mtime_nsec());
         let name = path.canonicalize()?.display().to_string();
         let is_same = |entry: &&Entry| (entry.bytes, entry.modified) == (found.len(), modified);
         if let Some(entry) = self.entries.get(&name).filter(is_same) {
-            return Ok(Whole { sha256: entry.sha256.clone(), bytes: entry.bytes });
+            return Ok(Sum { sha256: entry.sha256.clone(), bytes: entry.bytes });
         }
-        let whole = hash(path, stop)?;
-        let entry = Entry { bytes: whole.bytes, modified, sha256: whole.sha256.clone() };
+        let sum = hash(path, stop)?;
+        let entry = Entry { bytes: sum.bytes, modified, sha256: sum.sha256.clone() };
         self.entries.insert(name, entry);
         // It only saves reading them again.
         if let Err(err) =
@@ -211,31 +202,27 @@ impl Cache {
         {
             tracing::debug!(%err, "cannot remember the files of policies");
         }
-        Ok(whole)
+        Ok(sum)
     }
 }
 
-fn hash(path: &Path, stop: &AtomicBool) -> io::Result<Whole> {
-    let (mut file, mut sha256, mut bytes) = (File::open(path)?, Sha256::new(), 0);
-    let mut block = vec![0; BLOCK];
-    loop {
-        if stop.load(Ordering::Relaxed) {
-            return Err(io::ErrorKind::Interrupted.into());
-        }
-        match file.read(&mut block) {
-            Ok(0) => return Ok(Whole { sha256: hex(sha256.finalize()), bytes }),
-            Ok(count) => {
-                sha256.update(&block[..count]);
-                bytes += count as u64;
-            }
-            Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
-            Err(err) => return Err(err),
-        }
-    }
+fn hash(path: &Path, stop: &AtomicBool) -> io::Result<Sum> {
+    sha256::of_reader(Stoppable { file: File::open(path)?, stop })
 }
 
-fn hex(digest: impl AsRef<[u8]>) -> String {
-    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+/// A file that cannot be read any more once somebody says so.
+struct Stoppable<'a> {
+    file: File,
+    stop: &'a AtomicBool,
+}
+
+impl Read for Stoppable<'_> {
+    fn read(&mut self, block: &mut [u8]) -> io::Result<usize> {
+        match self.stop.load(Ordering::Relaxed) {
+            true => Err(io::Error::other("nobody waits for it any more")),
+            false => self.file.read(block),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -246,13 +233,16 @@ mod tests {
 
     use super::*;
 
+    /// More than is read at a time.
+    const BLOB: usize = (3 << 20) + 5;
+
     /// A folder as a checkpoint is, with a link and something hidden.
     fn checkpoint() -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         let model = dir.path().join("model");
         fs::create_dir_all(model.join("vlm")).unwrap();
         fs::create_dir(model.join(".cache")).unwrap();
-        fs::write(dir.path().join("blob"), vec![7; 3 * BLOCK + 5]).unwrap();
+        fs::write(dir.path().join("blob"), vec![7; BLOB]).unwrap();
         std::os::unix::fs::symlink(dir.path().join("blob"), model.join("model.safetensors")).unwrap();
         for name in ["config.json", "vlm/config.json", ".cache/x", ".gitattributes"] {
             fs::write(model.join(name), name).unwrap();
@@ -298,7 +288,7 @@ mod tests {
         let wanted = [shell(&model, of_folder), shell(dir.path(), "sha256sum blob")];
         assert_eq!(found.iter().map(|files| files.sha256.clone()).collect::<Vec<_>>(), wanted);
         let about: Vec<_> = found.iter().map(|files| (files.policy_type.as_str(), files.bytes)).collect();
-        let blob = 3 * BLOCK as u64 + 5;
+        let blob = BLOB as u64;
         assert_eq!(about, [("gr00t", blob + 11 + 15), ("replay_action", blob)]);
     }
 
@@ -335,6 +325,6 @@ mod tests {
     #[test]
     fn a_rank_that_ends_ends_the_reading() {
         let stop = AtomicBool::new(true);
-        assert_eq!(hash(Path::new("/dev/zero"), &stop).unwrap_err().kind(), io::ErrorKind::Interrupted);
+        assert_eq!(hash(Path::new("/dev/zero"), &stop).unwrap_err().to_string(), "nobody waits for it any more");
     }
 }

@@ -1,0 +1,83 @@
+//! SHA-256, in hex as `sha256sum` prints it: what names jobs files, runs, journals and policies.
+
+use std::io::{self, Read};
+
+use sha2::{Digest as _, Sha256};
+
+/// Bytes that are read at a time.
+const BLOCK: usize = 1 << 20;
+
+/// What was read to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sum {
+    /// In hex, 64 digits.
+    pub sha256: String,
+    /// How many bytes there were.
+    pub bytes: u64,
+}
+
+/// Of these bytes.
+pub fn digest(bytes: impl AsRef<[u8]>) -> [u8; 32] {
+    Sha256::digest(bytes).into()
+}
+
+/// Of these bytes, in hex.
+pub fn of(bytes: impl AsRef<[u8]>) -> String {
+    hex(digest(bytes))
+}
+
+/// Of all that a reader has.
+///
+/// # Errors
+/// Those of the reader, but for [`io::ErrorKind::Interrupted`], after which it is asked again.
+pub fn of_reader(mut reader: impl Read) -> io::Result<Sum> {
+    let (mut sha256, mut bytes, mut block) = (Sha256::new(), 0, vec![0; BLOCK]);
+    loop {
+        match reader.read(&mut block) {
+            Ok(0) => return Ok(Sum { sha256: hex(sha256.finalize()), bytes }),
+            Ok(count) => {
+                sha256.update(&block[..count]);
+                bytes += count as u64;
+            }
+            Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
+            Err(err) => return Err(err),
+        }
+    }
+}
+
+/// Two digits a byte.
+pub fn hex(bytes: impl AsRef<[u8]>) -> String {
+    bytes.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// FIPS 180-4's example of one block: "abc".
+    const ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+    #[test]
+    fn bytes_have_the_sum_of_the_standard() {
+        assert_eq!(of("abc"), ABC);
+    }
+
+    #[test]
+    fn a_reader_has_the_sum_of_its_bytes_in_whatever_pieces_they_come() {
+        let text = vec![7; BLOCK + 3];
+        let pieces = [&text[..1], &text[1..]];
+        let read = of_reader(pieces[0].chain(pieces[1])).unwrap();
+        assert_eq!(read, Sum { sha256: of(&text), bytes: text.len() as u64 });
+    }
+
+    #[test]
+    fn a_reader_that_fails_has_none() {
+        struct Broken;
+        impl Read for Broken {
+            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::UnexpectedEof.into())
+            }
+        }
+        assert_eq!(of_reader(Broken).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+}
