@@ -27,6 +27,7 @@ pub mod placement;
 pub mod plan;
 pub mod rank_env;
 pub mod report;
+pub mod say;
 pub mod seed;
 pub mod setup;
 pub mod sha256;

@@ -22,7 +22,7 @@ fn main() -> ExitCode {
     }
     match cli::parse(words, &env) {
         Ok(Request::Launch(cli)) => {
-            let style = Style::of(&cli);
+            let style = say::style(&cli);
             style.adopt();
             trace::start(&env, style);
             launch(&cli, &env)

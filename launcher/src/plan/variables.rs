@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use jobs::say::{FORMAT_VARIABLE, QUIET_VARIABLE};
+
 use crate::cli::{Cli, Environment};
 use crate::plan::error::PlanError;
 
@@ -25,8 +27,8 @@ pub fn shared(env: &Environment, nproc: usize) -> (BTreeMap<String, String>, Opt
 
 /// How ranks of a built-in program are to speak, where that was said.
 pub fn of_style(cli: &Cli) -> BTreeMap<String, String> {
-    let format = cli.log_format.as_ref().map(|format| ("RRUN_LOG_FORMAT".to_owned(), format.clone()));
-    let quiet = cli.quiet.then(|| ("RRUN_QUIET".to_owned(), "1".to_owned()));
+    let format = cli.log_format.as_ref().map(|format| (FORMAT_VARIABLE.to_owned(), format.clone()));
+    let quiet = cli.quiet.then(|| (QUIET_VARIABLE.to_owned(), "1".to_owned()));
     format.into_iter().chain(quiet).collect()
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 
+use jobs::say::object;
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
@@ -12,7 +13,7 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::cli::Environment;
-use crate::say::{Style, object};
+use crate::say::Style;
 
 /// The variable for this program, and the one that all of its kind have; the first that is set counts.
 const VARIABLES: [&str; 2] = ["RRUN_LOG", "RUST_LOG"];
@@ -48,7 +49,7 @@ where
         let level = metadata.level().as_str().to_lowercase();
         // The same word for a warning as in all other lines.
         let level = if level == "warn" { "warning" } else { &level };
-        writer.write_str(&object(level, &message, others))
+        writeln!(writer, "{}", object(level, &message, others))
     }
 }
 

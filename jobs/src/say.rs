@@ -1,0 +1,138 @@
+//! How launcher and ranks speak on stderr: for people, or with `--log-format json` one object a line for programs.
+//!
+//! ```text
+//! {"time":"2026-11-21T10:15:30.125Z","level":"warning","message":"rank 2 was killed by …","rank":2,"pid":4711}
+//! ```
+//! Who writes the lines, and what stands before those for people, is theirs. How lines look is a fact of the process, as
+//! that it has a stderr is.
+
+use std::sync::OnceLock;
+use std::time::SystemTime;
+
+use serde_json::{Map, Value};
+
+use crate::eval_args::{EvalArgs, LogFormat};
+use crate::time::rfc3339;
+
+/// By which the launcher tells its ranks `--log-format`.
+pub const FORMAT_VARIABLE: &str = "RRUN_LOG_FORMAT";
+
+/// By which the launcher tells its ranks `--quiet`, as `1`.
+pub const QUIET_VARIABLE: &str = "RRUN_QUIET";
+
+static STYLE: OnceLock<Style> = OnceLock::new();
+
+/// How lines look, and which there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Style {
+    /// One JSON object a line.
+    pub json: bool,
+    /// Only warnings, errors and results.
+    pub quiet: bool,
+}
+
+/// How much a line matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// Good to know.
+    Info,
+    /// What was asked for: said however quiet one is to be.
+    Result,
+    /// Better to know.
+    Warning,
+    /// Why it fails.
+    Error,
+}
+
+impl Style {
+    /// What the words after `eval` ask for, or the launcher by its variables.
+    pub fn of(args: &EvalArgs, variable: impl Fn(&str) -> Option<String>) -> Self {
+        let told = || variable(FORMAT_VARIABLE).as_deref() == Some("json");
+        Self {
+            json: args.log_format.map_or_else(told, |format| format == LogFormat::Json),
+            quiet: args.quiet || variable(QUIET_VARIABLE).as_deref() == Some("1"),
+        }
+    }
+
+    /// The style of this process from now on; the first one stays.
+    pub fn adopt(self) {
+        // Who asks for another one later gets the first, which is as good as any.
+        let _ = STYLE.set(self);
+    }
+
+    /// The style of this process.
+    pub fn current() -> Self {
+        STYLE.get().copied().unwrap_or_default()
+    }
+
+    /// Whether lines of this level are said.
+    pub fn shows(self, level: Level) -> bool {
+        !(self.quiet && level == Level::Info)
+    }
+}
+
+impl Level {
+    /// As it stands in the object of a line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Info | Self::Result => "info",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// `{"time": …, "level": …, "message": …}` of now, and the facts, which are an object or none.
+pub fn object(level: &str, message: &str, facts: impl Into<Value>) -> Value {
+    let own = [("time", rfc3339(SystemTime::now())), ("level", level.to_owned()), ("message", message.to_owned())];
+    let own = own.into_iter().map(|(name, value)| (name.to_owned(), Value::from(value)));
+    let facts = match facts.into() {
+        Value::Object(facts) => facts,
+        _ => Map::new(),
+    };
+    Value::Object(own.chain(facts).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(style: Style) -> [bool; 4] {
+        [Level::Info, Level::Result, Level::Warning, Level::Error].map(|level| style.shows(level))
+    }
+
+    #[test]
+    fn quiet_leaves_out_what_is_only_good_to_know() {
+        assert_eq!(shown(Style { quiet: true, json: false }), [false, true, true, true]);
+        assert_eq!(shown(Style { quiet: true, json: true }), [false, true, true, true]);
+        assert_eq!(shown(Style::default()), [true; 4]);
+    }
+
+    #[test]
+    fn a_line_for_programs_is_one_object_with_its_facts() {
+        let facts = Map::from_iter([("rank".to_owned(), 3.into())]);
+        let line = object(Level::Warning.name(), "two\nlines", facts).to_string();
+        assert_eq!(line.lines().count(), 1);
+        let read: Value = serde_json::from_str(&line).expect("JSON");
+        let names: Vec<&String> = read.as_object().expect("an object").keys().collect();
+        assert_eq!(names, ["time", "level", "message", "rank"]);
+        assert_eq!(
+            [&read["level"], &read["message"], &read["rank"]],
+            [&Value::from("warning"), &"two\nlines".into(), &3.into()]
+        );
+    }
+
+    #[test]
+    fn a_rank_speaks_as_its_words_say_and_else_as_its_launcher() {
+        let style = |words: &[&str], told: &[(&str, &str)]| {
+            let words: Vec<_> = ["--jobs", "j"].iter().chain(words).map(Into::into).collect();
+            let variable =
+                |name: &str| told.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+            Style::of(&EvalArgs::parse_words(&words).expect("words"), variable)
+        };
+        let launcher = [(FORMAT_VARIABLE, "json"), (QUIET_VARIABLE, "1")];
+        assert_eq!(style(&[], &[]), Style::default());
+        assert_eq!(style(&[], &launcher), Style { json: true, quiet: true });
+        assert_eq!(style(&["--log-format", "text"], &launcher), Style { json: false, quiet: true });
+    }
+}
