@@ -116,3 +116,6 @@ impl Episode {
         Outcome { job_index, episode, seed, end, length, return_ }
     }
 }
+
+#[cfg(test)]
+mod sample;

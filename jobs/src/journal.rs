@@ -172,34 +172,20 @@ impl Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::episode::{End, Episode};
+    use crate::episode::Episode;
     use crate::job::JobIndex;
     use proptest::prelude::*;
     use proptest::strategy::ValueTree as _;
 
     pub(crate) fn episode(number: u64) -> Line {
-        Line::Episode(Box::new(Episode {
-            job: "reach".to_owned(),
-            job_index: JobIndex(0),
-            episode: number,
+        let episode = Episode {
             seed: 9,
-            rank: 0,
-            env: 0,
-            rebuild: 0,
-            success: Some(true),
-            success_at_end: None,
-            end: End::Success,
-            length: 10,
             return_: 0.1 + 0.2,
             language_instruction: "touch \"it\"\n".to_owned(),
-            wall_s: 0.5,
-            infer_calls: 2,
             ended: "2026-11-21T10:00:00.000Z".to_owned(),
-            error: None,
-            dataset: None,
-            video: None,
-            episode_video: None,
-        }))
+            ..Episode::sample(0, "reach", number)
+        };
+        episode.line()
     }
 
     #[test]

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::episode::{DemoRef, End, Episode, VideoRef};
+use crate::episode::{DemoRef, Episode, VideoRef};
 use crate::job::{Job, JobIndex};
 use crate::journal::{EpisodeStart, JobEnd, JobStart, Journal, Line, RankEnd, RankStart};
 
@@ -85,28 +85,19 @@ impl Run {
 
     fn episode(&self, job: &str, number: u64, length: u64) -> Line {
         let file = |end: &str| format!("{job}/{job}_{number}.{end}");
-        Line::Episode(Box::new(Episode {
-            job: job.to_owned(),
-            job_index: self.index(job),
-            episode: number,
+        let episode = Episode {
             seed: number,
-            rank: 0,
-            env: 0,
-            rebuild: 0,
             success: Some(number.is_multiple_of(2)),
-            success_at_end: None,
-            end: End::Success,
             length,
             return_: 1.5,
             language_instruction: "say \"file\":\"x\"".to_owned(),
-            wall_s: 1.0,
-            infer_calls: 1,
             ended: at(number + length % 7),
-            error: None,
             dataset: Some(DemoRef { file: file("hdf5"), demo: "demo_0".to_owned() }),
             video: Some(VideoRef { file: file("mp4"), first_frame: 0, frames: 9, fps: None }),
             episode_video: Some(file("episode.mp4")),
-        }))
+            ..Episode::sample(self.index(job).0, job, number)
+        };
+        episode.line()
     }
 
     /// What a rank writes of some episodes.

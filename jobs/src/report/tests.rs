@@ -35,32 +35,12 @@ fn two_jobs() -> RunPlan {
 }
 
 fn episode(job: usize, number: u64, success: bool) -> Episode {
-    Episode {
-        job: ["a", "b"][job].to_owned(),
-        job_index: JobIndex(job),
-        episode: number,
-        seed: 1,
-        rank: job,
-        env: 0,
-        rebuild: 0,
-        success: Some(success),
-        success_at_end: None,
-        end: if success { End::Success } else { End::TimeLimit },
-        length: 10,
-        return_: 2.0,
-        language_instruction: String::new(),
-        wall_s: 1.0,
-        infer_calls: 1,
-        ended: String::new(),
-        error: None,
-        dataset: None,
-        video: None,
-        episode_video: None,
-    }
+    let end = if success { End::Success } else { End::TimeLimit };
+    Episode { rank: job, success: Some(success), end, ..Episode::sample(job, ["a", "b"][job], number) }
 }
 
 fn line(episode: Episode) -> Line {
-    Line::Episode(Box::new(episode))
+    episode.line()
 }
 
 fn end(job: usize, error: Option<&str>) -> Line {

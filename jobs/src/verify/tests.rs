@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use super::*;
-use crate::episode::{DemoRef, End, VideoRef};
+use crate::episode::{DemoRef, VideoRef};
 use crate::job::JobIndex;
 use crate::journal::{JobStart, Line, PolicyFiles};
 use crate::report::Journals;
@@ -15,26 +15,12 @@ fn plan() -> RunPlan {
 
 fn episode(number: u64) -> Episode {
     Episode {
-        job: "a".to_owned(),
-        job_index: JobIndex(0),
-        episode: number,
         seed: seed::episode(42, &plan().jobs[0], number),
-        rank: 0,
-        env: 0,
-        rebuild: 0,
-        success: Some(true),
-        success_at_end: None,
-        end: End::Success,
-        length: 10,
         return_: 1.0,
-        language_instruction: String::new(),
-        wall_s: 1.0,
-        infer_calls: 1,
         ended: format!("2026-11-21T10:00:{number:02}.000Z"),
-        error: None,
         dataset: Some(DemoRef { file: "a/a.hdf5".to_owned(), demo: format!("demo_{number}") }),
         video: Some(VideoRef { file: "a/a.mp4".to_owned(), first_frame: number * 10, frames: 10, fps: None }),
-        episode_video: None,
+        ..Episode::sample(0, "a", number)
     }
 }
 

@@ -4,10 +4,9 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::episode::{End, Episode};
+use crate::episode::Episode;
 use crate::eval_args::EvalArgs;
 use crate::file::JobFile;
-use crate::job::JobIndex;
 use crate::journal::{Journal, Line, RankStart};
 use crate::plan::RunFolderError;
 use crate::rank_env::RankEnv;
@@ -26,28 +25,7 @@ fn plan(jobs: &[(&str, u64, &str)]) -> RunPlan {
 }
 
 fn episode(job: (usize, &str), number: u64) -> Line {
-    Line::Episode(Box::new(Episode {
-        job: job.1.to_owned(),
-        job_index: JobIndex(job.0),
-        episode: number,
-        seed: number,
-        rank: 0,
-        env: 0,
-        rebuild: 0,
-        success: Some(true),
-        success_at_end: None,
-        end: End::Success,
-        length: 1,
-        return_: 0.0,
-        language_instruction: String::new(),
-        wall_s: 0.0,
-        infer_calls: 0,
-        ended: String::new(),
-        error: None,
-        dataset: None,
-        video: None,
-        episode_video: None,
-    }))
+    Episode::sample(job.0, job.1, number).line()
 }
 
 /// A run of `a` (0 to 3), `b` (0 to 3) and `c` (0) on two ranks, with a file of each job and a report.

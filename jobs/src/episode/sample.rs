@@ -1,0 +1,38 @@
+//! An episode for tests, to be changed where a test is about more than its number.
+
+use super::{End, Episode};
+use crate::job::JobIndex;
+use crate::journal::Line;
+
+impl Episode {
+    /// The solved episode `number` of the job at `index`: ten steps on rank 0, nothing recorded, no moment of its end.
+    pub(crate) fn sample(index: usize, job: &str, number: u64) -> Self {
+        Self {
+            job: job.to_owned(),
+            job_index: JobIndex(index),
+            episode: number,
+            seed: 1,
+            rank: 0,
+            env: 0,
+            rebuild: 0,
+            success: Some(true),
+            success_at_end: None,
+            end: End::Success,
+            length: 10,
+            return_: 2.0,
+            language_instruction: String::new(),
+            wall_s: 1.0,
+            infer_calls: 1,
+            ended: String::new(),
+            error: None,
+            dataset: None,
+            video: None,
+            episode_video: None,
+        }
+    }
+
+    /// Its line of a journal.
+    pub(crate) fn line(self) -> Line {
+        Line::Episode(Box::new(self))
+    }
+}
