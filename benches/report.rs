@@ -71,7 +71,7 @@ fn make(folder: &str, counts: &[&str; 3]) -> io::Result<()> {
     };
     let entries: Vec<_> = (0..jobs).map(entry).collect();
     let jobs = jobs::file::parse(&json!({"jobs": entries})).map_err(io::Error::other)?;
-    let file = JobFile { path: "jobs.json".into(), sha256: "0".repeat(64), jobs };
+    let file = JobFile { path: "jobs.json".into(), sha256: "0".repeat(64), jobs, model_server: None };
     let args = EvalArgs::parse_words(&["--jobs".into(), "jobs.json".into()]).map_err(io::Error::other)?;
     let plan = RunPlan::new(&args, file, ranks, moment(0));
     std::fs::write(folder.plan(), serde_json::to_vec(&plan)?)?;

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use crate::file::Refusal;
+use crate::model_server::ModelServer;
 use crate::placement::{Components, PlacementError};
 
 mod apply;
@@ -33,6 +34,8 @@ pub struct Config {
     pub num_nodes: Option<usize>,
     /// `runner.logger.log_path`: the run folder.
     pub log_path: Option<PathBuf>,
+    /// `model_server`: as in a jobs file, whose own it takes the place of.
+    pub model_server: Option<ModelServer>,
     /// `jobs`: as in a jobs file.
     jobs: Option<Value>,
     /// Fields of a job that hold for all jobs.

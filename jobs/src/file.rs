@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use crate::job::{Job, JobIndex, Status};
+use crate::model_server::{self, ModelServer};
 use crate::sha256;
 
 pub(crate) mod field;
@@ -35,6 +36,8 @@ pub struct JobFile {
     pub sha256: String,
     /// In file order, at least one.
     pub jobs: Vec<Job>,
+    /// What `rrun` keeps running beside the ranks of a node.
+    pub model_server: Option<ModelServer>,
 }
 
 /// Why a jobs file was refused.
@@ -98,8 +101,9 @@ impl JobFile {
 
     /// Checks the parsed JSON of a jobs file.
     pub(crate) fn new(path: &Path, sha256: String, value: &Value) -> Result<Self, JobFileError> {
-        let jobs = parse(value).map_err(|refusal| JobFileError::Field { path: path.to_owned(), refusal })?;
-        Ok(Self { path: path.to_owned(), sha256, jobs })
+        let refuse = |refusal| JobFileError::Field { path: path.to_owned(), refusal };
+        let (jobs, model_server) = whole(value).map_err(refuse)?;
+        Ok(Self { path: path.to_owned(), sha256, jobs, model_server })
     }
 }
 
@@ -129,18 +133,24 @@ pub(crate) fn json(path: &Path, text: &[u8]) -> Result<Value, JobFileError> {
 /// # Errors
 /// [`Refusal`] for the first thing that is wrong.
 pub fn parse(file: &Value) -> Result<Vec<Job>, Refusal> {
+    Ok(whole(file)?.0)
+}
+
+/// All that stands in a jobs file.
+fn whole(file: &Value) -> Result<(Vec<Job>, Option<ModelServer>), Refusal> {
     let mut top = Fields::new("top level", file)?;
     let entries = match top.take("jobs") {
         Some(Value::Array(entries)) => entries,
         other => return Err(top.wrong("jobs", other, "a list of jobs is needed")),
     };
-    top.finish(&[])?;
+    let model_server = model_server::take(&mut top)?;
+    top.finish(&["jobs", model_server::FIELD])?;
     if entries.is_empty() {
         return Err(top.refuse("jobs", "the list is empty, at least one job is needed"));
     }
     let jobs: Vec<_> = entries.iter().enumerate().map(|(index, entry)| job(index, entry)).collect::<Result<_, _>>()?;
     refuse_duplicates(&jobs)?;
-    Ok(jobs)
+    Ok((jobs, model_server))
 }
 
 fn refuse_duplicates(jobs: &[Job]) -> Result<(), Refusal> {

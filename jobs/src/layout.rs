@@ -4,6 +4,7 @@
 //! <output>/plan.json                                     what was asked for
 //!          journal/journal_rank<r>.jsonl                 what happened
 //!          logs/rank<r>.log                              what was said
+//!               model_server_<host>.log                  what the model server of a node has written
 //!          <job>/dataset_<job>_rank<r>.hdf5              dataset_<job>.hdf5 in a world of one
 //!                <job>_video_rank<worker>_gpu<g>_env<i>.mp4   i within the worker; elsewhere with video_base_dir
 //!          superseded/<n>/                               what --accept-changed-jobs put away, as it was
@@ -69,6 +70,11 @@ impl RunFolder {
     /// What a rank has said, with times.
     pub fn log(&self, rank: usize) -> PathBuf {
         self.root.join("logs").join(format!("rank{rank}.log"))
+    }
+
+    /// What the model server of a node has written.
+    pub fn model_server_log(&self, host: &str) -> PathBuf {
+        self.root.join("logs").join(format!("model_server_{host}.log"))
     }
 
     /// What is remembered of the files of policies, so that they are not read again.

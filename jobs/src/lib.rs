@@ -22,6 +22,7 @@ pub mod known;
 pub mod layout;
 pub mod memory;
 pub mod merge;
+pub mod model_server;
 pub mod page;
 pub mod placement;
 pub mod plan;

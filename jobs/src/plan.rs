@@ -20,6 +20,7 @@ use crate::eval_args::EvalArgs;
 use crate::file::JobFile;
 use crate::job::{Job, Length};
 use crate::layout::RunFolder;
+use crate::model_server::ModelServer;
 
 mod carry;
 mod difference;
@@ -67,6 +68,9 @@ pub struct RunPlan {
     pub world_size: usize,
     /// All jobs that may run, in file order.
     pub jobs: Vec<Job>,
+    /// What `rrun` keeps running beside the ranks, as the first start had it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_server: Option<ModelServer>,
     /// Options of the command line that began it, by their long names; a flag has an empty text. `--resume` takes them
     /// over, but for those that say where.
     #[serde(default)]
@@ -108,6 +112,7 @@ impl RunPlan {
             only: args.only.clone(),
             world_size,
             jobs,
+            model_server: file.model_server,
             options: args.given.clone(),
             rrun: env!("CARGO_PKG_VERSION").to_owned(),
             created,

@@ -9,6 +9,7 @@ use crate::eval_args::EvalArgs;
 use crate::file::{self, JobFile, JobFileError};
 use crate::job::{Job, Status};
 use crate::layout::RunFolder;
+use crate::model_server;
 use crate::placement::check::DivisionError;
 use crate::placement::{Components, Division, Placement, PlacementError, Resources};
 use crate::plan::{RunFolderError, RunPlan};
@@ -104,6 +105,7 @@ impl Setup {
         }
         let notes = unused(&config, components.as_ref()).into_iter().collect();
         let output = output(args, &config, &file);
+        file.model_server = config.model_server.clone().or(file.model_server);
         let file = match &args.only {
             Some(only) => JobFile { jobs: only.choose(file.jobs)?, ..file },
             None => file,
@@ -183,7 +185,8 @@ fn of_run(args: &EvalArgs, config: &Config, folder: &Path) -> Result<JobFile, Se
     if args.num_steps != steps {
         return needs_jobs("--num-steps");
     }
-    Ok(JobFile { path: run.jobs_file.into(), sha256: run.jobs_sha256, jobs: run.jobs })
+    let RunPlan { jobs_file, jobs_sha256: sha256, jobs, model_server, .. } = run;
+    Ok(JobFile { path: jobs_file.into(), sha256, jobs, model_server })
 }
 
 fn set_num_envs(job: &mut Job, num_envs: usize) {
@@ -193,7 +196,11 @@ fn set_num_envs(job: &mut Job, num_envs: usize) {
     }
 }
 
-fn identity(jobs: &Value) -> String {
+fn identity(file: &Value) -> String {
+    let mut jobs = file.clone();
+    if let Value::Object(file) = &mut jobs {
+        file.shift_remove(model_server::FIELD);
+    }
     sha256::of(jobs.to_string())
 }
 

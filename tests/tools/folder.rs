@@ -43,7 +43,8 @@ impl Run {
     pub fn at(path: &Path, jobs: &[Value]) -> Self {
         let text = json!({"jobs": jobs});
         let sha256 = format!("{:064x}", text.to_string().len());
-        let file = JobFile { path: "jobs.json".into(), sha256, jobs: jobs::file::parse(&text).unwrap() };
+        let file =
+            JobFile { path: "jobs.json".into(), sha256, jobs: jobs::file::parse(&text).unwrap(), model_server: None };
         let args = EvalArgs::parse_words(&["--jobs".into(), "jobs.json".into()]).unwrap();
         let folder = RunFolder::new(path);
         let plan = RunPlan::new(&args, file, 1, at(0)).settle(&folder, false).unwrap();

@@ -7,7 +7,7 @@ use crate::file::Refusal;
 use crate::file::field::Fields;
 
 /// What stands at the top of a file and is read.
-const TOP: &[&str] = &["cluster", "env", "rollout", "runner", "algorithm", "jobs"];
+const TOP: &[&str] = &["cluster", "env", "rollout", "runner", "algorithm", "jobs", "model_server"];
 
 /// What RLinf has beside it.
 const TOP_UNUSED: &[&str] = &["actor", "agent", "critic", "defaults", "hydra", "inference", "reward"];
@@ -39,6 +39,7 @@ pub(super) fn read(tree: &Value) -> Result<Config, Refusal> {
         unused(&algorithm, "algorithm", &mut config);
     }
     config.jobs = top.take("jobs").filter(|jobs| !jobs.is_null()).cloned();
+    config.model_server = crate::model_server::take(&mut top)?;
     for key in top.left() {
         if !TOP_UNUSED.contains(&key) {
             return Err(top.unknown(key, TOP));

@@ -124,7 +124,7 @@ impl<'a> Fields<'a> {
         let hint = match nearest {
             Some(name) if strsim::jaro_winkler(name, field) > 0.7 => format!("; did you mean `{name}`?"),
             Some(_) => format!("; known are {}", known.join(", ")),
-            None => "; only `jobs` is known here".to_owned(),
+            None => String::new(),
         };
         self.refuse(field, &format!("unknown field{hint}"))
     }

@@ -36,6 +36,7 @@ pub(super) fn join(inputs: &mut [Input]) -> Result<RunPlan, MergeError> {
         only: same(plans.iter().map(|plan| plan.only.clone())).flatten(),
         world_size: plans.iter().map(|plan| plan.world_size).max().unwrap_or(1),
         jobs,
+        model_server: None,
         options: plans.iter().skip(1).fold(plans[0].options.clone(), common),
         rrun: plans.iter().map(|plan| plan.rrun.clone()).max().unwrap_or_default(),
         git: same(plans.iter().map(|plan| plan.git.clone())).flatten(),

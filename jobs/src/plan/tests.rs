@@ -9,6 +9,7 @@ fn plan(seed: &str, episodes: u64) -> RunPlan {
         path: "jobs.json".into(),
         sha256: format!("{episodes:064}"),
         jobs: crate::file::parse(&json!({"jobs": [entry]})).unwrap(),
+        model_server: None,
     };
     let args = EvalArgs::parse_words(&["--jobs".into(), "jobs.json".into(), "--seed".into(), seed.into()]).unwrap();
     RunPlan::new(&args, file, 2, "now".to_owned())

@@ -21,7 +21,12 @@ fn plan(jobs: &[(&str, u64, &str)]) -> RunPlan {
     let entries: Vec<Value> = jobs.iter().map(entry).collect();
     let jobs = crate::file::parse(&json!({"jobs": entries})).unwrap();
     let args = EvalArgs::parse_words(&["--jobs".into(), "jobs.json".into()]).unwrap();
-    RunPlan::new(&args, JobFile { path: "jobs.json".into(), sha256: String::new(), jobs }, 2, String::new())
+    RunPlan::new(
+        &args,
+        JobFile { path: "jobs.json".into(), sha256: String::new(), jobs, model_server: None },
+        2,
+        String::new(),
+    )
 }
 
 fn episode(job: (usize, &str), number: u64) -> Line {

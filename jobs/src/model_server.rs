@@ -1,0 +1,183 @@
+//! `model_server` of a jobs file or configuration: a program that `rrun` keeps running beside the ranks of a node.
+//!
+//! ```json
+//! {"model_server": {"command": ["vllm", "serve", "Qwen/Qwen2.5-VL-7B-Instruct", "--port", "8000"],
+//!                   "health_url": "http://127.0.0.1:8000/health", "devices": [0]},
+//!  "jobs": […]}
+//! ```
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::file::Refusal;
+use crate::file::field::Fields;
+
+mod health;
+
+pub use health::{Health, HealthUrl};
+
+/// The name of the block.
+pub(crate) const FIELD: &str = "model_server";
+
+/// By which a process learns which GPUs are its own; `devices` sets it.
+pub const DEVICES_VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
+
+/// Until the server must have answered. Weights of 70 GB come from a network disk in about that time.
+const START_TIMEOUT: Duration = Duration::from_secs(10 * 60);
+
+/// A start may take no longer than this many seconds, a day.
+const LONGEST_START: u64 = 86_400;
+
+/// Restarts of a server that has worked before.
+const MAX_RESTARTS: u32 = 3;
+
+/// More restarts than this are a slip of the pen.
+const MOST_RESTARTS: u64 = 1000;
+
+/// From SIGTERM to SIGKILL.
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// An end may take no longer than this many seconds.
+const LONGEST_STOP: u64 = 3600;
+
+/// What is started once a node, before its ranks, and stopped after them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelServer {
+    /// Program and arguments, at least the program.
+    pub command: Vec<String>,
+    /// By what it is known to work.
+    pub health: Health,
+    /// Indices among the GPUs that `rrun` sees; all that it sees if `None`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub devices: Option<Vec<usize>>,
+    /// Over the environment of `rrun`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// Where it runs, if not where `rrun` does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<PathBuf>,
+    /// From each start until it must have answered.
+    pub start_timeout: Duration,
+    /// How often it is started again once it has worked.
+    pub max_restarts: u32,
+    /// From SIGTERM to SIGKILL.
+    pub stop_timeout: Duration,
+}
+
+const FIELDS: &[&str] =
+    &["command", "health_url", "health_port", "devices", "env", "cwd", "start_timeout", "max_restarts", "stop_timeout"];
+
+/// The block that stands at the top of a file; nothing and `null` are none.
+///
+/// # Errors
+/// [`Refusal`] for the first thing that is wrong.
+pub(crate) fn take(top: &mut Fields) -> Result<Option<ModelServer>, Refusal> {
+    match top.take(FIELD) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => parse(value).map(Some),
+    }
+}
+
+fn parse(value: &Value) -> Result<ModelServer, Refusal> {
+    let mut fields = Fields::new(FIELD, value)?;
+    let command = command(&mut fields)?;
+    let health = health::read(&mut fields)?;
+    let devices = devices(&mut fields)?;
+    let env = env(&mut fields, devices.is_some())?;
+    let cwd = fields.optional_string("cwd")?;
+    if cwd.as_deref().is_some_and(|cwd| cwd.is_empty() || cwd.contains('\0')) {
+        return Err(fields.refuse("cwd", "it is no path"));
+    }
+    let seconds = |fields: &mut Fields, field, limit, default| -> Result<Duration, Refusal> {
+        Ok(fields.at_most(field, limit)?.map_or(default, Duration::from_secs))
+    };
+    let start_timeout = seconds(&mut fields, "start_timeout", LONGEST_START, START_TIMEOUT)?;
+    let stop_timeout = seconds(&mut fields, "stop_timeout", LONGEST_STOP, STOP_TIMEOUT)?;
+    let max_restarts = max_restarts(&mut fields)?;
+    fields.finish(FIELDS)?;
+    Ok(ModelServer {
+        command,
+        health,
+        devices,
+        env,
+        cwd: cwd.map(Into::into),
+        start_timeout,
+        max_restarts,
+        stop_timeout,
+    })
+}
+
+/// A list of words, or a text for the shell.
+fn command(fields: &mut Fields) -> Result<Vec<String>, Refusal> {
+    let wanted = "a list of words or a command line for /bin/sh is needed";
+    let command = match fields.require("command")? {
+        Value::String(line) if !line.trim().is_empty() => ["/bin/sh", "-c", line].map(str::to_owned).to_vec(),
+        Value::Array(words) if !words.is_empty() => {
+            let word = |word: &Value| word.as_str().map(str::to_owned);
+            words.iter().map(word).collect::<Option<Vec<_>>>().ok_or_else(|| {
+                fields.refuse("command", "a word of the list is no string; numbers are written as \"8000\"")
+            })?
+        }
+        other => return Err(fields.wrong("command", Some(other), wanted)),
+    };
+    if command[0].is_empty() || command.iter().any(|word| word.contains('\0')) {
+        return Err(fields.refuse("command", "the program is empty, or a word has a null character"));
+    }
+    Ok(command)
+}
+
+fn devices(fields: &mut Fields) -> Result<Option<Vec<usize>>, Refusal> {
+    let wanted = "a list of GPU indices is needed, as [0, 1]";
+    let items = match fields.take("devices") {
+        None | Some(Value::Null) => return Ok(None),
+        Some(Value::Array(items)) => items,
+        other => return Err(fields.wrong("devices", other, wanted)),
+    };
+    let mut devices = Vec::new();
+    for item in items {
+        let device = item.as_u64().and_then(|index| usize::try_from(index).ok());
+        let device = device.ok_or_else(|| fields.wrong("devices", Some(item), wanted))?;
+        if devices.contains(&device) {
+            return Err(fields.refuse("devices", &format!("GPU {device} is there twice")));
+        }
+        devices.push(device);
+    }
+    Ok(Some(devices))
+}
+
+fn env(fields: &mut Fields, has_devices: bool) -> Result<BTreeMap<String, String>, Refusal> {
+    let mut variables = BTreeMap::new();
+    for (name, value) in fields.object("env")?.unwrap_or_default() {
+        if name.is_empty() || name.contains(['=', '\0']) {
+            return Err(fields.refuse("env", &format!("`{}` is no name of a variable", name.escape_debug())));
+        }
+        if has_devices && name == DEVICES_VARIABLE {
+            return Err(fields.refuse("env", &format!("{name} is set by `devices`; one of them is needed")));
+        }
+        let text = match value {
+            Value::String(text) if !text.contains('\0') => text,
+            Value::Number(number) => number.to_string(),
+            other => {
+                let found = format!("{name}: {other} was found, a string or a number is needed");
+                return Err(fields.refuse("env", &found));
+            }
+        };
+        variables.insert(name, text);
+    }
+    Ok(variables)
+}
+
+fn max_restarts(fields: &mut Fields) -> Result<u32, Refusal> {
+    let Some(found) = fields.whole("max_restarts")? else { return Ok(MAX_RESTARTS) };
+    let restarts = u32::try_from(found).ok().filter(|_| found <= MOST_RESTARTS);
+    restarts.ok_or_else(|| {
+        fields.refuse("max_restarts", &format!("{found} was found, a whole number up to {MOST_RESTARTS} is needed"))
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,170 @@
+//! `health_url` and `health_port`: by what a model server is known to work.
+
+use std::fmt::{Display, Formatter};
+use std::net::Ipv6Addr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::file::Refusal;
+use crate::file::field::Fields;
+
+/// By what a server is known to work.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Health {
+    /// It answers a GET of this with a status of 200 to 299.
+    Url(HealthUrl),
+    /// It accepts connections to this port of the machine.
+    Port(u16),
+}
+
+/// `http://host[:port][/path]`, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HealthUrl {
+    /// Name or address; one of IPv6 without its brackets.
+    pub host: String,
+    /// 80 if none is given.
+    pub port: u16,
+    /// With the query, from its `/` on.
+    pub path: String,
+}
+
+impl HealthUrl {
+    /// Takes a URL apart; says what is wrong with it.
+    ///
+    /// # Errors
+    /// Why it cannot be asked.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let Some(rest) = text.strip_prefix("http://") else {
+            return Err("it does not begin with http://, which alone is spoken".to_owned());
+        };
+        if rest.chars().any(|letter| letter.is_whitespace() || letter.is_control()) {
+            return Err("it has a blank or a control character".to_owned());
+        }
+        // A fragment is the reader's business and is never sent.
+        let rest = rest.split('#').next().unwrap_or(rest);
+        let end = rest.find(['/', '?']).unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(end);
+        if authority.contains('@') {
+            return Err("it has a user name, which is not sent".to_owned());
+        }
+        let (host, port) = split(authority)?;
+        if host.is_empty() {
+            return Err("it has no host".to_owned());
+        }
+        let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
+        Ok(Self { host: host.to_owned(), port, path })
+    }
+
+    /// Host and port as they stand in a URL.
+    pub fn authority(&self) -> String {
+        let Self { host, port, .. } = self;
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    }
+}
+
+/// `host`, `host:80`, `[::1]:80`.
+fn split(authority: &str) -> Result<(&str, u16), String> {
+    let (host, port) = match authority.strip_prefix('[').map(|rest| rest.split_once(']')) {
+        Some(Some((host, rest))) if host.parse::<Ipv6Addr>().is_ok() && (rest.is_empty() || rest.starts_with(':')) => {
+            (host, rest.strip_prefix(':'))
+        }
+        Some(_) => return Err("there is no address of IPv6 in its brackets".to_owned()),
+        None if authority.contains(['[', ']']) => return Err("its brackets are in the wrong place".to_owned()),
+        None => authority.split_once(':').map_or((authority, None), |(host, port)| (host, Some(port))),
+    };
+    let Some(port) = port else { return Ok((host, 80)) };
+    // `parse` would take a sign.
+    let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    let port = port.parse().ok().filter(|&found| is_number && found > 0);
+    port.map(|port| (host, port)).ok_or_else(|| "its port is no number from 1 to 65535".to_owned())
+}
+
+/// One of both fields.
+pub(super) fn read(fields: &mut Fields) -> Result<Health, Refusal> {
+    let url = fields.optional_string("health_url")?;
+    let port = fields.at_most("health_port", u64::from(u16::MAX))?;
+    match (url, port) {
+        (Some(url), None) => HealthUrl::parse(&url).map(Health::Url).map_err(|reason| {
+            fields.refuse("health_url", &format!("`{}` cannot be asked: {reason}", url.escape_debug()))
+        }),
+        (None, Some(port)) => Ok(Health::Port(u16::try_from(port).unwrap_or(u16::MAX))),
+        (Some(_), Some(_)) => Err(fields.refuse("health_port", "health_url is there too; one of them is needed")),
+        (None, None) => {
+            let reason = "it is missing, and so is health_port; one of them says when the server works";
+            Err(fields.refuse("health_url", reason))
+        }
+    }
+}
+
+impl Display for Health {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Url(url) => write!(f, "http://{}{}", url.authority(), url.path),
+            Self::Port(port) => write!(f, "port {port}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parts(text: &str) -> Result<(String, u16, String), String> {
+        HealthUrl::parse(text).map(|url| (url.host, url.port, url.path))
+    }
+
+    #[test]
+    fn a_url_is_taken_apart() {
+        let of = |host: &str, port, path: &str| Ok((host.to_owned(), port, path.to_owned()));
+        assert_eq!(parts("http://127.0.0.1:8000/health"), of("127.0.0.1", 8000, "/health"));
+        assert_eq!(parts("http://localhost"), of("localhost", 80, "/"));
+        assert_eq!(parts("http://[::1]:81/v1?x=1#top"), of("::1", 81, "/v1?x=1"));
+        assert_eq!(parts("http://h?x"), of("h", 80, "/?x"));
+    }
+
+    #[test]
+    fn what_cannot_be_asked_is_refused_with_a_reason() {
+        let reasons = [
+            ("https://h", "http://"),
+            ("h:8000", "http://"),
+            ("http://", "no host"),
+            ("http://:80/", "no host"),
+            ("http://h:", "port"),
+            ("http://h:0", "port"),
+            ("http://h:+8", "port"),
+            ("http://h:65536", "port"),
+            ("http://${oc.env:HOST}/", "port"),
+            ("http://[::1/", "brackets"),
+            ("http://[::1]8/", "brackets"),
+            ("http://me@h/", "user name"),
+            ("http://h/a b", "blank"),
+            ("http://h/\r\nX: y", "blank"),
+        ];
+        for (url, reason) in reasons {
+            assert!(parts(url).unwrap_err().contains(reason), "{url}: {:?}", parts(url));
+        }
+    }
+
+    #[test]
+    fn a_url_reads_as_it_was_written() {
+        let written = |text: &str| Health::Url(HealthUrl::parse(text).unwrap()).to_string();
+        assert_eq!(written("http://[::1]:81/v1"), "http://[::1]:81/v1");
+        assert_eq!(
+            (written("http://h"), Health::Port(81).to_string()),
+            ("http://h:80/".to_owned(), "port 81".to_owned())
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_url_that_reads_back_or_refused(text in "(http://)?[\\PC\\r\\n]{0,30}") {
+            if let Ok(url) = HealthUrl::parse(&text) {
+                prop_assert!(url.path.starts_with('/') && !url.path.contains(['\r', '\n']));
+                prop_assert_eq!(HealthUrl::parse(&Health::Url(url.clone()).to_string()), Ok(url));
+            }
+        }
+    }
+}
