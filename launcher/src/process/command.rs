@@ -6,6 +6,7 @@ use std::ffi::{CStr, CString, OsString};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 use nix::sched::CpuSet;
 
@@ -49,6 +50,8 @@ pub struct Command<'a> {
     pub cpus: Option<CpuSet>,
     /// Its limits on open files; ours if `None`.
     pub open_files: Option<FileLimit>,
+    /// Where it runs; where we do if `None`.
+    pub folder: Option<CString>,
 }
 
 impl<'a> Command<'a> {
@@ -66,6 +69,25 @@ impl<'a> Command<'a> {
             stderr: output.stderr.open()?,
             cpus: rank.cpus.as_ref().map(set),
             open_files: None,
+            folder: None,
+        })
+    }
+
+    /// The command of a process that is no rank. `env` wins over what we were started with.
+    pub fn of(
+        argv_of: &[OsString],
+        folder: Option<&Path>,
+        env: Vec<Cow<'a, CStr>>,
+        output: Output,
+    ) -> io::Result<Command<'a>> {
+        Ok(Command {
+            argv: argv(argv_of)?,
+            env,
+            stdout: output.stdout.open()?,
+            stderr: output.stderr.open()?,
+            cpus: None,
+            open_files: None,
+            folder: folder.map(|folder| CString::new(folder.as_os_str().as_bytes())).transpose()?,
         })
     }
 

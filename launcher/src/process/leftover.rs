@@ -54,12 +54,23 @@ pub struct Leftovers {
     adopts: bool,
     /// Children that we had before: of a shell that replaced itself by us, for instance.
     before: BTreeSet<i32>,
+    spared: Spared,
+}
+
+/// What runs beside the ranks and is left behind by none of them: children of ours, their sessions, and what came to us
+/// from there and has this `NAME=value` in its environment.
+#[derive(Clone, Debug, Default)]
+pub struct Spared {
+    /// The children.
+    pub pids: BTreeSet<i32>,
+    /// What all of their descendants have in their environment.
+    pub mark: String,
 }
 
 impl Leftovers {
     /// Finds leftovers by the ranks' sessions only.
     pub fn by_session() -> Leftovers {
-        Leftovers { adopts: false, before: BTreeSet::new() }
+        Leftovers { adopts: false, before: BTreeSet::new(), spared: Spared::default() }
     }
 
     /// Also takes in what left its session: from now on, orphans below this process become its children. One launch
@@ -68,7 +79,12 @@ impl Leftovers {
         let us = getpid().as_raw();
         let search = || pids().filter(|&pid| read(pid).is_some_and(|stat| stat.parent == us)).collect();
         let before = children().unwrap_or_else(search);
-        Leftovers { adopts: set_child_subreaper(true).is_ok(), before }
+        Leftovers { adopts: set_child_subreaper(true).is_ok(), before, spared: Spared::default() }
+    }
+
+    /// Leaves these processes alone from now on, and no others.
+    pub fn spare(&mut self, spared: Spared) {
+        self.spared = spared;
     }
 
     /// Reaps adopted children that have ended and signals the living leftovers of `ranks`. Says how many live.
@@ -77,7 +93,8 @@ impl Leftovers {
         if self.knows_all_children(ranks) && have_ended() {
             return 0;
         }
-        let living = self.living(ranks, |pid, stat| ranks.contains(&stat.session) || self.is_adopted(pid, stat));
+        let is_left = |pid, stat: Stat| ranks.contains(&stat.session) || self.is_adopted(pid, stat);
+        let living = self.living(ranks, |pid, stat| is_left(pid, stat) && !self.is_spared(pid, stat));
         for (pid, _) in living.iter().filter(|(_, stat)| reach == Reach::All || !ranks.contains(&stat.group)) {
             signal.map(|signal| kill(Pid::from_raw(*pid), signal));
         }
@@ -102,7 +119,7 @@ impl Leftovers {
     /// Reaps adopted children that have ended.
     pub fn reap(&self, ranks: &BTreeSet<i32>) {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-        let is_strange = |pid: &i32| !ranks.contains(pid) && !self.before.contains(pid);
+        let is_strange = |pid: &i32| !self.is_known(ranks, *pid);
         let wait = |pid| waitpid(pid, Some(WaitPidFlag::WNOHANG));
         while self.adopts
             && let Ok(status) = waitid(Id::All, flags)
@@ -119,10 +136,18 @@ impl Leftovers {
         }
     }
 
-    /// Whether it is sure that we have no child but ranks. Then a rank that has ended has left nothing behind.
+    /// Whether it is sure that we have no child but ranks and what is spared. Then a rank that has ended has left nothing behind.
     fn knows_all_children(&self, ranks: &BTreeSet<i32>) -> bool {
-        let is_known = |pid: &i32| ranks.contains(pid) || self.before.contains(pid);
-        self.adopts && children().is_some_and(|children| children.iter().all(is_known))
+        self.adopts && children().is_some_and(|children| children.iter().all(|&pid| self.is_known(ranks, pid)))
+    }
+
+    fn is_known(&self, ranks: &BTreeSet<i32>, pid: i32) -> bool {
+        ranks.contains(&pid) || self.before.contains(&pid) || self.spared.pids.contains(&pid)
+    }
+
+    fn is_spared(&self, pid: i32, stat: Stat) -> bool {
+        let Spared { pids, mark } = &self.spared;
+        pids.contains(&pid) || pids.contains(&stat.session) || (!pids.is_empty() && is_in_environment(pid, mark))
     }
 
     /// The processes that are meant, but for ranks; adopted children of them that have ended are reaped.

@@ -1,5 +1,5 @@
 //! What a rank does between `fork` and `exec`: own session, death with its launcher, clean signals and descriptors, its
-//! streams, its CPUs, its limits.
+//! streams, its folder, its CPUs, its limits.
 //!
 //! The only unsafe code of the launcher. Everything in the child runs in a copy of a process that may have had other
 //! threads, so it makes system calls and nothing else: no allocation, no lock, no log line.
@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use nix::sched::sched_setaffinity;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
-use nix::unistd::{ForkResult, Pid, dup2_stderr, dup2_stdout, getpid, getppid, setsid, write};
+use nix::unistd::{ForkResult, Pid, chdir, dup2_stderr, dup2_stdout, getpid, getppid, setsid, write};
 
 use crate::process::command::Command;
 use crate::process::exit::Exit;
@@ -84,6 +84,9 @@ fn prepare(command: &Command<'_>, launcher: Pid) -> nix::Result<()> {
     }
     if let Some(file) = &command.stderr {
         dup2_stderr(file)?;
+    }
+    if let Some(folder) = &command.folder {
+        chdir(folder.as_c_str())?;
     }
     if let Some(cpus) = &command.cpus {
         sched_setaffinity(Pid::from_raw(0), cpus)?;
