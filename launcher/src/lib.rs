@@ -4,7 +4,7 @@
 //! main ─► tools (files of a run)
 //!   └───► cli ─► plan ─► agent ─► report
 //!                 │        ├─► rendezvous ─► store
-//!                node      ├─► process logs signals
+//!                node      ├─► process logs signals model_server
 //!                          └─► group (pure)
 //! ```
 
@@ -13,6 +13,7 @@ pub mod cli;
 pub mod events;
 pub mod failure;
 pub mod logs;
+pub mod model_server;
 pub mod node;
 pub mod numa;
 pub mod partial_report;

@@ -120,17 +120,22 @@ impl Rrun {
     /// Starts it and comes back at once.
     pub fn start(&self) -> Running {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rrun"));
-        self.start_as(command.args(&self.options).args(&self.program))
+        self.start_named("rrun", command.args(&self.options).args(&self.program))
     }
 
     /// As [`Rrun::start`], below a shell script whose `"$@"` is the launch.
     pub fn start_below(&self, script: &str) -> Running {
-        let mut command = Command::new("/bin/sh");
-        let command = command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_rrun")]);
-        self.start_as(command.args(&self.options).args(&self.program))
+        self.start_below_as("rrun", script)
     }
 
-    fn start_as(&self, command: &mut Command) -> Running {
+    /// The same with another name for its output files, so that several can run in one folder.
+    pub fn start_below_as(&self, name: &str, script: &str) -> Running {
+        let mut command = Command::new("/bin/sh");
+        let command = command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_rrun")]);
+        self.start_named(name, command.args(&self.options).args(&self.program))
+    }
+
+    fn start_named(&self, name: &str, command: &mut Command) -> Running {
         let stdin = match &self.stdin {
             Some(text) => {
                 fs::write(self.path("rrun.stdin"), text).unwrap();
@@ -138,11 +143,11 @@ impl Rrun {
             }
             None => Stdio::null(),
         };
-        let output = |name: &str| File::create(self.path(name)).unwrap();
+        let output = |stream: &str| File::create(self.path(&format!("{name}.{stream}"))).unwrap();
         command.env_clear().envs(&self.env).current_dir(self.dir.path()).stdin(stdin);
-        command.stdout(output("rrun.stdout")).stderr(output("rrun.stderr"));
+        command.stdout(output("stdout")).stderr(output("stderr"));
         let child = command.spawn().expect("the binary is built before the tests run");
-        Running::new(child, Rc::clone(&self.dir))
+        Running::new(child, Rc::clone(&self.dir), name)
     }
 
     /// Runs it to its end.

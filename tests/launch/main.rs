@@ -13,6 +13,7 @@ mod failures;
 mod isolation;
 mod leftovers;
 mod logs;
+mod model_server;
 mod restarts;
 mod running;
 mod says;

@@ -17,11 +17,13 @@ const DEADLINE: Duration = Duration::from_secs(120);
 pub struct Running {
     child: Child,
     dir: Rc<TempDir>,
+    /// What its output files are called.
+    name: String,
 }
 
 impl Running {
-    pub fn new(child: Child, dir: Rc<TempDir>) -> Self {
-        Self { child, dir }
+    pub fn new(child: Child, dir: Rc<TempDir>, name: &str) -> Self {
+        Self { child, dir, name: name.to_owned() }
     }
 
     pub fn pid(&self) -> i32 {
@@ -33,6 +35,13 @@ impl Running {
     pub fn signal(&self, name: &str) {
         let status = Command::new("kill").arg(format!("-{name}")).arg(self.pid().to_string()).status().unwrap();
         assert!(status.success(), "kill -{name} {}", self.pid());
+    }
+
+    /// Sends a signal by its name to the launcher, which may have ended.
+    pub fn signal_if_running(&self, name: &str) {
+        if alive(self.pid()) {
+            Command::new("kill").arg(format!("-{name}")).arg(self.pid().to_string()).status().unwrap();
+        }
     }
 
     /// Waits until ranks have written something into these files.
@@ -70,16 +79,21 @@ impl Running {
         names.iter().map(pid).collect()
     }
 
+    /// The text of a file in the folder of the launch.
+    pub fn text(&self, name: &str) -> String {
+        read(&self.path(name))
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
     fn stdout(&self) -> String {
-        read(&self.path("rrun.stdout"))
+        self.text(&format!("{}.stdout", self.name))
     }
 
-    fn stderr(&self) -> String {
-        read(&self.path("rrun.stderr"))
+    pub fn stderr(&self) -> String {
+        self.text(&format!("{}.stderr", self.name))
     }
 
     #[track_caller]

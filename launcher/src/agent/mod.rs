@@ -128,6 +128,7 @@ pub(crate) mod tests {
             events: EventLog::None,
             reports_usage: false,
             notes: Vec::new(),
+            model_server: None,
             eval: None,
         }
     }

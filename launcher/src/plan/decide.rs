@@ -6,6 +6,7 @@ use crate::node::Node;
 use crate::plan::error::PlanError;
 use crate::plan::eval::Asked;
 use crate::plan::meeting::Meeting;
+use crate::plan::model_server::ServerPlan;
 use crate::plan::program::Program;
 use crate::plan::ranks::Ranks;
 use crate::plan::seating::Launch;
@@ -57,6 +58,9 @@ impl Plan {
         let program = Program::new(cli, env, node)?;
         let memory = asked.as_ref().map(|_| node.memory_of(visible_devices.as_deref())).unwrap_or_default();
         let eval = asked.map(|asked| asked.check(launch, &memory)).transpose()?;
+        let local_rank = task.map(|task| task.local_rank);
+        let served = eval.as_ref().map(|eval| ServerPlan::of(eval, env, local_rank)).transpose()?.flatten();
+        let (model_server, server_notes) = served.map_or_else(Default::default, |(plan, notes)| (Some(plan), notes));
         let Meeting { run_id, store, rendezvous } = Meeting::new(cli, nodes, &pairs, node)?;
         limits::check_monitor_interval(cli)?;
         let shutdown_timeout = limits::shutdown_timeout(cli, env)?;
@@ -68,7 +72,7 @@ impl Plan {
         }
         // The rule is right for our own program, so there is nothing to tune.
         let thread_note = thread_note.filter(|_| eval.is_none());
-        let seats = eval.iter().flat_map(|eval| eval.notes.clone());
+        let seats = eval.iter().flat_map(|eval| eval.notes.clone()).chain(server_notes);
         let caveats = caveats::notes(cli, env).into_iter().chain(signal_notes).map(Note::warning);
         let notes = caveats.chain(thread_note.map(Note::info)).chain(seats).collect();
         Ok(Plan {
@@ -89,6 +93,7 @@ impl Plan {
             events: EventLog::parse(&cli.event_log_handler).unwrap_or_default(),
             reports_usage: cli.rusage,
             notes,
+            model_server,
             eval,
         })
     }

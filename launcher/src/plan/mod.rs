@@ -16,6 +16,7 @@ pub mod failure;
 pub mod limits;
 pub mod logs;
 pub mod meeting;
+pub mod model_server;
 pub mod nodes;
 pub mod nproc;
 pub mod numa;
@@ -41,6 +42,7 @@ use crate::numa::CpuList;
 pub use crate::plan::error::PlanError;
 use crate::plan::eval::EvalPlan;
 pub use crate::plan::failure::FailurePolicy;
+use crate::plan::model_server::ServerPlan;
 use crate::plan::rendezvous::RendezvousPlan;
 use crate::process::files::FileLimit;
 use crate::say::Note;
@@ -83,6 +85,9 @@ pub struct Plan {
     pub reports_usage: bool,
     /// Lines for stderr before the start: a rule of torchrun's that took effect, something ignored.
     pub notes: Vec<Note>,
+    /// What runs beside the ranks of this node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model_server: Option<ServerPlan>,
     /// What the built-in program `eval` is to run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eval: Option<EvalPlan>,

@@ -1,6 +1,7 @@
 //! The loop: waits for something to happen, asks the group what it means, does it.
 
 mod others;
+mod server;
 mod single;
 
 use std::collections::VecDeque;
@@ -25,6 +26,7 @@ use crate::agent::{chain, last_words};
 use crate::events::{self, Happening};
 use crate::logs::attempt::{AttemptLogs, Writer};
 use crate::logs::folder::RunFolder;
+use crate::model_server::Server;
 use crate::plan::{FailurePolicy, Plan, Sender};
 use crate::process::exit::Exit;
 use crate::process::leftover::{Leftovers, Reach};
@@ -53,6 +55,10 @@ pub struct Driver<'a> {
     memory: OomKills,
     attempt: Attempt,
     flushes: Vec<Flush>,
+    /// What runs beside the ranks.
+    server: Option<Server<'a>>,
+    /// The round that has been joined and whose ranks wait for the server.
+    held: Option<Place>,
     /// The launch ended for a reason that lies outside the ranks of this node.
     ended_by_others: bool,
 }
@@ -92,6 +98,8 @@ impl<'a> Driver<'a> {
             memory,
             attempt,
             flushes,
+            server: plan.model_server.as_ref().map(Server::new),
+            held: None,
             ended_by_others: false,
         })
     }
@@ -99,6 +107,9 @@ impl<'a> Driver<'a> {
     /// Runs to the end.
     pub async fn run(mut self) -> End {
         let mut actions = VecDeque::from(self.on(Event::Ready));
+        for event in self.begin_server().await {
+            actions.extend(self.on(event));
+        }
         loop {
             while let Some(action) = actions.pop_front() {
                 if let Action::Finish(end) = action {
@@ -132,6 +143,7 @@ impl<'a> Driver<'a> {
                 let (number, name) = (received.number, signals::name(received.number));
                 say::warning(format_args!("Received {number} death signal, shutting down workers ({name})"));
                 events::record(self.plan, &Happening::Signal { name: &name });
+                self.server.iter_mut().for_each(Server::end_is_near);
                 vec![Event::Received(received)]
             }
             number = self.notices.recv() => {
@@ -139,6 +151,7 @@ impl<'a> Driver<'a> {
                 vec![Event::EndAnnounced]
             }
             notice = self.company.recv() => self.heard(notice).into_iter().collect(),
+            news = server::news(&mut self.server) => self.served(news),
             _ = self.exits.recv() => self.exited(),
             () = sleep(SWEEP_PERIOD), if self.is_sweeping() => self.swept(),
             () = deadline => vec![Event::Deadline],
@@ -163,6 +176,7 @@ impl<'a> Driver<'a> {
     fn exited(&mut self) -> Vec<Event> {
         let round = self.round();
         let exited = self.attempt.exited(&round, SystemTime::now());
+        let served = self.server_exited();
         self.leftovers.reap(&self.attempt.pids());
         // Of ranks that fail each for itself it is said what that means for them.
         let is_root = self.plan.failure_policy == FailurePolicy::Torchrun && !self.group.is_stopping();
@@ -170,7 +184,7 @@ impl<'a> Driver<'a> {
             self.say_failure(*rank);
         }
         let swept = self.swept();
-        exited.into_iter().map(|(rank, exit)| Event::Exited(rank, exit)).chain(swept).collect()
+        exited.into_iter().map(|(rank, exit)| Event::Exited(rank, exit)).chain(swept).chain(served).collect()
     }
 
     fn say_failure(&self, rank: LocalRank) {
@@ -278,7 +292,9 @@ impl<'a> Driver<'a> {
 
     async fn finish(mut self, end: End) -> End {
         self.end_attempt();
+        self.tell_server(end);
         self.company.leave(end.reason()).await;
+        self.end_server().await;
         self.flush().await;
         events::record(self.plan, &Happening::Over { is_success: end == End::Succeeded });
         match end {

@@ -4,6 +4,7 @@ use crate::agent::chain;
 use crate::agent::driver::Driver;
 use crate::agent::event::{End, Event, LocalRank};
 use crate::events::{self, Happening};
+use crate::model_server::Server;
 use crate::rendezvous::Notice;
 use crate::rendezvous::place::Place;
 use crate::say;
@@ -16,10 +17,11 @@ impl Driver<'_> {
                 say::info(line);
                 None
             }
-            Notice::Joined(place) => Some(self.joined(place)),
+            Notice::Joined(place) => self.may_join(place),
             Notice::Changed(why) => {
                 say::warning(why);
-                Some(Event::Changed)
+                // A round whose ranks have not been started has nothing to end.
+                Some(if self.held.take().is_some() { Event::Ready } else { Event::Changed })
             }
             Notice::Succeeded => Some(Event::Over(End::Succeeded)),
             Notice::Failed(why) => {
@@ -36,7 +38,16 @@ impl Driver<'_> {
         }
     }
 
-    fn joined(&mut self, place: Place) -> Event {
+    /// Begins the round, or keeps it until the model server works.
+    fn may_join(&mut self, place: Place) -> Option<Event> {
+        if self.server.as_ref().is_none_or(Server::is_healthy) {
+            return Some(self.joined(place));
+        }
+        self.held = Some(place);
+        None
+    }
+
+    pub(super) fn joined(&mut self, place: Place) -> Event {
         let attempt = place.restarts;
         if attempt > self.place.restarts {
             say::warning(format_args!("restart {attempt} of {}", self.plan.max_restarts));
@@ -51,7 +62,7 @@ impl Driver<'_> {
     /// Takes part in the next round.
     pub(super) async fn join(&mut self) -> Option<Event> {
         match self.company.join().await {
-            Ok(Some(place)) => Some(self.joined(place)),
+            Ok(Some(place)) => self.may_join(place),
             Ok(None) => None,
             Err(err) => {
                 say::error(chain(&err));

@@ -1,0 +1,102 @@
+//! The model server of this node: begun with the launch, watched beside the ranks, ended after them.
+
+use std::future::pending;
+use std::time::Duration;
+
+use tokio::select;
+use tokio::time::{sleep, timeout};
+
+use crate::agent::driver::{Driver, SWEEP_PERIOD};
+use crate::agent::event::{End, Event};
+use crate::model_server::{News, Server};
+use crate::say;
+use crate::signals;
+
+/// How long what the server has left behind may take to die of SIGKILL.
+const LAST_GRACE: Duration = Duration::from_secs(5);
+
+/// What the server has to say, for the loop. Dropping the future loses nothing.
+pub(super) async fn news(server: &mut Option<Server<'_>>) -> Vec<News> {
+    match server {
+        Some(server) => server.recv().await,
+        None => pending().await,
+    }
+}
+
+impl Driver<'_> {
+    /// Starts the server. Meanwhile the other nodes can be met: only the ranks wait for it.
+    pub(super) async fn begin_server(&mut self) -> Vec<Event> {
+        let Some(server) = &mut self.server else { return Vec::new() };
+        let news = server.begin().await;
+        self.served(news)
+    }
+
+    /// What news of the server mean for the ranks.
+    pub(super) fn served(&mut self, news: Vec<News>) -> Vec<Event> {
+        self.spare_server();
+        news.into_iter().filter_map(|news| self.heard_of_server(news)).collect()
+    }
+
+    fn heard_of_server(&mut self, news: News) -> Option<Event> {
+        match news {
+            News::Ready => self.held.take().map(|place| self.joined(place)),
+            News::Failed(why) => {
+                // Its ranks are not to blame.
+                self.ended_by_others = true;
+                self.company.failed(why, false);
+                Some(Event::Over(if self.group.is_joining() { End::NotStarted } else { End::Failed }))
+            }
+        }
+    }
+
+    /// Whether the server was among those that have ended, and what that means.
+    pub(super) fn server_exited(&mut self) -> Vec<Event> {
+        let ranks = self.attempt.pids();
+        let Some(server) = &mut self.server else { return Vec::new() };
+        let news = server.exited(&self.leftovers, &ranks);
+        self.served(news)
+    }
+
+    /// Tells the server that the launch is over.
+    pub(super) fn tell_server(&mut self, end: End) {
+        let Some(server) = &mut self.server else { return };
+        match end {
+            End::Killed { .. } => server.kill(),
+            End::Succeeded | End::Failed | End::NotStarted | End::Stopped { .. } => server.stop(),
+        }
+    }
+
+    /// Waits until nothing of the server lives. A signal meanwhile kills it.
+    pub(super) async fn end_server(&mut self) {
+        let ranks = self.attempt.pids();
+        let Some(server) = &mut self.server else { return };
+        loop {
+            server.exited(&self.leftovers, &ranks);
+            if server.is_over() {
+                break;
+            }
+            select! {
+                received = self.signals.recv() => {
+                    say::warning(format_args!("{} while the model server was ending: killed", signals::name(received.number)));
+                    server.kill();
+                }
+                _ = self.exits.recv() => {}
+                _ = server.recv() => {}
+            }
+        }
+        let are_gone = async {
+            while server.kill_leftovers(&self.leftovers, &ranks) > 0 {
+                sleep(SWEEP_PERIOD).await;
+            }
+        };
+        if timeout(LAST_GRACE, are_gone).await.is_err() {
+            say::warning("processes that the model server had left behind do not end even by SIGKILL");
+        }
+        server.reap();
+    }
+
+    fn spare_server(&mut self) {
+        let spared = self.server.as_ref().map(Server::spared);
+        self.leftovers.spare(spared.unwrap_or_default());
+    }
+}

@@ -1,0 +1,200 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const LIMITS: Limits =
+    Limits { start_timeout: Duration::from_secs(600), max_restarts: 2, stop_timeout: Duration::from_secs(30) };
+
+const CRASH: Event = Event::Exited(Exit::Code(1));
+
+/// A server and its clock.
+struct Life {
+    machine: Machine,
+    start: Instant,
+    now: Instant,
+}
+
+fn life(role: Role) -> Life {
+    let now = Instant::now();
+    Life { machine: Machine::new(role, LIMITS), start: now, now }
+}
+
+impl Life {
+    /// What follows from an event `seconds` after the one before.
+    fn on(&mut self, seconds: u64, event: Event) -> Vec<Action> {
+        self.now += Duration::from_secs(seconds);
+        self.machine.on(event, self.now)
+    }
+
+    /// What follows when nothing happens until the next deadline, and when that is, in seconds from the beginning.
+    fn wait(&mut self) -> (u64, Vec<Action>) {
+        self.now = self.machine.deadline().expect("it waits for something");
+        ((self.now - self.start).as_secs(), self.machine.on(Event::Deadline, self.now))
+    }
+}
+
+fn healthy() -> Life {
+    let mut life = life(Role::Host);
+    life.on(0, Event::Begin);
+    life.on(10, Event::Answered);
+    life
+}
+
+fn restart(number: u32, after: u64) -> Restart {
+    Restart { number, of: 2, attempt: number, after: Duration::from_secs(after) }
+}
+
+#[test]
+fn a_server_is_started_and_works_when_it_answers() {
+    let mut life = life(Role::Host);
+    assert_eq!(life.on(0, Event::Begin), [Action::Start]);
+    assert!(life.machine.starting().is_some() && !life.machine.is_healthy());
+    assert_eq!(life.on(10, Event::Answered), [Action::Ready(Duration::from_secs(10))]);
+    assert!(life.machine.is_healthy() && life.machine.deadline().is_none());
+}
+
+#[test]
+fn one_that_has_never_worked_is_not_tried_again() {
+    let begun = |event: Event| {
+        let mut life = life(Role::Host);
+        life.on(0, Event::Begin);
+        (life.on(1, event), life.machine.is_over())
+    };
+    let lost = |cause| (vec![Action::GiveUp(cause, Loss::NeverWorked)], true);
+    assert_eq!(begun(CRASH), lost(Cause::Exited(Exit::Code(1))));
+    assert_eq!(begun(Event::Exited(Exit::Code(0))), lost(Cause::Exited(Exit::Code(0))));
+    assert_eq!(begun(Event::NotStarted), lost(Cause::NotStarted));
+}
+
+#[test]
+fn one_that_never_answers_is_ended_and_the_launch_fails() {
+    let mut life = life(Role::Host);
+    life.on(0, Event::Begin);
+    assert_eq!(life.wait(), (600, vec![Action::Send(libc::SIGTERM)]));
+    assert_eq!(life.wait(), (630, vec![Action::Send(libc::SIGKILL)]));
+    let lost = Action::GiveUp(Cause::Silent(LIMITS.start_timeout), Loss::NeverWorked);
+    assert_eq!(life.on(0, Event::Exited(Exit::Signal(9))), [lost]);
+}
+
+#[test]
+fn one_that_crashes_is_started_again_after_pauses_until_no_restart_is_left() {
+    let (mut life, cause) = (healthy(), Cause::Exited(Exit::Code(1)));
+    assert_eq!(life.on(5, CRASH), [Action::Promise(cause, restart(1, 1))]);
+    assert_eq!(life.wait(), (16, vec![Action::Start]));
+    // A crash while it starts counts as one while it works.
+    assert_eq!(life.on(0, CRASH), [Action::Promise(cause, restart(2, 2))]);
+    assert_eq!(life.wait(), (18, vec![Action::Start]));
+    life.on(0, Event::Answered);
+    assert_eq!(life.on(0, CRASH), [Action::GiveUp(cause, Loss::Spent)]);
+    assert!(life.machine.is_over());
+}
+
+#[test]
+fn a_restart_that_stays_silent_is_ended_and_counts() {
+    let mut life = healthy();
+    life.on(0, CRASH);
+    life.wait();
+    assert_eq!(life.wait().1, [Action::Send(libc::SIGTERM)]);
+    assert_eq!(life.on(0, CRASH), [Action::Promise(Cause::Silent(LIMITS.start_timeout), restart(2, 2))]);
+}
+
+#[test]
+fn a_long_life_gives_the_restarts_back() {
+    let mut life = healthy();
+    for _ in 0..5 {
+        assert!(matches!(life.on(3600, CRASH)[..], [Action::Promise(_, Restart { number: 1, .. })]));
+        life.wait();
+        life.on(10, Event::Answered);
+    }
+}
+
+#[test]
+fn it_is_told_to_end_and_killed_when_it_does_not() {
+    let mut life = healthy();
+    assert_eq!(life.on(0, Event::Stop), [Action::Send(libc::SIGTERM)]);
+    assert_eq!(life.wait(), (40, vec![Action::Send(libc::SIGKILL)]));
+    assert_eq!(life.wait(), (70, vec![Action::Abandon]));
+    assert!(life.machine.is_over());
+}
+
+#[test]
+fn a_second_signal_kills_it_at_once() {
+    let mut life = healthy();
+    life.on(0, Event::Stop);
+    assert_eq!(life.on(0, Event::Kill), [Action::Send(libc::SIGKILL)]);
+    assert_eq!((life.on(0, Event::Exited(Exit::Signal(9))), life.machine.is_over()), (vec![], true));
+}
+
+#[test]
+fn its_end_is_none_to_speak_of_when_the_launch_is_ending() {
+    let mut life = healthy();
+    life.on(0, Event::EndIsNear);
+    assert_eq!((life.on(0, Event::Exited(Exit::Signal(15))), life.machine.is_over()), (vec![], true));
+    let mut life = healthy();
+    life.on(0, CRASH);
+    assert_eq!((life.on(0, Event::EndIsNear), life.machine.is_over()), (vec![], true), "no restart is begun any more");
+}
+
+#[test]
+fn a_silent_one_that_is_not_needed_any_more_is_not_tried_again() {
+    let mut life = life(Role::Host);
+    life.on(0, Event::Begin);
+    life.wait();
+    life.on(0, Event::Stop);
+    assert_eq!((life.on(0, CRASH), life.machine.is_over()), (vec![], true));
+}
+
+#[test]
+fn a_guest_waits_and_neither_starts_nor_ends_it() {
+    let mut guest = life(Role::Guest);
+    assert_eq!(guest.on(0, Event::Begin), []);
+    assert_eq!(guest.on(3, Event::Answered), [Action::Ready(Duration::from_secs(3))]);
+    assert_eq!((guest.on(0, Event::Stop), guest.machine.is_over()), (vec![], true));
+    let mut guest = life(Role::Guest);
+    guest.on(0, Event::Begin);
+    let lost = Action::GiveUp(Cause::Silent(LIMITS.start_timeout), Loss::NeverWorked);
+    assert_eq!(guest.wait(), (600, vec![lost]));
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        Just(Event::Begin),
+        Just(Event::Answered),
+        Just(CRASH),
+        Just(Event::NotStarted),
+        Just(Event::Deadline),
+        Just(Event::EndIsNear),
+        Just(Event::Stop),
+        Just(Event::Kill)
+    ]
+}
+
+proptest! {
+    /// Whatever happens: at most one process at a time, none is started once it has been stopped, and it comes to an end.
+    #[test]
+    fn no_order_of_events_starts_two_or_leaves_one(events in prop::collection::vec((0_u64..700, event()), 0..60)) {
+        let mut life = life(Role::Host);
+        let mut is_running = false;
+        let mut stopped = false;
+        for (seconds, event) in events {
+            // What cannot happen: the end, or the failed start, of what does not run.
+            if matches!(event, Event::Exited(_) | Event::NotStarted) && !is_running {
+                continue;
+            }
+            is_running &= !matches!(event, Event::Exited(_) | Event::NotStarted);
+            stopped |= matches!(event, Event::Stop);
+            for action in life.on(seconds, event) {
+                if action == Action::Start {
+                    prop_assert!(!is_running && !stopped);
+                    is_running = true;
+                }
+            }
+        }
+        life.on(0, Event::Stop);
+        while life.machine.deadline().is_some() {
+            let (_, actions) = life.wait();
+            prop_assert!(!actions.contains(&Action::Start));
+        }
+        prop_assert!(life.machine.is_over());
+    }
+}

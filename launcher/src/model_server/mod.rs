@@ -1,0 +1,293 @@
+//! The model server of a node: `rrun` starts it before the ranks, keeps it running, and ends it after them.
+//!
+//! ```text
+//! plan ─► Process: its own session, output in logs/model_server_<host>.log ─► Guard: kills its group if we are killed
+//!                │ exits                       ▲ start, signals
+//!                ▼                             │
+//! Probe ──answers──► Machine (pure) ───────────┴──► News for the driver: ready, failed
+//! ```
+
+pub mod guard;
+pub mod machine;
+pub mod probe;
+pub mod process;
+
+use std::collections::BTreeSet;
+use std::future::pending;
+use std::time::{Duration, Instant};
+
+use tokio::select;
+use tokio::time::sleep_until;
+
+use crate::logs::last_lines::last_lines;
+use crate::model_server::machine::{Action, Cause, Event, Limits, Loss, Machine, Role};
+use crate::model_server::probe::{Probe, ask};
+use crate::model_server::process::Process;
+use crate::plan::model_server::ServerPlan;
+use crate::process::leftover::{Leftovers, Spared};
+use crate::say;
+
+/// While it is waited for, that is said this often.
+const PROGRESS: Duration = Duration::from_secs(10);
+
+/// Lines of its output that are said when it has failed.
+const LAST_LINES: usize = 10;
+
+/// What the launch has to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    /// The server works.
+    Ready,
+    /// The server has failed for good, for this reason.
+    Failed(String),
+}
+
+/// The server of this node.
+#[derive(Debug)]
+pub struct Server<'a> {
+    plan: &'a ServerPlan,
+    machine: Machine,
+    process: Option<Process>,
+    probe: Option<Probe>,
+    progress_at: Instant,
+    /// Whether it has worked since its last start.
+    was_healthy: bool,
+    /// Why it had not answered when its time was up.
+    unanswered: String,
+}
+
+impl<'a> Server<'a> {
+    /// A server that is not started yet.
+    pub fn new(plan: &'a ServerPlan) -> Server<'a> {
+        let server = &plan.server;
+        let limits = Limits {
+            start_timeout: server.start_timeout,
+            max_restarts: server.max_restarts,
+            stop_timeout: server.stop_timeout,
+        };
+        let machine = Machine::new(plan.role, limits);
+        Server {
+            plan,
+            machine,
+            process: None,
+            probe: None,
+            progress_at: now(),
+            was_healthy: false,
+            unanswered: String::new(),
+        }
+    }
+
+    /// Whether ranks may be started.
+    pub fn is_healthy(&self) -> bool {
+        self.machine.is_healthy()
+    }
+
+    /// Whether nothing of it runs, or will.
+    pub fn is_over(&self) -> bool {
+        self.machine.is_over()
+    }
+
+    /// What must not be taken for something that a rank left behind.
+    pub fn spared(&self) -> Spared {
+        self.process.as_ref().map(Process::spared).unwrap_or_default()
+    }
+
+    /// Starts it, unless something answers in its place already.
+    pub async fn begin(&mut self) -> Vec<News> {
+        let health = &self.plan.server.health;
+        if self.plan.role == Role::Host && ask(health).await.is_ok() {
+            let why = format!("{health} answers already; another server, or one of another launch, is there");
+            say::error(format_args!("the model server was not started: {why}"));
+            self.on(Event::Stop);
+            return vec![News::Failed(format!("the model server was not started: {why}"))];
+        }
+        if self.plan.role == Role::Guest {
+            say::info(format_args!("waiting for the model server of this node, {health}"));
+            self.ask();
+        }
+        self.on(Event::Begin)
+    }
+
+    /// The next news that is no exit. Dropping the future loses nothing.
+    pub async fn recv(&mut self) -> Vec<News> {
+        let deadline = self.machine.deadline();
+        let (is_starting, progress_at) = (self.machine.starting().is_some(), self.progress_at);
+        let deadline = async {
+            match deadline {
+                Some(at) => sleep_until(at.into()).await,
+                None => pending().await,
+            }
+        };
+        let probe = self.probe.as_mut();
+        let answered = async {
+            match probe {
+                Some(probe) if is_starting => probe.answered().await,
+                _ => pending().await,
+            }
+        };
+        select! {
+            () = answered => self.on(Event::Answered),
+            () = deadline => {
+                self.unanswered = self.probe.as_ref().map(Probe::why).unwrap_or_default();
+                self.on(Event::Deadline)
+            }
+            () = sleep_until(progress_at.into()), if is_starting => {
+                self.say_progress();
+                Vec::new()
+            }
+        }
+    }
+
+    /// Looks whether it has ended, and ends what it has left behind then.
+    pub fn exited(&mut self, leftovers: &Leftovers, ranks: &BTreeSet<i32>) -> Vec<News> {
+        let Some(exit) = self.process.as_mut().and_then(Process::exited) else { return Vec::new() };
+        if let Some(process) = &self.process {
+            process.kill_leftovers(leftovers, ranks);
+        }
+        self.probe = None;
+        self.on(Event::Exited(exit))
+    }
+
+    /// From now on an end of it is none to speak of.
+    pub fn end_is_near(&mut self) {
+        self.on(Event::EndIsNear);
+    }
+
+    /// Tells it to end.
+    pub fn stop(&mut self) {
+        self.on(Event::Stop);
+    }
+
+    /// Ends it at once.
+    pub fn kill(&mut self) {
+        self.on(Event::Kill);
+    }
+
+    /// Once it has ended: kills what is left of it; how many processes live.
+    pub fn kill_leftovers(&self, leftovers: &Leftovers, ranks: &BTreeSet<i32>) -> usize {
+        self.process.as_ref().map_or(0, |process| process.kill_leftovers(leftovers, ranks))
+    }
+
+    /// Removes its zombie, once it has ended.
+    pub fn reap(&mut self) {
+        if let Some(process) = self.process.take() {
+            process.reap();
+        }
+    }
+
+    fn on(&mut self, event: Event) -> Vec<News> {
+        let actions = self.machine.on(event, now());
+        actions.into_iter().flat_map(|action| self.act(action)).collect()
+    }
+
+    fn act(&mut self, action: Action) -> Vec<News> {
+        match action {
+            Action::Start => return self.start(),
+            Action::Ready(after) => {
+                (self.probe, self.was_healthy) = (None, true);
+                say::info(format_args!(
+                    "model server: {} answers after {} s",
+                    self.plan.server.health,
+                    after.as_secs()
+                ));
+                return vec![News::Ready];
+            }
+            Action::Send(signal) => self.process.iter().for_each(|process| process.signal(signal)),
+            Action::Promise(cause, restart) => {
+                let (number, of, after) = (restart.number, restart.of, restart.after.as_secs());
+                let restart = format!("restart {number} of {of} in {after} s, the ranks go on");
+                say::warning(format_args!("{}; {restart}", self.failure(cause)));
+                self.say_last_lines();
+            }
+            Action::GiveUp(cause, loss) => {
+                let why = match loss {
+                    Loss::NeverWorked => self.failure(cause),
+                    Loss::Spent => format!("{}; no restart is left", self.failure(cause)),
+                };
+                say::error(&why);
+                self.say_last_lines();
+                return vec![News::Failed(why)];
+            }
+            Action::Abandon => {
+                say::error(format_args!("{} does not end even by SIGKILL and is left behind", self.name()));
+            }
+        }
+        Vec::new()
+    }
+
+    fn start(&mut self) -> Vec<News> {
+        self.reap();
+        self.was_healthy = false;
+        match Process::start(self.plan) {
+            Ok(process) => {
+                let (pid, log) = (process.pid(), self.plan.log.display());
+                self.process = Some(process);
+                let (health, at_most) = (&self.plan.server.health, self.plan.server.start_timeout.as_secs());
+                say::info(format_args!(
+                    "model server started (pid {pid}), its output is in `{log}`; waiting for {health}, at most {at_most} s"
+                ));
+                self.ask();
+                Vec::new()
+            }
+            Err(err) => {
+                say::error(format_args!("cannot start the model server `{}`: {err}", self.plan.server.command[0]));
+                self.on(Event::NotStarted)
+            }
+        }
+    }
+
+    fn ask(&mut self) {
+        self.probe = Some(Probe::start(&self.plan.server.health));
+        self.progress_at = now() + PROGRESS;
+    }
+
+    fn say_progress(&mut self) {
+        self.progress_at = now() + PROGRESS;
+        let Some(since) = self.machine.starting() else { return };
+        let (time, limit) = (now() - since, self.plan.server.start_timeout);
+        let (health, why) = (&self.plan.server.health, self.probe.as_ref().map(Probe::why).unwrap_or_default());
+        say::info(format_args!(
+            "model server: still waiting for {health} after {} of {} s: {why}",
+            time.as_secs(),
+            limit.as_secs()
+        ));
+    }
+
+    fn failure(&self, cause: Cause) -> String {
+        let (name, health) = (self.name(), &self.plan.server.health);
+        match cause {
+            Cause::Exited(exit) if self.was_healthy => format!("{name} {exit}"),
+            Cause::Exited(exit) => format!("{name} {exit} before {health} had answered"),
+            Cause::Silent(time) => {
+                format!("{name} was ended: {health} had not answered after {} s ({})", time.as_secs(), self.unanswered)
+            }
+            Cause::NotStarted => format!("{name} could not be started"),
+        }
+    }
+
+    fn name(&self) -> String {
+        let program = self.plan.server.command.join(" ");
+        let program: String =
+            if program.chars().count() > 100 { program.chars().take(99).chain(['…']).collect() } else { program };
+        let pid = self.process.as_ref().map(|process| format!(", pid {}", process.pid())).unwrap_or_default();
+        format!("model server (`{program}`{pid})")
+    }
+
+    fn say_last_lines(&self) {
+        if self.plan.role == Role::Guest {
+            return;
+        }
+        match last_lines(&self.plan.log, LAST_LINES) {
+            Ok(lines) => {
+                let lines: String = lines.iter().map(|line| format!("\n  {line}")).collect();
+                say::error(format_args!("model server: end of `{}`:{lines}", self.plan.log.display()));
+            }
+            Err(err) => say::error(format_args!("model server: cannot read `{}`: {err}", self.plan.log.display())),
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "here is where the clock is read for the machine")]
+fn now() -> Instant {
+    Instant::now()
+}

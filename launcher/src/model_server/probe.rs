@@ -1,0 +1,175 @@
+//! Asking a model server whether it works: a GET of its health URL, or a connection to its port.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use jobs::model_server::{Health, HealthUrl};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio::time::{sleep, timeout};
+
+/// An answer takes no longer: a server that is under load is asked again.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Between two questions.
+const PERIOD: Duration = Duration::from_millis(250);
+
+/// The status line of HTTP/1.1 up to its number, `HTTP/1.1 200`, is all that is read.
+const STATUS_LINE: u64 = 12;
+
+/// Asks until the server works. Dropping it ends that.
+#[derive(Debug)]
+pub struct Probe {
+    /// Why it does not work; `None` once it does.
+    news: watch::Receiver<Option<String>>,
+    task: AbortHandle,
+}
+
+impl Probe {
+    /// Begins to ask. Must be called on a runtime.
+    pub fn start(health: &Health) -> Probe {
+        let (said, news) = watch::channel(Some("it has not been asked yet".to_owned()));
+        let health = health.clone();
+        let task = tokio::spawn(async move {
+            while let Err(why) = ask(&health).await {
+                said.send_replace(Some(why));
+                sleep(PERIOD).await;
+            }
+            said.send_replace(None);
+        });
+        Probe { news, task: task.abort_handle() }
+    }
+
+    /// Waits until the server works. Dropping the future loses nothing.
+    pub async fn answered(&mut self) {
+        // The task ends with `None`.
+        let _ = self.news.wait_for(Option::is_none).await;
+    }
+
+    /// Why it did not work when it was last asked.
+    pub fn why(&self) -> String {
+        self.news.borrow().clone().unwrap_or_default()
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Asks once, and says why the server does not work.
+///
+/// # Errors
+/// The reason, for people.
+pub async fn ask(health: &Health) -> Result<(), String> {
+    let asked = async {
+        match health {
+            Health::Port(port) => TcpStream::connect((Ipv4Addr::LOCALHOST, *port)).await.map(drop).map_err(reason),
+            Health::Url(url) => match status(url).await.map_err(reason)? {
+                200..300 => Ok(()),
+                status => Err(format!("it answers with status {status}")),
+            },
+        }
+    };
+    timeout(PATIENCE, asked).await.unwrap_or_else(|_| Err(format!("no answer within {} s", PATIENCE.as_secs())))
+}
+
+/// The kernel's words without its number.
+fn reason(err: io::Error) -> String {
+    match err.kind() {
+        io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
+        _ => err.to_string(),
+    }
+}
+
+async fn status(url: &HealthUrl) -> io::Result<u16> {
+    let mut stream = TcpStream::connect((url.host.as_str(), url.port)).await?;
+    let request = format!(
+        "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: rrun/{}\r\nAccept: */*\r\nConnection: close\r\n\r\n",
+        url.path,
+        url.authority(),
+        env!("CARGO_PKG_VERSION")
+    );
+    stream.write_all(request.as_bytes()).await?;
+    let mut line = Vec::new();
+    stream.take(STATUS_LINE).read_to_end(&mut line).await?;
+    parse(&line).ok_or_else(|| io::Error::other("what answers speaks no HTTP/1"))
+}
+
+/// The number of `HTTP/1.1 200`. RFC 9112, section 4.
+fn parse(line: &[u8]) -> Option<u16> {
+    let (version, status) = line.split_at_checked(9)?;
+    let is_http = matches!(version, [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'0'..=b'9', b' ']);
+    let is_status = is_http && status.len() == 3 && status.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(status).ok().filter(|_| is_status)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// A server that gives this answer to each who asks, and its port.
+    async fn server(answer: &'static [u8]) -> u16 {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut request = [0; 1024];
+                let _ = stream.read(&mut request).await;
+                let _ = stream.write_all(answer).await;
+            }
+        });
+        port
+    }
+
+    async fn answer_to(answer: &'static [u8]) -> Result<(), String> {
+        let url = format!("http://127.0.0.1:{}/health", server(answer).await);
+        ask(&Health::Url(HealthUrl::parse(&url).expect("a URL"))).await
+    }
+
+    #[tokio::test]
+    async fn a_status_of_success_is_health_and_no_other() {
+        assert_eq!(answer_to(b"HTTP/1.1 200 OK\r\n\r\n").await, Ok(()));
+        assert_eq!(answer_to(b"HTTP/1.0 204 No Content\r\n\r\n").await, Ok(()));
+        assert_eq!(answer_to(b"HTTP/1.1 503 x\r\n\r\n").await, Err("it answers with status 503".to_owned()));
+        assert_eq!(answer_to(b"HTTP/1.1 301 x\r\n\r\n").await, Err("it answers with status 301".to_owned()));
+        let no_http = Err("what answers speaks no HTTP/1".to_owned());
+        assert_eq!((answer_to(b"+PONG\r\n").await, answer_to(b"").await), (no_http.clone(), no_http));
+    }
+
+    #[tokio::test]
+    async fn a_port_is_healthy_when_somebody_listens() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
+        let health = Health::Port(listener.local_addr().expect("an address").port());
+        assert_eq!(ask(&health).await, Ok(()));
+        drop(listener);
+        assert_eq!(ask(&health).await, Err("connection refused".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn a_probe_waits_until_there_is_an_answer_and_knows_why_there_was_none() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        drop(listener);
+        let mut probe = Probe::start(&Health::Port(address.port()));
+        while probe.why() != "connection refused" {
+            tokio::task::yield_now().await;
+        }
+        let _listener = TcpListener::bind(address).await.expect("the port is free again");
+        timeout(Duration::from_secs(60), probe.answered()).await.expect("it is asked again");
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_status_or_none(line: Vec<u8>) {
+            prop_assert!(parse(&line).is_none_or(|status| status < 1000 && line.starts_with(b"HTTP/1.")));
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! The model server of this node: its GPUs, its program and its folder, checked before anything is started.
+
+use std::path::{Path, PathBuf};
+
+use jobs::layout::RunFolder;
+use jobs::model_server::{DEVICES_VARIABLE, ModelServer};
+use jobs::placement::Process;
+use serde::Serialize;
+
+use crate::cli::Environment;
+use crate::model_server::machine::Role;
+use crate::plan::PlanError;
+use crate::plan::eval::EvalPlan;
+use crate::plan::python::find;
+use crate::plan::seating::Seating;
+use crate::report;
+use crate::say::Note;
+
+/// A model server that can be started.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ServerPlan {
+    /// As in the jobs file, with the variable of its GPUs.
+    #[serde(flatten)]
+    pub server: ModelServer,
+    /// What it writes goes to the end of this file.
+    pub log: PathBuf,
+    /// Whether this launcher starts it: under SLURM the first of those of a node does.
+    pub role: Role,
+}
+
+impl ServerPlan {
+    /// The server of `eval`, if it is to have one, and what is to be said about it. `local_rank` is that of a rank that
+    /// SLURM has started as a task.
+    ///
+    /// # Errors
+    /// What is not there: a GPU, the folder, the program.
+    pub fn of(
+        eval: &EvalPlan,
+        env: &Environment,
+        local_rank: Option<usize>,
+    ) -> Result<Option<(ServerPlan, Vec<Note>)>, PlanError> {
+        let Some(server) = &eval.run.model_server else { return Ok(None) };
+        let refuse = |field: &str, reason: String| PlanError::Eval(format!("model_server field {field}: {reason}"));
+        check_program(server, env).map_err(|(field, reason)| refuse(field, reason))?;
+        let mut server = server.clone();
+        let mut notes = Vec::new();
+        if let Some(devices) = &server.devices {
+            let list = env.get(DEVICES_VARIABLE).map(|list| list.to_string_lossy());
+            let list = visible(devices, eval.gpus, list.as_deref()).map_err(|reason| refuse("devices", reason))?;
+            server.env.insert(DEVICES_VARIABLE.to_owned(), list);
+        }
+        notes.extend(caveats(&server, eval.gpus, &eval.seating).into_iter().map(Note::warning));
+        let log = RunFolder::new(&eval.output).model_server_log(&report::host());
+        let role = if local_rank.unwrap_or(0) == 0 { Role::Host } else { Role::Guest };
+        Ok(Some((ServerPlan { server, log, role }, notes)))
+    }
+}
+
+/// Its folder is there, and its program, which is looked up as it will be.
+fn check_program(server: &ModelServer, env: &Environment) -> Result<(), (&'static str, String)> {
+    if let Some(cwd) = server.cwd.as_deref().filter(|cwd| !cwd.is_dir()) {
+        return Err(("cwd", format!("there is no folder `{}`", cwd.display())));
+    }
+    let program = Path::new(&server.command[0]);
+    let own_path = server.env.get("PATH").map(|path| env.clone().with("PATH", path));
+    let is_below = program.components().count() > 1 && program.is_relative();
+    let place = server.cwd.as_deref().filter(|_| is_below).map_or(program.to_owned(), |cwd| cwd.join(program));
+    match find(place.as_os_str(), own_path.as_ref().unwrap_or(env)) {
+        Some(_) => Ok(()),
+        None => Err(("command", format!("there is no program `{}`", place.display()))),
+    }
+}
+
+/// Its `CUDA_VISIBLE_DEVICES`: `devices` count what `rrun` sees, which `list` may have chosen already. Without a GPU the
+/// numbers are labels.
+fn visible(devices: &[usize], gpus: usize, list: Option<&str>) -> Result<String, String> {
+    if let Some(device) = devices.iter().find(|device| gpus > 0 && **device >= gpus) {
+        let seen = if gpus == 1 { "GPU 0 alone is".to_owned() } else { format!("GPUs 0 to {} are", gpus - 1) };
+        return Err(format!("GPU {device} is not there, {seen} visible"));
+    }
+    let entries: Vec<&str> = list.map(|list| list.split(',').map(str::trim).collect()).unwrap_or_default();
+    let name = |device: &usize| entries.get(*device).map_or_else(|| device.to_string(), |entry| (*entry).to_owned());
+    Ok(devices.iter().map(name).collect::<Vec<_>>().join(","))
+}
+
+/// A GPU that ranks have too is no mistake, only tight: on a machine with one GPU there is no other way, and nobody knows
+/// how much memory a server will take.
+fn caveats(server: &ModelServer, gpus: usize, seating: &Seating) -> Vec<String> {
+    let Some(devices) = &server.devices else {
+        let note = "model_server has no `devices`: it sees all GPUs, and so those of the ranks";
+        return if gpus > 0 { vec![note.to_owned()] } else { Vec::new() };
+    };
+    if gpus == 0 && !devices.is_empty() {
+        return vec!["model_server has `devices`, and there is no GPU here that could be checked".to_owned()];
+    }
+    let shared = |device: &usize| {
+        let is_on = |process: &Process| seating.resources.device(process.gpu()) == Some(*device);
+        let of = |processes: &[Process], what: &str| {
+            let numbers = processes.iter().enumerate().filter(|(_, process)| is_on(process));
+            let numbers: Vec<String> = numbers.map(|(number, _)| number.to_string()).collect();
+            (!numbers.is_empty()).then(|| format!("{what} {}", numbers.join(", ")))
+        };
+        let ranks = of(&seating.placement.rollout, "rank");
+        let who = ranks.or_else(|| of(&seating.placement.env, "environment worker"))?;
+        Some(format!(
+            "GPU {device} is the model server's and that of {who} too: all of them share its memory; --placement, \
+             --nproc-per-node or other `devices` part them"
+        ))
+    };
+    devices.iter().filter_map(shared).collect()
+}
+
+#[cfg(test)]
+mod tests;
