@@ -39,14 +39,15 @@ if ((${#missing[@]})); then
 fi
 
 # --- wheels, pinned, in a venv of this project ----------------------------------------------------------------------
-# torch's own wheel brings libtorch; without an NVIDIA driver the CUDA libraries behind it (3.5 GB) are left out.
+# torch's own wheel brings libtorch; without an NVIDIA driver the CUDA libraries behind it (3.5 GB) are left out, unless
+# RRUN_CUDA=1 asks for them: an image is built where the driver is not.
 minimal=(torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85 nvidia-cuda-crt==13.0.88
     nvidia-cuda-cccl==13.0.85 mujoco==3.17.0)
 full=(torch==2.11.0 nvidia-cuda-crt==13.0.88 nvidia-cuda-cccl==13.0.85 numpy==2.4.6)
 tests=(h5py==3.16.0 pytest==9.2.0 gymnasium==1.4.0)
 
 kind=minimal
-if [[ -e /proc/driver/nvidia/version || -e /dev/nvidiactl ]]; then kind=full; fi
+if [[ -e /proc/driver/nvidia/version || -e /dev/nvidiactl || ${RRUN_CUDA:-0} == 1 ]]; then kind=full; fi
 if [[ $want == test ]]; then kind=test; fi
 stamp=.venv/rrun-wheels
 have=$(cat "$stamp" 2>/dev/null || true)

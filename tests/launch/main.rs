@@ -5,6 +5,7 @@
 mod argv;
 mod command;
 mod crowd;
+mod deploy;
 mod dry_run;
 mod ended;
 mod environment;
