@@ -16,6 +16,7 @@ mod npy;
 mod read;
 mod value;
 mod write;
+pub mod zmtp;
 
 #[cfg(test)]
 mod tests;
