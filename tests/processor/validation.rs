@@ -1,7 +1,5 @@
 //! Mistakes in observations, one at a time, in the words of the reference.
 
-use std::sync::Arc;
-
 use runtime::policy::gr00t::processor::{Array, Modalities, Object, Observations, Processor, ProcessorConfig};
 use runtime::policy::gr00t::processor::{validate, validate_flat};
 use serde_json::Value;
@@ -18,8 +16,8 @@ fn array(dtype: &str, shape: &[usize]) -> Object {
         "float32" => 4,
         _ => 8,
     };
-    let bytes: Arc<[u8]> = vec![0; shape.iter().product::<usize>() * item].into();
-    Object::Array(Array::new(dtype, item, shape, bytes).unwrap())
+    let bytes = vec![0; shape.iter().product::<usize>() * item];
+    Object::Array(Array::new(dtype, item, shape, bytes.into()).unwrap())
 }
 
 fn text(text: &str) -> Object {

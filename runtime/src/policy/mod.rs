@@ -13,6 +13,7 @@ mod fields;
 pub mod gr00t;
 mod replay;
 mod scripted;
+pub mod served;
 mod torchscript;
 
 pub use basic::{RandomAction, ZeroAction};

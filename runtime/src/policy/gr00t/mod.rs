@@ -8,11 +8,12 @@
 //!
 //! settings (job, YAML) ─► policy ◄─ models (what is loaded)
 //!                          │
-//! Observation ─► wiring ─► processor ─► inputs ─► model ─► processor ─► wiring ─► Chunk
+//! Observation ─► wiring ─► inference: processor ─► inputs ─► model ─► processor ─► wiring ─► Chunk
 //! ```
 
 pub mod config;
 pub mod directory;
+pub mod inference;
 pub mod inputs;
 pub mod layout;
 pub mod model;
@@ -26,6 +27,7 @@ mod history;
 mod joints;
 mod models;
 mod policy;
+mod served;
 mod settings;
 
 pub use config::{DiffusionConfig, ModelConfig, TextConfig, VisionConfig, VlSelfAttention, VlmConfig};
@@ -34,6 +36,7 @@ pub use error::LoadError;
 pub use joints::Joints;
 pub use models::{Loaded, Models};
 pub use policy::Gr00tPolicy;
+pub use served::Gr00tServed;
 pub use settings::Settings;
 pub use weights::{Named, Weights};
 pub use write::write_checkpoint;

@@ -131,6 +131,11 @@ impl Processor {
     /// # Errors
     /// [`ProcessorError::Input`] naming what of an observation is missing or has a wrong shape.
     pub fn prepare(&self, raws: &[Raw]) -> Result<Vec<Sample>, ProcessorError> {
+        self.prepare_each(raws).into_iter().collect()
+    }
+
+    /// As [`Processor::prepare`], where an observation that is refused is no other's concern.
+    pub fn prepare_each(&self, raws: &[Raw]) -> Vec<Result<Sample, ProcessorError>> {
         raws.par_iter().map(|raw| self.prepare_one(raw)).collect()
     }
 

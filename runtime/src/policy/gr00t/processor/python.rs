@@ -1,6 +1,6 @@
 //! Values as a Python client sends them, and what Python calls them: error texts are the reference's.
 
-use std::sync::Arc;
+use bytes::Bytes;
 
 use super::ProcessorError;
 
@@ -18,7 +18,7 @@ pub enum Object {
     /// `str`.
     Text(String),
     /// `bytes`.
-    Bytes(Arc<[u8]>),
+    Bytes(Bytes),
     /// `list`.
     List(Vec<Object>),
     /// `tuple`.
@@ -34,7 +34,7 @@ pub enum Object {
 pub struct Array {
     dtype: String,
     shape: Vec<usize>,
-    bytes: Arc<[u8]>,
+    bytes: Bytes,
 }
 
 impl Array {
@@ -42,7 +42,7 @@ impl Array {
     ///
     /// # Errors
     /// [`ProcessorError::Input`] if shape and bytes contradict each other.
-    pub fn new(dtype: &str, item_size: usize, shape: &[usize], bytes: Arc<[u8]>) -> Result<Self, ProcessorError> {
+    pub fn new(dtype: &str, item_size: usize, shape: &[usize], bytes: Bytes) -> Result<Self, ProcessorError> {
         let wanted = shape.iter().try_fold(item_size, |size, edge| size.checked_mul(*edge));
         if wanted != Some(bytes.len()) {
             let found = format!("{} bytes", bytes.len());
@@ -76,7 +76,7 @@ impl Object {
     }
 
     /// `str(type(value))`.
-    pub(super) fn class(&self) -> String {
+    pub fn class(&self) -> String {
         format!("<class '{}'>", self.type_name())
     }
 

@@ -1,0 +1,197 @@
+//! A checkpoint at work: raw observations and noise to physical actions, each row for itself.
+//!
+//! ```text
+//! Raw ─► processor (in parallel) ─► samples ─► groups of equal length ─► network ─► processor ─► ActionRows
+//! ```
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+
+use serde_json::Value;
+use tch::{Device, Kind, Tensor};
+
+use crate::policy::PolicyError;
+use crate::policy::fields::argument;
+use crate::policy::gr00t::ModelDir;
+use crate::policy::gr00t::model::{NoTap, Robot, SamplerOptions};
+use crate::policy::gr00t::models::{Loaded, Models};
+use crate::policy::gr00t::processor::{ActionRows, Processor, ProcessorConfig, Raw, Sample, collate};
+use crate::policy::gr00t::settings::Settings;
+
+/// Network and processor of one embodiment.
+#[derive(Debug)]
+pub struct Inference {
+    loaded: Rc<Loaded>,
+    processor: Processor,
+    steps: i64,
+    pads: bool,
+}
+
+impl Inference {
+    /// Loads the checkpoint that the settings name behind its processor.
+    ///
+    /// # Errors
+    /// [`PolicyError::Checkpoint`] for files that cannot be used.
+    pub fn load(settings: &Settings, processor: Processor, models: &mut Models) -> Result<Self, PolicyError> {
+        let vlm = settings.vlm_path.as_deref();
+        let loaded = models.get(&settings.model_path, vlm, settings.kind).map_err(checkpoint)?;
+        let steps = settings.denoising_steps.map_or(loaded.config.num_inference_timesteps, |steps| steps as i64);
+        Ok(Self { loaded, processor, steps, pads: settings.padded_batches })
+    }
+
+    /// Both directions of the embodiment's numbers, pictures and words.
+    pub fn processor(&self) -> &Processor {
+        &self.processor
+    }
+
+    /// What a policy made of it says of itself.
+    pub fn facts(&self, settings: &Settings) -> Vec<(&'static str, Value)> {
+        let dtype = match self.loaded.network.kind() {
+            Kind::BFloat16 => "bfloat16",
+            Kind::Half => "float16",
+            _ => "float32",
+        };
+        vec![
+            ("policy_path", settings.model_path.display().to_string().into()),
+            ("dtype", dtype.into()),
+            ("denoising_steps", self.steps.into()),
+            ("embodiment_tag", settings.embodiment_tag.clone().into()),
+            ("policy_seed", settings.seed.into()),
+            ("padded_batches", settings.padded_batches.into()),
+        ]
+    }
+
+    /// Steps that the network gives and the embodiment has.
+    pub fn horizon(&self) -> usize {
+        let network = usize::try_from(self.loaded.config.action_horizon).unwrap_or(0);
+        self.processor.numbers().action_horizon().min(network)
+    }
+
+    /// Shape of the noise that actions start from: `[action_horizon, max_action_dim]`.
+    pub fn noise_shape(&self) -> [i64; 2] {
+        [self.loaded.config.action_horizon, self.loaded.config.max_action_dim]
+    }
+
+    /// Where the denoising of a chunk starts, drawn on the CPU so that it is the same on every device.
+    pub fn noise(&self, seed: u64) -> Tensor {
+        tch::manual_seed(seed.cast_signed());
+        Tensor::randn(self.noise_shape(), (Kind::Float, Device::Cpu))
+    }
+
+    /// Actions of each row, in order, with at most `max_rows` of them in one pass of the network. What is wrong with one
+    /// row is no other's concern.
+    pub fn infer(&self, raws: &[Raw], noises: &[Tensor], max_rows: usize) -> Vec<Result<Vec<ActionRows>, PolicyError>> {
+        let _no_grad = tch::no_grad_guard();
+        let samples = self.processor.prepare_each(raws);
+        let mut answers: Vec<_> = samples.iter().map(|_| None).collect();
+        for group in self.groups(&samples) {
+            for rows in group.chunks(max_rows.max(1)) {
+                for (row, predicted) in self.predict_each(rows, &samples, noises) {
+                    let decode = |predicted: Vec<f32>| self.processor.numbers().decode(&predicted, &raws[row].state);
+                    answers[row] = Some(predicted.and_then(|predicted| decode(predicted).map_err(inference)));
+                }
+            }
+        }
+        let samples = samples.into_iter().map(|sample| sample.err().map(|err| Err(inference(err))));
+        let gone = || Err(PolicyError::Inference("the row was not inferred".to_owned()));
+        samples.zip(answers).map(|(refused, answer)| refused.or(answer).unwrap_or_else(gone)).collect()
+    }
+
+    /// Rows that may share a batch.
+    fn groups<E>(&self, samples: &[Result<Sample, E>]) -> Vec<Vec<usize>> {
+        let mut groups: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for (row, sample) in samples.iter().enumerate().filter_map(|(row, sample)| Some((row, sample.as_ref().ok()?))) {
+            groups.entry(if self.pads { 0 } else { sample.ids.len() }).or_default().push(row);
+        }
+        groups.into_values().collect()
+    }
+
+    /// Where a batch fails, each of its rows is tried alone.
+    fn predict_each<E>(
+        &self,
+        rows: &[usize],
+        samples: &[Result<Sample, E>],
+        noises: &[Tensor],
+    ) -> Vec<(usize, Result<Vec<f32>, PolicyError>)> {
+        match self.predict(rows, samples, noises) {
+            Ok(all) => rows.iter().copied().zip(all.into_iter().map(Ok)).collect(),
+            Err(err) if rows.len() == 1 => vec![(rows[0], Err(err))],
+            Err(_) => rows.iter().flat_map(|row| self.predict_each(&[*row], samples, noises)).collect(),
+        }
+    }
+
+    /// Runs the network on some rows: for each `[action_horizon, max_action_dim]`, row-major.
+    fn predict<E>(
+        &self,
+        rows: &[usize],
+        samples: &[Result<Sample, E>],
+        noises: &[Tensor],
+    ) -> Result<Vec<Vec<f32>>, PolicyError> {
+        let members: Vec<&Sample> = rows.iter().filter_map(|row| samples[*row].as_ref().ok()).collect();
+        let noises: Vec<&Tensor> = rows.iter().map(|row| &noises[*row]).collect();
+        // libtorch's errors come as panics; the first line says what was wrong, the rest is a C++ backtrace.
+        catch_unwind(AssertUnwindSafe(|| self.run(&members, &noises))).unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().map_or("libtorch failed", String::as_str);
+            Err(PolicyError::Inference(text.split("\nException raised from").next().unwrap_or(text).to_owned()))
+        })
+    }
+
+    fn run(&self, samples: &[&Sample], noises: &[&Tensor]) -> Result<Vec<Vec<f32>>, PolicyError> {
+        let network = &self.loaded.network;
+        let inputs = collate(samples, self.processor.prompts().padding_id()).map_err(inference)?;
+        let noise = Tensor::stack(noises, 0).to_device(network.device()).to_kind(network.kind());
+        let features = network.features(&inputs, &mut NoTap).map_err(inference)?;
+        let robot = Robot { state: &inputs.state, embodiment_id: &inputs.embodiment_id };
+        let options = SamplerOptions { steps: self.steps, rtc: None };
+        let actions = network.actions(&features, &robot, &noise, &options, &mut NoTap).map_err(inference)?;
+        let actions = actions.to_kind(Kind::Float).to_device(Device::Cpu).contiguous();
+        let row = |index: usize| Vec::<f32>::try_from(actions.get(index as i64).reshape([-1])).map_err(inference);
+        (0..samples.len()).map(row).collect()
+    }
+}
+
+/// The processor of the embodiment that is asked for, or of the checkpoint's only one.
+///
+/// # Errors
+/// [`PolicyError::Checkpoint`] for files that cannot be used, [`PolicyError::Argument`] where a choice is needed.
+pub fn open_processor(settings: &Settings) -> Result<Processor, PolicyError> {
+    let dir = ModelDir::open(&settings.model_path, settings.vlm_path.as_deref()).map_err(checkpoint)?;
+    let config = ProcessorConfig::read(&dir.processor_file("processor_config.json")).map_err(checkpoint)?;
+    let tag = match (&settings.embodiment_tag, &config.tags()[..]) {
+        (Some(tag), _) => tag,
+        (None, [only]) => *only,
+        (None, several) => {
+            let wanted = format!("the checkpoint has {}", several.join(", "));
+            return Err(argument("embodiment_tag", "missing", &wanted));
+        }
+    };
+    Processor::open(dir.root(), dir.vlm(), tag).map_err(checkpoint)
+}
+
+/// Actions of a chunk that may be used: all that the embodiment has, or fewer.
+///
+/// # Errors
+/// [`PolicyError::Argument`] if more are asked for than there are.
+pub fn horizon(settings: &Settings, inference: &Inference) -> Result<usize, PolicyError> {
+    let has = inference.horizon();
+    let asked = settings.action_horizon.unwrap_or(has);
+    if asked > has {
+        let wanted = format!("at most the {has} steps of embodiment {} are needed", inference.processor().tag());
+        return Err(argument("action_horizon", &asked.to_string(), &wanted));
+    }
+    Ok(asked)
+}
+
+fn checkpoint(err: impl std::error::Error) -> PolicyError {
+    PolicyError::Checkpoint(with_sources(&err))
+}
+
+pub(super) fn inference(err: impl std::error::Error) -> PolicyError {
+    PolicyError::Inference(with_sources(&err))
+}
+
+fn with_sources(err: &dyn std::error::Error) -> String {
+    let sources = std::iter::successors(err.source(), |err| err.source());
+    sources.fold(err.to_string(), |text, source| format!("{text}: {source}"))
+}

@@ -1,0 +1,107 @@
+//! A checkpoint that answers clients, who speak of it in its own words: no environment, no wiring, no history.
+
+use tch::{Kind, Tensor};
+
+use crate::policy::PolicyError;
+use crate::policy::gr00t::inference::{Inference, inference, open_processor};
+use crate::policy::gr00t::models::Models;
+use crate::policy::gr00t::processor::{ActionRows, Observations, Raw};
+use crate::policy::gr00t::settings::Settings;
+use crate::policy::served::{Actions, Card, Noise, Question, Served};
+
+/// A checkpoint that answers clients.
+#[derive(Debug)]
+pub struct Gr00tServed {
+    inference: Inference,
+    settings: Settings,
+}
+
+/// Where the rows of one question are among all of a batch.
+type Place = Result<std::ops::Range<usize>, PolicyError>;
+
+impl Gr00tServed {
+    /// Loads the checkpoint that the settings name.
+    ///
+    /// # Errors
+    /// [`PolicyError::Checkpoint`] for files that cannot be used.
+    pub fn new(settings: Settings, models: &mut Models) -> Result<Self, PolicyError> {
+        let processor = open_processor(&settings)?;
+        Ok(Self { inference: Inference::load(&settings, processor, models)?, settings })
+    }
+
+    fn noise(&self, noise: &Noise) -> Tensor {
+        match noise {
+            Noise::Seed(seed) => self.inference.noise(*seed),
+            Noise::Given(numbers) => {
+                Tensor::from_slice(numbers).reshape(self.inference.noise_shape()).to_kind(Kind::Float)
+            }
+        }
+    }
+
+    /// The rows of a question, if there is a noise for each.
+    fn rows<'a>(observations: &'a Observations, noise: &[Noise]) -> Result<Vec<Raw<'a>>, PolicyError> {
+        let rows = observations.samples().map_err(inference)?;
+        match rows.len() {
+            0 => Err(PolicyError::Inference("the observation has no rows".to_owned())),
+            found if found != noise.len() => {
+                Err(PolicyError::Inference(format!("{found} rows have {} noises", noise.len())))
+            }
+            _ => Ok(rows),
+        }
+    }
+}
+
+impl Served for Gr00tServed {
+    fn card(&self) -> Card {
+        let processor = self.inference.processor();
+        let numbers = processor.numbers();
+        let [steps, width] = self.inference.noise_shape().map(|edge| usize::try_from(edge).unwrap_or(0));
+        Card {
+            modalities: processor.modalities().clone(),
+            states: numbers.state_keys().into_iter().map(|(key, width)| (key.to_owned(), width)).collect(),
+            actions: numbers.action_keys().into_iter().map(|(key, width)| (key.to_owned(), width)).collect(),
+            horizon: self.inference.horizon(),
+            noise_shape: [steps, width],
+            seed: self.settings.seed,
+            facts: self.inference.facts(&self.settings),
+        }
+    }
+
+    fn answer(&mut self, questions: &[Question], max_rows: usize) -> Vec<Result<Actions, PolicyError>> {
+        let modalities = self.inference.processor().modalities();
+        let observations = questions.iter().map(|question| Observations::read(&question.observation, modalities));
+        let observations: Vec<_> = observations.collect();
+        let (mut raws, mut noises, mut places) = (Vec::new(), Vec::new(), Vec::<Place>::new());
+        for (question, observations) in questions.iter().zip(&observations) {
+            let rows = match observations {
+                Ok(observations) => Self::rows(observations, &question.noise),
+                Err(err) => Err(PolicyError::Inference(err.to_string())),
+            };
+            places.push(rows.map(|rows| {
+                let from = raws.len();
+                raws.extend(rows);
+                noises.extend(question.noise.iter().map(|noise| self.noise(noise)));
+                from..raws.len()
+            }));
+        }
+        let mut rows: Vec<_> = self.inference.infer(&raws, &noises, max_rows).into_iter().map(Some).collect();
+        let take = |place: Place| place.and_then(|place| together(rows[place].iter_mut().filter_map(Option::take)));
+        places.into_iter().map(take).collect()
+    }
+}
+
+/// The rows of one question behind each other, key by key.
+fn together(rows: impl Iterator<Item = Result<Vec<ActionRows>, PolicyError>>) -> Result<Actions, PolicyError> {
+    let mut all = Actions { rows: 0, horizon: 0, keys: Vec::new() };
+    for row in rows {
+        let row = row?;
+        all.rows += 1;
+        all.horizon = row.first().map_or(0, |key| key.values.len() / key.width.max(1));
+        if all.keys.is_empty() {
+            all.keys = row.into_iter().map(|key| (key.key, key.width, key.values)).collect();
+        } else {
+            all.keys.iter_mut().zip(row).for_each(|((.., values), key)| values.extend(key.values));
+        }
+    }
+    Ok(all)
+}
