@@ -44,7 +44,9 @@ fi
 minimal=(torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85 nvidia-cuda-crt==13.0.88
     nvidia-cuda-cccl==13.0.85 mujoco==3.17.0)
 full=(torch==2.11.0 nvidia-cuda-crt==13.0.88 nvidia-cuda-cccl==13.0.85 numpy==2.4.6)
-tests=(h5py==3.16.0 pytest==9.2.0 gymnasium==1.4.0)
+tests=(h5py==3.16.0 pytest==9.2.0 gymnasium==1.4.0 pyzmq==27.3.0 msgpack==1.2.4 websockets==17.4)
+# openpi's client asks for an older numpy than ours; what of it is used here works with both.
+alone=(openpi-client==0.1.2)
 
 kind=minimal
 if [[ -e /proc/driver/nvidia/version || -e /dev/nvidiactl || ${RRUN_CUDA:-0} == 1 ]]; then kind=full; fi
@@ -59,14 +61,14 @@ wheels() {
     case $kind in
     minimal) install --no-deps "${minimal[@]}" ;;
     full) install "${full[@]}" && install --no-deps mujoco==3.17.0 ;;
-    test) install "${full[@]}" "${tests[@]}" && install --no-deps mujoco==3.17.0 ;;
+    test) install "${full[@]}" "${tests[@]}" && install --no-deps mujoco==3.17.0 "${alone[@]}" ;;
     esac
     wanted >"$stamp"
 }
-wanted() { echo "$kind ${minimal[*]} ${full[*]} ${tests[*]}"; }
+wanted() { echo "$kind ${minimal[*]} ${full[*]} ${tests[*]} ${alone[*]}"; }
 case "$have" in
 "$(wanted)") ;;
-"test ${minimal[*]} ${full[*]} ${tests[*]}") ;; # has all that the others have
+"test ${minimal[*]} ${full[*]} ${tests[*]} ${alone[*]}") ;; # has all that the others have
 *) wheels "0.6 GB to fetch, 3 GB more with CUDA or for the tests" ;;
 esac
 

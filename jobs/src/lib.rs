@@ -30,6 +30,7 @@ pub mod rank_env;
 pub mod report;
 pub mod say;
 pub mod seed;
+pub mod serve_args;
 pub mod setup;
 pub mod sha256;
 pub mod stats;

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! main ─► eval ─► policy, env, record, dist, device
+//! main ─► serve ─► policy, wire, device
 //! record, dist ─► nothing of ours but jobs
 //! versions ─► dist
 //! wire ─► nothing of ours
@@ -13,5 +14,6 @@ pub mod env;
 pub mod eval;
 pub mod policy;
 pub mod record;
+pub mod serve;
 pub mod versions;
 pub mod wire;

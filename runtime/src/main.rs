@@ -1,4 +1,5 @@
-//! `rrun-rank eval …`: what `rrun eval …` starts once a rank. Runs under any torchrun-compatible launcher, and alone.
+//! `rrun-rank eval …` and `rrun-rank serve …`: what `rrun eval …` and `rrun serve …` start once a rank. Runs under any
+//! torchrun-compatible launcher, and alone.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -14,8 +15,9 @@ fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
     match words.split_first() {
         Some((program, rest)) if program == "eval" => runtime::eval::main(rest),
+        Some((program, rest)) if program == "serve" => runtime::serve::main(rest),
         _ => {
-            eprintln!("rrun-rank: the first word names a program: eval; `rrun` starts it as `rrun eval …`");
+            eprintln!("rrun-rank: the first word names a program: eval or serve; `rrun` starts it as `rrun eval …`");
             ExitCode::from(2)
         }
     }

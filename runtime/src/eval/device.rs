@@ -42,10 +42,14 @@ pub fn visible() -> Result<Visible, String> {
     }
 }
 
-/// What the job's policy configuration asks for: `policy_device_id` before `policy_device`.
 fn config_device(job: &Job) -> Option<String> {
-    let id = job.policy_config.get("policy_device_id").and_then(serde_json::Value::as_u64);
-    let device = job.policy_config.get("policy_device").and_then(serde_json::Value::as_str);
+    of_config(&job.policy_config)
+}
+
+/// What a policy's configuration asks for: `policy_device_id` before `policy_device`.
+pub fn of_config(config: &serde_json::Map<String, serde_json::Value>) -> Option<String> {
+    let id = config.get("policy_device_id").and_then(serde_json::Value::as_u64);
+    let device = config.get("policy_device").and_then(serde_json::Value::as_str);
     id.map(|id| format!("cuda:{id}")).or(device.map(str::to_owned))
 }
 

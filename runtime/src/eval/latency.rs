@@ -24,6 +24,14 @@ impl Latency {
         self.count += 1;
     }
 
+    /// These durations and those of another.
+    pub fn with(&self, other: &Self) -> Self {
+        let mut both = self.clone();
+        other.buckets.iter().for_each(|(bucket, count)| *both.buckets.entry(*bucket).or_default() += count);
+        both.count += other.count;
+        both
+    }
+
     /// Durations counted.
     pub fn count(&self) -> u64 {
         self.count
@@ -34,7 +42,8 @@ impl Latency {
         Quantiles { p50: self.quantile(0.5), p95: self.quantile(0.95) }
     }
 
-    fn quantile(&self, q: f64) -> Option<f64> {
+    /// The duration that a share `q` of all is not longer than, in milliseconds, within 1 %.
+    pub fn quantile(&self, q: f64) -> Option<f64> {
         let rank = (q * self.count as f64).ceil() as u64;
         let mut seen = 0;
         let (bucket, _) = self.buckets.iter().find(|(_, count)| {

@@ -1,0 +1,215 @@
+//! The command line of `serve`, the same in the launcher (which checks it) and in the rank (which runs it).
+
+use std::ffi::OsString;
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use clap::Parser;
+use serde_json::{Map, Value};
+
+use crate::eval_args::with_dashes;
+
+/// Answers robots and simulators: a policy behind GR00T's ZeroMQ protocol and openpi's websockets, on one port a rank.
+///
+/// Requests of several clients are inferred together. `GET /healthz` and `GET /metrics` are on the same port. SIGTERM or
+/// the endpoint `kill` end it, once what was asked is answered.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "serve", bin_name = "rrun serve", max_term_width = 100)]
+pub struct ServeArgs {
+    /// Folder of a GR00T checkpoint, policy_type of a job, or JSON: {"policy_type": …, "policy_config_dict": {…}}
+    #[arg(long, value_name = "POLICY")]
+    pub policy: String,
+
+    /// policy_config_dict of a job, over that of --policy: JSON, or a file with it
+    #[arg(long, value_name = "JSON")]
+    pub policy_config: Option<String>,
+
+    /// Address to listen on
+    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0", help_heading = "Clients")]
+    pub host: IpAddr,
+
+    /// Port of local rank 0, the next one of local rank 1 and so on; 0 is any free one
+    #[arg(long, value_name = "PORT", default_value_t = 5555, help_heading = "Clients")]
+    pub port: u16,
+
+    /// Who is answered; the first byte of a connection says which it is
+    #[arg(long, value_enum, value_name = "NAME", default_value_t, help_heading = "Clients")]
+    pub protocol: Protocol,
+
+    /// What clients have to know: `api_token` of a ZeroMQ request, `Authorization: Api-Key …` of a websocket
+    #[arg(long, value_name = "TOKEN", env = "RRUN_API_TOKEN", hide_env_values = true, help_heading = "Clients")]
+    pub api_token: Option<String>,
+
+    /// Form of arrays for ZeroMQ clients that have sent none yet: `kind` (GR00T N1.7 since 2026-05-07), `npy` (before)
+    #[arg(long, value_enum, value_name = "FORM", default_value_t, help_heading = "Clients")]
+    pub arrays: Arrays,
+
+    /// Refuse the endpoint `kill`
+    #[arg(long, help_heading = "Clients")]
+    pub ignore_kill: bool,
+
+    /// Connections at a time; the longest silent one makes room
+    #[arg(long, value_name = "N", default_value_t = 1024, help_heading = "Clients",
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=65536))]
+    pub max_connections: usize,
+
+    /// Longest request, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 64, help_heading = "Clients",
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=2048))]
+    pub max_message: usize,
+
+    /// Observations of one inference at most; with 1 actions are independent of who is inferred together, to the last bit
+    /// [default: 1 on a CPU, 32 on a GPU]
+    #[arg(long, value_name = "N", help_heading = "Batching",
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=4096))]
+    pub max_batch: Option<usize>,
+
+    /// Milliseconds that a request waits for those of other clients that were there a moment ago
+    #[arg(long, value_name = "MS", default_value_t = 5, help_heading = "Batching",
+          value_parser = clap::value_parser!(u64).range(..=60_000))]
+    pub max_wait: u64,
+
+    /// Pin the policy to one GPU (a single local rank; several go by LOCAL_RANK)
+    #[arg(long, value_name = "N", help_heading = "Devices", allow_negative_numbers = true)]
+    pub policy_device_id: Option<i64>,
+
+    /// Device of the policy: cpu, cuda or cuda:N
+    #[arg(long, value_name = "DEVICE", help_heading = "Devices")]
+    pub policy_device: Option<String>,
+}
+
+/// Whom a server answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Protocol {
+    /// GR00T's clients.
+    Zmq,
+    /// openpi's clients.
+    Websocket,
+    /// Both.
+    #[default]
+    Both,
+}
+
+/// The two forms of arrays that GR00T's clients have had.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Arrays {
+    /// Maps with binary keys.
+    #[default]
+    Kind,
+    /// npy files.
+    Npy,
+}
+
+/// A policy as a job has it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PolicyChoice {
+    /// `policy_type`.
+    pub policy_type: String,
+    /// `policy_config_dict`.
+    pub config: Map<String, Value>,
+}
+
+impl ServeArgs {
+    /// Parses what follows `serve` on the command line.
+    ///
+    /// # Errors
+    /// clap's, help included: its `exit_code` and text are the ones to use.
+    pub fn parse_words(words: &[OsString]) -> Result<Self, clap::Error> {
+        let name = std::iter::once(OsString::from("serve"));
+        Self::try_parse_from(name.chain(words.iter().map(|word| with_dashes(word))))
+    }
+
+    /// The policy of `--policy` and `--policy-config`.
+    ///
+    /// # Errors
+    /// What is no JSON object of the needed form, naming the option.
+    pub fn choice(&self) -> Result<PolicyChoice, String> {
+        let mut choice = chosen(&self.policy)?;
+        if let Some(text) = &self.policy_config {
+            let from_file = || std::fs::read_to_string(text).map_err(|err| format!("--policy-config `{text}`: {err}"));
+            let json = if text.trim_start().starts_with('{') { text.clone() } else { from_file()? };
+            choice.config.extend(object("--policy-config", &json)?);
+        }
+        Ok(choice)
+    }
+
+    /// How long a request waits for others.
+    pub fn max_wait(&self) -> Duration {
+        Duration::from_millis(self.max_wait)
+    }
+
+    /// The port of a local rank.
+    ///
+    /// # Errors
+    /// A number behind the last port.
+    pub fn port_of(&self, local_rank: usize) -> Result<u16, String> {
+        let port = u16::try_from(local_rank).ok().and_then(|rank| self.port.checked_add(rank));
+        match self.port {
+            0 => Ok(0),
+            _ => port.ok_or_else(|| format!("--port {} leaves none for local rank {local_rank}", self.port)),
+        }
+    }
+}
+
+fn chosen(policy: &str) -> Result<PolicyChoice, String> {
+    if Path::new(policy).is_dir() {
+        let config = Map::from_iter([("model_path".to_owned(), policy.into())]);
+        return Ok(PolicyChoice { policy_type: "gr00t".to_owned(), config });
+    }
+    if !policy.trim_start().starts_with('{') {
+        return Ok(PolicyChoice { policy_type: policy.to_owned(), config: Map::new() });
+    }
+    let mut job = object("--policy", policy)?;
+    let config = job.remove("policy_config_dict").unwrap_or_else(|| Map::new().into());
+    match (job.remove("policy_type"), config, job.keys().next()) {
+        (_, _, Some(other)) => Err(format!("--policy has `{other}`, policy_type and policy_config_dict are known")),
+        (Some(Value::String(policy_type)), Value::Object(config), None) => Ok(PolicyChoice { policy_type, config }),
+        _ => Err("--policy needs a text `policy_type` and an object `policy_config_dict`".to_owned()),
+    }
+}
+
+fn object(option: &str, text: &str) -> Result<Map<String, Value>, String> {
+    serde_json::from_str(text).map_err(|err| format!("{option}: not a JSON object: {err}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn parse(words: &[&str]) -> Result<ServeArgs, clap::Error> {
+        ServeArgs::parse_words(&words.iter().map(Into::into).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_folder_is_a_checkpoint_and_a_word_a_type() {
+        let choice = |words: &[&str]| parse(words).unwrap().choice().unwrap();
+        let folder = choice(&["--policy", "/tmp", "--policy_config", r#"{"dtype": "float32"}"#]);
+        assert_eq!(folder.policy_type, "gr00t");
+        assert_eq!(Value::Object(folder.config), json!({"model_path": "/tmp", "dtype": "float32"}));
+        let job = r#"{"policy_type": "gr00t_closedloop", "policy_config_dict": {"model_path": "/m"}}"#;
+        let job = choice(&["--policy", job]);
+        assert_eq!(
+            (job.policy_type.as_str(), Value::Object(job.config)),
+            ("gr00t_closedloop", json!({"model_path": "/m"}))
+        );
+        assert_eq!(choice(&["--policy", "scripted"]).policy_type, "scripted");
+    }
+
+    #[test]
+    fn what_is_no_policy_is_refused_by_name() {
+        let refusal = |words: &[&str]| parse(words).unwrap().choice().unwrap_err();
+        assert!(refusal(&["--policy", "{"]).starts_with("--policy: not a JSON object"));
+        assert!(refusal(&["--policy", r#"{"policy": 1}"#]).contains("--policy has `policy`"));
+        assert!(refusal(&["--policy", "gr00t", "--policy-config", "/nowhere"]).contains("`/nowhere`: No such file"));
+        assert!(parse(&[]).unwrap_err().to_string().contains("--policy <POLICY>"));
+    }
+
+    #[test]
+    fn every_local_rank_has_its_port() {
+        let args = parse(&["--policy", "gr00t", "--port", "65534"]).unwrap();
+        assert_eq!((args.port_of(1), args.port_of(2).is_err()), (Ok(65535), true));
+        assert_eq!(parse(&["--policy", "gr00t", "--port", "0"]).unwrap().port_of(7), Ok(0));
+    }
+}

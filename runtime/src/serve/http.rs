@@ -1,0 +1,149 @@
+//! What a connection says that speaks HTTP: the health, the metrics, or that it wants to be a websocket.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use jobs::serve_args::Protocol;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+
+use crate::serve::batcher::ClientId;
+use crate::serve::door::Closed;
+use crate::serve::house::House;
+use crate::serve::websocket;
+
+/// Longest head of a request.
+const LONGEST_HEAD: usize = 8192;
+
+/// Header fields of a request.
+const MOST_FIELDS: usize = 64;
+
+/// Time for a whole head, and for an answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What of a request counts.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Head {
+    is_get: bool,
+    path: String,
+    /// Of a websocket.
+    key: Option<String>,
+    authorization: Option<String>,
+    /// Bytes of the head.
+    length: usize,
+}
+
+/// Answers one request, or serves a websocket until it goes.
+///
+/// # Errors
+/// Why the connection was closed, if not by the client.
+pub async fn serve(mut stream: TcpStream, house: Arc<House>, id: ClientId) -> Result<(), Closed> {
+    let mut buffer = BytesMut::with_capacity(1024);
+    let Some(head) = timeout(PATIENCE, read_head(&mut stream, &mut buffer)).await.map_err(|_| Closed::Slow)?? else {
+        return Ok(());
+    };
+    let rest = buffer.split_off(head.length);
+    let text = "text/plain; charset=utf-8";
+    let (status, kind, body) = match (&*head.path, &head.key) {
+        _ if !head.is_get => ("405 Method Not Allowed", text, "GET is needed\n".to_owned()),
+        ("/healthz", None) if house.is_ending() => ("503 Service Unavailable", text, "stopping\n".to_owned()),
+        ("/healthz", None) => ("200 OK", text, "OK\n".to_owned()),
+        ("/metrics", None) => {
+            let connected = house.seats().count();
+            ("200 OK", "text/plain; version=0.0.4; charset=utf-8", house.stats.render(connected))
+        }
+        (_, Some(_)) if house.protocol == Protocol::Zmq => ("404 Not Found", text, "no websockets here\n".to_owned()),
+        (_, Some(_)) if house.is_ending() => ("503 Service Unavailable", text, "stopping\n".to_owned()),
+        (_, Some(_)) if !house.lets_in(token(&head)) => {
+            house.stats.unauthorized();
+            ("401 Unauthorized", text, "Authorization: Api-Key … is needed\n".to_owned())
+        }
+        (_, Some(key)) => {
+            let accept = derive_accept_key(key.as_bytes());
+            let upgrade = format!(
+                "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+                 Sec-WebSocket-Accept: {accept}\r\n\r\n"
+            );
+            write(&mut stream, upgrade.as_bytes()).await?;
+            return websocket::serve(stream, rest.to_vec(), house, id).await;
+        }
+        _ => ("404 Not Found", text, "/healthz and /metrics are here, and websockets everywhere\n".to_owned()),
+    };
+    let answer = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    write(&mut stream, answer.as_bytes()).await
+}
+
+async fn write(stream: &mut TcpStream, bytes: &[u8]) -> Result<(), Closed> {
+    timeout(PATIENCE, stream.write_all(bytes)).await.map_err(|_| Closed::Slow)?.map_err(Closed::Io)
+}
+
+async fn read_head(stream: &mut TcpStream, buffer: &mut BytesMut) -> Result<Option<Head>, Closed> {
+    loop {
+        if let Some(head) = parse(buffer)? {
+            return Ok(Some(head));
+        }
+        if buffer.len() >= LONGEST_HEAD {
+            return Err(Closed::Http("its head is too long"));
+        }
+        if stream.read_buf(buffer).await? == 0 {
+            return Ok(None);
+        }
+    }
+}
+
+fn parse(bytes: &[u8]) -> Result<Option<Head>, Closed> {
+    let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
+    let mut request = httparse::Request::new(&mut fields);
+    let status = request.parse(bytes).map_err(|_| Closed::Http("it cannot be read"))?;
+    let httparse::Status::Complete(length) = status else { return Ok(None) };
+    let field = |name: &str| {
+        let found = request.headers.iter().find(|field| field.name.eq_ignore_ascii_case(name))?;
+        String::from_utf8(found.value.to_vec()).ok()
+    };
+    let is_upgrade = field("upgrade").is_some_and(|to| to.eq_ignore_ascii_case("websocket"));
+    let path = request.path.unwrap_or_default().split('?').next().unwrap_or_default();
+    Ok(Some(Head {
+        is_get: request.method == Some("GET"),
+        path: path.to_owned(),
+        key: field("sec-websocket-key").filter(|_| is_upgrade),
+        authorization: field("authorization"),
+        length,
+    }))
+}
+
+/// The token behind `Api-Key` (openpi) or `Bearer`.
+fn token(head: &Head) -> Option<&str> {
+    let (scheme, token) = head.authorization.as_deref()?.split_once(' ')?;
+    ["api-key", "bearer"].contains(&&*scheme.to_ascii_lowercase()).then_some(token.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_websockets_request_is_read() {
+        let text = "GET /x?y HTTP/1.1\r\nHost: a\r\nUpgrade: WebSocket\r\nConnection: Upgrade\r\n\
+                    Sec-WebSocket-Key: k\r\nAuthorization: Api-Key s3cret\r\n\r\nmore";
+        let head = parse(text.as_bytes()).unwrap().unwrap();
+        assert_eq!((&*head.path, head.key.as_deref(), token(&head)), ("/x", Some("k"), Some("s3cret")));
+        assert_eq!(&text[head.length..], "more");
+        assert_eq!(parse(&text.as_bytes()[..50]).unwrap(), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = parse(&bytes);
+            let _ = parse(&[b"GET / HTTP/1.1\r\n".as_slice(), &bytes].concat());
+        }
+    }
+}

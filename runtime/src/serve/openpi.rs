@@ -1,0 +1,188 @@
+//! openpi's observations and actions, for a checkpoint of GR00T.
+//!
+//! ```text
+//! observation/<view>   [H, W, 3] or [T, H, W, 3]     also video/<view>, <view>, and images: {<view>: …}
+//! observation/<state>  [D] or [T, D]                 also state/<state>, <state>; or observation/state with all of them
+//! prompt               text                          noise_seed, noise: as GR00T's options, of the one row
+//! ─► {"actions": [horizon, all widths], "policy_timing": {"infer_ms": …}, "server_timing": {"infer_ms": …}}
+//! ```
+//! Names are those of the checkpoint (the metadata that a client gets when it connects has them). A view without steps is
+//! given its only one; a state of float64 becomes float32, as openpi's transforms do. An observation in GR00T's own form
+//! is taken as well.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use serde_json::json;
+
+use crate::policy::gr00t::processor::{Object, Observations};
+use crate::policy::served::{Actions, Card, Question};
+use crate::serve::batcher::ClientId;
+use crate::serve::client::Episode;
+use crate::serve::house::House;
+use crate::serve::now;
+use crate::serve::observation::{array, object};
+use crate::wire::{Array, Dialect, Value, read, write};
+
+/// One client, as long as its connection lives.
+#[derive(Debug)]
+pub struct Client {
+    house: Arc<House>,
+    id: ClientId,
+    episode: Episode,
+    /// Time from the last request to its answer.
+    last: Option<Duration>,
+}
+
+impl Client {
+    /// A client that has said nothing yet.
+    pub fn new(house: Arc<House>, id: ClientId) -> Self {
+        Self { episode: Episode::new(id), house, id, last: None }
+    }
+
+    /// What it is told when it connects.
+    pub fn metadata(&self) -> Bytes {
+        let card = &self.house.card;
+        let widths = |keys: &[(String, usize)]| keys.iter().map(|(key, width)| json!([key, width])).collect::<Vec<_>>();
+        let states: Vec<_> = card.states.iter().map(|(key, width)| json!([key, width])).collect();
+        let facts: serde_json::Map<_, _> =
+            card.facts.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+        let metadata = json!({
+            "policy": "gr00t",
+            "facts": facts,
+            "views": card.modalities.video.keys,
+            "view_steps": card.modalities.video.horizon(),
+            "states": states,
+            "state_steps": card.modalities.state.horizon(),
+            "actions": widths(&card.actions),
+            "action_horizon": card.horizon,
+        });
+        write(&Value::from(&metadata), Dialect::Openpi).into()
+    }
+
+    /// Answers one message.
+    ///
+    /// # Errors
+    /// The text that the client gets before its connection is closed.
+    pub async fn answer(&mut self, body: &Bytes) -> Result<Bytes, String> {
+        let asked = now();
+        let message = read(body).map_err(|err| {
+            self.house.stats.unreadable();
+            err.to_string()
+        })?;
+        self.house.stats.asked("infer");
+        let card = &self.house.card;
+        let observation = nested(&message.value, card);
+        let rows = Observations::read(&observation, &card.modalities).map_err(|err| err.to_string())?.size();
+        let noise = self.episode.noise(rows, Some(&options(&message.value)), card)?;
+        let inferring = now();
+        let actions = self.house.ask(self.id, rows, Question { observation, noise }).await?;
+        Ok(self.reply(&actions, asked, inferring))
+    }
+
+    fn reply(&mut self, actions: &Actions, asked: Instant, inferring: Instant) -> Bytes {
+        let milliseconds = |took: Duration| Value::Float(took.as_secs_f64() * 1e3);
+        let infer = inferring.elapsed();
+        let mut timing = Value::map([("infer_ms", milliseconds(infer))]);
+        if let Some(last) = self.last {
+            timing.set("prev_total_ms", milliseconds(last));
+        }
+        let value = Value::map([
+            ("actions", side_by_side(actions).into()),
+            ("policy_timing", Value::map([("infer_ms", milliseconds(infer))])),
+            ("server_timing", timing),
+        ]);
+        self.last = Some(asked.elapsed());
+        write(&value, Dialect::Openpi).into()
+    }
+}
+
+fn options(observation: &Value) -> Value {
+    let mut options = Value::map([]);
+    if let Some(seed) = observation.get("noise_seed") {
+        options.set("noise_seeds", vec![seed.clone()].into());
+    }
+    if let Some(noise) = observation.get("noise") {
+        options.set("noise", noise.clone());
+    }
+    options
+}
+
+/// The observation in GR00T's form; what is missing is missing there as well.
+fn nested(observation: &Value, card: &Card) -> Object {
+    if matches!(observation.get("video"), Some(Value::Map(_))) {
+        return object(observation);
+    }
+    let images = observation.get("images");
+    let view = |key: &String| {
+        let found = named(observation, "video", key).or_else(|| images.and_then(|images| images.get(key)))?;
+        Some((key.clone(), with_edges(found, 5)))
+    };
+    let video: Vec<_> = card.modalities.video.keys.iter().filter_map(view).collect();
+    let mut state: Vec<_> = card
+        .modalities
+        .state
+        .keys
+        .iter()
+        .filter_map(|key| Some((key.clone(), with_edges(&as_f32(named(observation, "state", key)?), 3))))
+        .collect();
+    if state.is_empty() {
+        state = parts(observation, card).unwrap_or_default();
+    }
+    let prompt = observation.get("prompt").map(|prompt| Object::List(vec![Object::List(vec![object(prompt)])]));
+    let language = prompt.map(|prompt| (card.modalities.language_key().to_owned(), prompt));
+    let parts = [("video", video), ("state", state), ("language", language.into_iter().collect())];
+    Object::Map(parts.map(|(name, members)| (name.to_owned(), Object::Map(members))).into())
+}
+
+fn named<'a>(observation: &'a Value, kind: &str, key: &str) -> Option<&'a Value> {
+    let names = [format!("observation/{key}"), format!("{kind}/{key}"), key.to_owned()];
+    names.iter().find_map(|name| observation.get(name))
+}
+
+/// `observation/state` or `state` as the checkpoint's vectors, if their lengths are known and add up.
+fn parts(observation: &Value, card: &Card) -> Option<Vec<(String, Object)>> {
+    let Value::Array(whole) = as_f32(named(observation, "state", "state")?) else { return None };
+    let numbers = whole.to_f32();
+    let mut left = &numbers[..];
+    let split = card.states.iter().map(|(key, width)| {
+        let (part, rest) = left.split_at_checked((*width)?)?;
+        left = rest;
+        let part = Array::of_f32(&[1, 1, part.len()], part);
+        Some((key.clone(), array(&part, part.shape())))
+    });
+    let split: Option<Vec<_>> = split.collect();
+    split.filter(|_| left.is_empty())
+}
+
+/// A list of numbers, or an array of another type, as float32.
+fn as_f32(value: &Value) -> Value {
+    match value {
+        Value::Array(array) if array.dtype().descr() != "<f4" => Array::of_f32(array.shape(), &array.to_f32()).into(),
+        other => other.clone(),
+    }
+}
+
+/// An array with edges of 1 in front until it has `wanted` edges.
+fn with_edges(value: &Value, wanted: usize) -> Object {
+    let Value::Array(found) = value else { return object(value) };
+    let missing = wanted.saturating_sub(found.shape().len());
+    let shape: Vec<usize> = std::iter::repeat_n(1, missing).chain(found.shape().iter().copied()).collect();
+    array(found, &shape)
+}
+
+/// All keys side by side: `[horizon, width]`, or `[rows, horizon, width]` for more than one row.
+fn side_by_side(actions: &Actions) -> Array {
+    let width: usize = actions.keys.iter().map(|(_, width, _)| width).sum();
+    let mut numbers = Vec::with_capacity(actions.rows * actions.horizon * width);
+    for step in 0..actions.rows * actions.horizon {
+        for (_, width, values) in &actions.keys {
+            numbers.extend_from_slice(&values[step * width..(step + 1) * width]);
+        }
+    }
+    match actions.rows {
+        1 => Array::of_f32(&[actions.horizon, width], &numbers),
+        rows => Array::of_f32(&[rows, actions.horizon, width], &numbers),
+    }
+}

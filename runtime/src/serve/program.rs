@@ -1,0 +1,233 @@
+//! One server, from its command line to its exit code.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jobs::exit::FINAL;
+use jobs::rank_env::RankEnv;
+use jobs::say::{FORMAT_VARIABLE, QUIET_VARIABLE};
+use jobs::serve_args::{PolicyChoice, ServeArgs};
+use serde_json::json;
+use tch::Device;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+use crate::device::{Decision, DeviceRequest, resolve};
+use crate::dist::cuda;
+use crate::eval::console::{self, Level, Style};
+use crate::eval::{device, failure};
+use crate::policy;
+use crate::serve::batcher::Limits;
+use crate::serve::desk::POLICY_IS_GONE;
+use crate::serve::house::{House, Rules};
+use crate::serve::policy_thread::PolicyThread;
+use crate::serve::stats::Summary;
+use crate::serve::{desk, door, now};
+
+/// Rows of a batch on a GPU, unless said.
+const GPU_BATCH: usize = 32;
+
+/// Requests in the queue; connections have one each.
+const MOST_QUEUED: usize = 4096;
+
+/// How often it is said what was done, if anything was.
+const REPORT_EVERY: Duration = Duration::from_secs(60);
+
+/// Time for answers to reach their clients after the last inference.
+const FLUSH: Duration = Duration::from_secs(5);
+
+/// Descriptors that a server needs besides its connections.
+const OTHER_FILES: usize = 64;
+
+/// The program `serve`: parses what follows the word, and serves until it is told to end.
+pub fn main(words: &[OsString]) -> ExitCode {
+    let args = match ServeArgs::parse_words(words) {
+        Ok(args) => args,
+        Err(err) => {
+            // A closed stderr changes nothing about the exit code.
+            let _ = err.print();
+            return ExitCode::from(u8::try_from(err.exit_code()).unwrap_or(2));
+        }
+    };
+    let told = |name: &str, wanted: &str| std::env::var(name).is_ok_and(|value| value == wanted);
+    Style { json: told(FORMAT_VARIABLE, "json"), quiet: told(QUIET_VARIABLE, "1") }.adopt();
+    match run(&args) {
+        Ok(code) => code,
+        Err(reason) => {
+            console::error(&reason);
+            failure::write_error_file(&reason);
+            ExitCode::from(FINAL)
+        }
+    }
+}
+
+fn run(args: &ServeArgs) -> Result<ExitCode, String> {
+    let env = RankEnv::read(|name| std::env::var(name).ok()).map_err(|err| err.to_string())?;
+    let choice = args.choice()?;
+    policy::check(&choice.policy_type, &choice.config).map_err(|err| err.to_string())?;
+    let local_rank = env.local_rank.unwrap_or(0);
+    let address = SocketAddr::new(args.host, args.port_of(local_rank)?);
+    let voice = Voice {
+        label: if env.world_size > 1 {
+            format!("serve [rank {}/{}]:", env.rank, env.world_size)
+        } else {
+            "serve:".to_owned()
+        },
+    };
+    let device = decide(args, &env, &choice)?;
+    voice.say(&format!("device {}", device.reason));
+    device.warnings.iter().for_each(|warning| voice.say(&format!("warning: {warning}")));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|err| err.to_string())?;
+    runtime.block_on(serve(args, address, choice, device.device, &voice))
+}
+
+fn decide(args: &ServeArgs, env: &RankEnv, choice: &PolicyChoice) -> Result<Decision, String> {
+    let visible = device::visible()?;
+    let request = DeviceRequest {
+        local_rank: env.local_rank,
+        local_world_size: env.local_world_size,
+        policy_device_id: args.policy_device_id,
+        policy_device: args.policy_device.clone(),
+        config_device: device::of_config(&choice.config),
+        placed: None,
+    };
+    let decision = resolve(&request, &visible).map_err(|err| err.to_string())?;
+    if let (Ok(cuda), Device::Cuda(index)) = (cuda::load(), decision.device) {
+        cuda.select(index).map_err(|err| err.to_string())?;
+    }
+    Ok(decision)
+}
+
+async fn serve(
+    args: &ServeArgs,
+    address: SocketAddr,
+    choice: PolicyChoice,
+    device: Device,
+    voice: &Voice,
+) -> Result<ExitCode, String> {
+    // The port first: that it is taken is known before gigabytes are read. Clients that come now wait.
+    let unusable = |err: std::io::Error| format!("cannot listen on {address}: {err}");
+    let listener = TcpListener::bind(address).await.map_err(unusable)?;
+    let address = listener.local_addr().map_err(unusable)?;
+    let name = choice.policy_type.clone();
+    let (policy, card) = PolicyThread::start(choice, device).map_err(|err| err.to_string())?;
+    let limits = Limits {
+        max_rows: args.max_batch.unwrap_or(if device.is_cuda() { GPU_BATCH } else { 1 }),
+        max_wait: args.max_wait(),
+        max_queue: MOST_QUEUED,
+    };
+    let rules = Rules {
+        token: args.api_token.clone().filter(|token| !token.is_empty()),
+        ignores_kill: args.ignore_kill,
+        arrays: args.arrays,
+        protocol: args.protocol,
+        most_bytes: args.max_message << 20,
+        most_connections: args.max_connections.min(open_files().saturating_sub(OTHER_FILES).max(1)),
+    };
+    let (to_desk, inbox) = mpsc::unbounded_channel();
+    let house = House::new(card, rules, to_desk);
+    end_on_signals(&house).map_err(|err| err.to_string())?;
+    let facts: Vec<String> = house.card.facts.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    voice.say(&format!("{name}: {}", facts.join(", ")));
+    voice.result(&format!(
+        "ready on {address}, up to {} rows a batch, {} connections",
+        limits.max_rows,
+        house.seats().most()
+    ));
+    let door = tokio::spawn(door::run(listener, Arc::clone(&house)));
+    let reports = tokio::spawn(report(Arc::clone(&house), voice.clone()));
+    let mut stop = house.stop.subscribe();
+    let desk = tokio::spawn(desk::run(Arc::clone(&house), limits, policy, inbox));
+    let reason = stop.wait_for(Option::is_some).await.ok().and_then(|reason| *reason).unwrap_or_default();
+    voice.say(&format!("stopping: {reason}; what was asked is answered, new requests are refused"));
+    // A panic was printed when it happened.
+    desk.await.ok();
+    door.await.ok();
+    reports.abort();
+    flush(&house).await;
+    voice.say(&format!("ended after {}", in_words(&house.stats.summary())));
+    if reason == POLICY_IS_GONE {
+        failure::write_error_file(POLICY_IS_GONE);
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// SIGINT, SIGTERM and SIGHUP ask for the end; the second one does not wait for it.
+fn end_on_signals(house: &Arc<House>) -> std::io::Result<()> {
+    for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
+        let (mut signals, house) = (signal(kind)?, Arc::clone(house));
+        tokio::spawn(async move {
+            while signals.recv().await.is_some() {
+                if house.is_ending() {
+                    #[expect(clippy::disallowed_methods, reason = "the user asked twice; nothing is written to files")]
+                    std::process::exit(130);
+                }
+                house.end("stopped by a signal");
+            }
+        });
+    }
+    Ok(())
+}
+
+/// Waits until no client waits for an answer that is there.
+async fn flush(house: &House) {
+    let until = now() + FLUSH;
+    while house.seats().waiting() > 0 && now() < until {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// Says every now and then what was done.
+async fn report(house: Arc<House>, voice: Voice) {
+    let mut before = 0;
+    loop {
+        tokio::time::sleep(REPORT_EVERY).await;
+        let summary = house.stats.summary();
+        if summary.requests > before {
+            voice.say(&in_words(&summary));
+        }
+        before = summary.requests;
+    }
+}
+
+fn in_words(summary: &Summary) -> String {
+    let Summary { requests, errors, fill, queued, quantiles } = summary;
+    let [p50, p95, p99] = quantiles.map(|ms| ms.map_or("-".to_owned(), |ms| format!("{ms:.1}")));
+    format!(
+        "{requests} requests, {errors} errors, {fill:.1} rows a batch, {queued} queued; lately p50 {p50} ms, p95 {p95} ms, \
+         p99 {p99} ms"
+    )
+}
+
+/// Descriptors that this process may have; as many as it is allowed to.
+fn open_files() -> usize {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let most = limit.maximum.unwrap_or(1 << 20);
+    // What is not granted is not needed.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: limit.maximum });
+    getrlimit(Resource::Nofile).current.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX))
+}
+
+/// Who speaks on stderr.
+#[derive(Clone, Debug)]
+struct Voice {
+    label: String,
+}
+
+impl Voice {
+    /// What was asked for: said however quiet one is to be.
+    fn result(&self, line: &str) {
+        console::say(Level::Result, &self.label, line, json!({}));
+    }
+
+    fn say(&self, line: &str) {
+        let level = if line.starts_with("warning: ") { Level::Warning } else { Level::Info };
+        console::say(level, &self.label, line, json!({}));
+    }
+}

@@ -1,0 +1,147 @@
+//! One websocket client, as openpi's `WebsocketPolicyServer` serves it: metadata first, then an answer a message; an
+//! error is a text, after which the connection is closed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{SinkExt, StreamExt};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::{Error, Message};
+
+use crate::serve::batcher::ClientId;
+use crate::serve::door::{Closed, gone};
+use crate::serve::house::House;
+use crate::serve::metered::Metered;
+use crate::serve::now;
+use crate::serve::openpi::Client;
+
+/// From the first byte of a message to its last, and for an answer to be taken.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often it is looked at what a connection holds.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Room for reading that every connection has.
+const READ_BYTES: usize = 16 << 10;
+
+/// What openpi says when it closes.
+const CLOSED: &str = "Internal server error. Traceback included in previous frame.";
+
+/// Serves a client until it goes; `rest` came behind its handshake.
+///
+/// # Errors
+/// Why the connection was closed, if not by the client.
+pub async fn serve(stream: TcpStream, rest: Vec<u8>, house: Arc<House>, id: ClientId) -> Result<(), Closed> {
+    let config = WebSocketConfig::default()
+        .read_buffer_size(READ_BYTES)
+        .max_message_size(Some(house.most_bytes))
+        .max_frame_size(Some(house.most_bytes));
+    let held = Arc::new(AtomicUsize::new(rest.len()));
+    let stream = Metered::new(stream, Arc::clone(&held));
+    let socket = WebSocketStream::from_partially_read(stream, rest, Role::Server, Some(config)).await;
+    let mut client = Client::new(Arc::clone(&house), id);
+    let metadata = client.metadata();
+    let mut peer = Peer { socket, held, house, id };
+    peer.send(Message::Binary(metadata)).await?;
+    while let Some(message) = peer.hear().await? {
+        match message {
+            Message::Binary(body) => {
+                if peer.answer(&mut client, &body).await?.is_none() {
+                    return Ok(());
+                }
+            }
+            Message::Text(_) => return peer.refuse("a binary message is needed, msgpack with arrays of numpy").await,
+            // tungstenite answers pings, and ends the stream after a close.
+            Message::Ping(_) | Message::Pong(_) | Message::Close(_) | Message::Frame(_) => {}
+        }
+    }
+    Ok(())
+}
+
+struct Peer {
+    socket: WebSocketStream<Metered>,
+    held: Arc<AtomicUsize>,
+    house: Arc<House>,
+    id: ClientId,
+}
+
+impl Peer {
+    /// `None` if the client has gone, or was sent away.
+    async fn answer(&mut self, client: &mut Client, body: &Bytes) -> Result<Option<()>, Closed> {
+        let asked = now();
+        self.house.seats().asked(self.id, asked);
+        let answer = tokio::select! {
+            answer = client.answer(body) => answer,
+            () = gone(self.socket.get_ref().stream()) => return Ok(None),
+        };
+        let is_error = answer.is_err();
+        let sent = match answer {
+            Ok(bytes) => self.send(Message::Binary(bytes)).await.map(Some),
+            Err(text) => self.refuse(&text).await.map(|()| None),
+        };
+        self.house.stats.answered(asked.elapsed(), is_error, now());
+        self.house.seats().answered(self.id, now());
+        sent
+    }
+
+    /// The next message. A client may be silent, but not in the middle of one.
+    async fn hear(&mut self) -> Result<Option<Message>, Closed> {
+        let mut since = None;
+        loop {
+            tokio::select! {
+                message = self.socket.next() => {
+                    self.held.store(0, Ordering::Relaxed);
+                    return match message {
+                        None | Some(Err(Error::ConnectionClosed)) => Ok(None),
+                        Some(Ok(message)) => Ok(Some(message)),
+                        Some(Err(Error::Io(err))) => Err(Closed::Io(err)),
+                        Some(Err(err)) => self.violated(err).await,
+                    };
+                }
+                () = tokio::time::sleep(LOOK) => {
+                    let held = self.held.load(Ordering::Relaxed);
+                    self.house.hold(self.id, held);
+                    if held > 0 && since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE {
+                        return Err(Closed::Slow);
+                    }
+                }
+            }
+        }
+    }
+
+    async fn violated(&mut self, err: Error) -> Result<Option<Message>, Closed> {
+        let code = if matches!(err, Error::Capacity(_)) { CloseCode::Size } else { CloseCode::Protocol };
+        self.close(code, &err.to_string()).await.ok();
+        Err(Closed::Websocket(err.to_string()))
+    }
+
+    /// Says what is wrong and closes the connection.
+    async fn refuse(&mut self, text: &str) -> Result<(), Closed> {
+        self.send(Message::text(text)).await?;
+        self.close(CloseCode::Error, CLOSED).await
+    }
+
+    async fn close(&mut self, code: CloseCode, reason: &str) -> Result<(), Closed> {
+        // A control frame has room for 125 bytes.
+        let reason: String = reason.chars().filter(char::is_ascii).take(120).collect();
+        let frame = CloseFrame { code, reason: reason.into() };
+        timeout(PATIENCE, self.socket.close(Some(frame))).await.map_err(|_| Closed::Slow)?.map_err(closed)
+    }
+
+    async fn send(&mut self, message: Message) -> Result<(), Closed> {
+        timeout(PATIENCE, self.socket.send(message)).await.map_err(|_| Closed::Slow)?.map_err(closed)
+    }
+}
+
+fn closed(err: Error) -> Closed {
+    match err {
+        Error::Io(err) => Closed::Io(err),
+        other => Closed::Websocket(other.to_string()),
+    }
+}

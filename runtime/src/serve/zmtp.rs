@@ -1,0 +1,123 @@
+//! One ZeroMQ client from its greeting to its end, as a REP socket of its own: [`crate::wire::zmtp`] has the bytes.
+//!
+//! Our own, because what a REP socket of a library does is not what a server needs: it answers one client after the
+//! other, so that nothing could be inferred together, and the crate `zeromq` has neither a limit for a frame's length nor
+//! a deadline for a greeting. What is needed of the protocol is small.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout_at;
+
+use crate::serve::batcher::ClientId;
+use crate::serve::door::{Closed, gone};
+use crate::serve::gr00t::Client;
+use crate::serve::house::{House, Then};
+use crate::serve::now;
+use crate::wire::zmtp::{Heard, Reader, Request, Socket, answer_head, greeting, pong};
+
+/// Time for a greeting, and from the first byte of a message to its last.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Room that a promise of more makes at once; beyond it room is made for what has come.
+const MOST_AT_ONCE: usize = 1 << 20;
+
+/// Serves a client until it goes.
+///
+/// # Errors
+/// Why the connection was closed, if not by the client.
+pub async fn serve(stream: TcpStream, house: Arc<House>, id: ClientId) -> Result<(), Closed> {
+    let mut client = Client::new(Arc::clone(&house), id);
+    let mut peer = Peer { reader: Reader::new(house.most_bytes), stream, buffer: BytesMut::new(), house, id };
+    peer.write(&greeting()).await?;
+    let until = now() + PATIENCE;
+    let Some(Heard::Greeting) = peer.hear(Some(until)).await? else { return Ok(()) };
+    peer.write(&Socket::Rep.ready()).await?;
+    match peer.hear(Some(until)).await? {
+        Some(Heard::Command(name, properties)) => Socket::Rep.check_ready(&name, &properties)?,
+        _ => return Ok(()),
+    }
+    while let Some(heard) = peer.hear(None).await? {
+        match heard {
+            Heard::Request(request) => peer.answer(&mut client, &request).await?,
+            // PING has a time to live of two bytes before its context.
+            Heard::Command(name, data) if name == "PING" => {
+                peer.write(&pong(data.get(2..).unwrap_or_default())).await?;
+            }
+            Heard::Command(..) | Heard::Greeting => {}
+        }
+    }
+    Ok(())
+}
+
+struct Peer {
+    stream: TcpStream,
+    reader: Reader,
+    buffer: BytesMut,
+    house: Arc<House>,
+    id: ClientId,
+}
+
+impl Peer {
+    async fn answer(&mut self, client: &mut Client, request: &Request) -> Result<(), Closed> {
+        let asked = now();
+        self.house.seats().asked(self.id, asked);
+        let then = tokio::select! {
+            then = client.answer(&request.body) => then,
+            () = gone(&self.stream) => return Ok(()),
+        };
+        let (Then::GoOn(body) | Then::End(body)) = &then;
+        let mut bytes = answer_head(&request.envelope, body.len());
+        bytes.extend_from_slice(body);
+        self.write(&bytes).await?;
+        self.house.stats.answered(asked.elapsed(), is_error(body), now());
+        self.house.seats().answered(self.id, now());
+        if let Then::End(_) = then {
+            self.house.end("a client asked for it");
+        }
+        Ok(())
+    }
+
+    /// The next thing the peer says, `None` if it has gone. Without `until` it may be silent, but not in the middle of a
+    /// message.
+    async fn hear(&mut self, mut until: Option<Instant>) -> Result<Option<Heard>, Closed> {
+        loop {
+            if let Some(heard) = self.reader.next(&mut self.buffer)? {
+                if self.buffer.is_empty() {
+                    // The memory goes with the message.
+                    self.buffer = BytesMut::new();
+                }
+                return Ok(Some(heard));
+            }
+            let held = self.buffer.len() + self.reader.held();
+            self.house.hold(self.id, held);
+            if held > 0 && until.is_none() {
+                until = Some(now() + PATIENCE);
+            }
+            let missing = self.reader.wants(&self.buffer).saturating_sub(self.buffer.len());
+            self.buffer.reserve(missing.clamp(4096, MOST_AT_ONCE));
+            let read = self.stream.read_buf(&mut self.buffer);
+            let count = match until {
+                Some(until) => timeout_at(until.into(), read).await.map_err(|_| Closed::Slow)??,
+                None => read.await?,
+            };
+            if count == 0 {
+                return Ok(None);
+            }
+        }
+    }
+
+    async fn write(&mut self, bytes: &[u8]) -> Result<(), Closed> {
+        let written = timeout_at((now() + PATIENCE).into(), self.stream.write_all(bytes)).await;
+        written.map_err(|_| Closed::Slow)?.map_err(|err: io::Error| err.into())
+    }
+}
+
+/// Whether an answer is `{"error": …}`.
+fn is_error(body: &[u8]) -> bool {
+    body.starts_with(b"\x81\xa5error")
+}

@@ -1,0 +1,150 @@
+//! A ZeroMQ client of a few lines: one REQ socket, its bytes as libzmq 4.3.5 sends them.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+
+use bytes::Bytes;
+use runtime::wire::{Array, Dialect, Value, read, write};
+
+use crate::server::{DEADLINE, fixtures};
+
+pub struct Client {
+    stream: TcpStream,
+}
+
+impl Client {
+    pub fn connect(address: SocketAddr) -> Self {
+        Self::try_connect(address).unwrap()
+    }
+
+    pub fn try_connect(address: SocketAddr) -> io::Result<Self> {
+        let mut stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(DEADLINE))?;
+        stream.set_nodelay(true)?;
+        stream.write_all(&hello())?;
+        let mut greeting = [0; 64];
+        stream.read_exact(&mut greeting)?;
+        assert_eq!((greeting[0], greeting[9], greeting[10], &greeting[12..16]), (0xff, 0x7f, 3, &b"NULL"[..]));
+        let mut ready = [0; 2];
+        stream.read_exact(&mut ready)?;
+        let mut body = vec![0; usize::from(ready[1])];
+        stream.read_exact(&mut body)?;
+        assert_eq!((ready[0], &body[..]), (4, &b"\x05READY\x0bSocket-Type\0\0\0\x03REP"[..]));
+        Ok(Self { stream })
+    }
+
+    /// Sends raw bytes behind the greeting.
+    pub fn raw(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes)
+    }
+
+    pub fn send(&mut self, body: &[u8]) -> io::Result<()> {
+        let mut message = vec![1, 0, 2];
+        message.extend((body.len() as u64).to_be_bytes());
+        message.extend(body);
+        self.stream.write_all(&message)
+    }
+
+    /// The body of an answer; an error when the server has closed the connection.
+    pub fn receive(&mut self) -> io::Result<Vec<u8>> {
+        let (flags, delimiter) = self.frame()?;
+        assert_eq!((flags, delimiter.len()), (1, 0), "an answer begins with an empty frame");
+        let (flags, body) = self.frame()?;
+        assert_eq!(flags & !2, 0, "an answer has one part");
+        Ok(body)
+    }
+
+    fn frame(&mut self) -> io::Result<(u8, Vec<u8>)> {
+        let mut flags = [0];
+        self.stream.read_exact(&mut flags)?;
+        let length = if flags[0] & 2 > 0 {
+            let mut length = [0; 8];
+            self.stream.read_exact(&mut length)?;
+            u64::from_be_bytes(length)
+        } else {
+            let mut length = [0];
+            self.stream.read_exact(&mut length)?;
+            u64::from(length[0])
+        };
+        let mut body = vec![0; length as usize];
+        self.stream.read_exact(&mut body)?;
+        Ok((flags[0], body))
+    }
+
+    pub fn ask(&mut self, body: &[u8]) -> Vec<u8> {
+        self.send(body).unwrap();
+        self.receive().unwrap()
+    }
+
+    pub fn ask_value(&mut self, request: &Value) -> Value {
+        read(&Bytes::from(self.ask(&write(request, Dialect::Kind)))).unwrap().value
+    }
+}
+
+/// Greeting and READY of a REQ socket.
+pub fn hello() -> Vec<u8> {
+    let mut hello = b"\xff\0\0\0\0\0\0\0\x01\x7f\x03\x01NULL".to_vec();
+    hello.resize(64, 0);
+    hello.extend(b"\x04\x26\x05READY\x0bSocket-Type\0\0\0\x03REQ\x08Identity\0\0\0\0");
+    hello
+}
+
+pub fn file(name: &str) -> Vec<u8> {
+    std::fs::read(fixtures().join("gr00t/protocol").join(name)).unwrap()
+}
+
+/// The recorded request for actions with other `options`.
+pub fn get_action(options: Value) -> Value {
+    let mut request = read(&file("get_action.request.bin").into()).unwrap().value;
+    let mut data = request.get("data").unwrap().clone();
+    data.set("options", options);
+    request.set("data", data);
+    request
+}
+
+/// A request whose noise comes from `seed`, and whose robot stands elsewhere for each.
+pub fn seeded(seed: u64) -> Value {
+    let mut request = get_action(Value::map([("noise_seeds", vec![Value::from(seed)].into())]));
+    let mut data = request.get("data").unwrap().clone();
+    let mut observation = data.get("observation").unwrap().clone();
+    let mut state = observation.get("state").unwrap().clone();
+    let joints: Vec<f32> = (0..7).map(|joint| (seed % 97) as f32 * 0.01 + joint as f32).collect();
+    state.set("joint_position", Array::of_f32(&[1, 1, 7], &joints).into());
+    observation.set("state", state);
+    data.set("observation", observation);
+    request.set("data", data);
+    request
+}
+
+/// All numbers of an answer `[actions, info]`.
+pub fn numbers(answer: &Value) -> Vec<f32> {
+    let actions = answer.as_list().unwrap_or_else(|| panic!("no actions: {answer:?}"));
+    let Value::Map(keys) = &actions[0] else { panic!("{answer:?}") };
+    keys.iter().flat_map(|(_, value)| value.as_array().unwrap().to_f32()).collect()
+}
+
+pub fn error(answer: &Value) -> &str {
+    answer.get("error").and_then(Value::as_text).unwrap_or_else(|| panic!("no error: {answer:?}"))
+}
+
+/// Tensors of a safetensors file as numbers.
+pub fn tensors(path: &Path) -> Vec<(String, Vec<usize>, Vec<f32>)> {
+    let bytes = std::fs::read(path).unwrap();
+    let head = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let index: serde_json::Value = serde_json::from_slice(&bytes[8..8 + head]).unwrap();
+    let data = &bytes[8 + head..];
+    let tensors = index.as_object().unwrap().iter().filter(|(name, _)| *name != "__metadata__").map(|(name, entry)| {
+        let edges = |field: &str| -> Vec<usize> { serde_json::from_value(entry[field].clone()).unwrap() };
+        let bytes = &data[edges("data_offsets")[0]..edges("data_offsets")[1]];
+        let numbers = match entry["dtype"].as_str().unwrap() {
+            "F32" => bytes.chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect(),
+            "BF16" => {
+                bytes.chunks(2).map(|b| f32::from_bits(u32::from(u16::from_le_bytes([b[0], b[1]])) << 16)).collect()
+            }
+            other => panic!("{other}"),
+        };
+        (name.clone(), edges("shape"), numbers)
+    });
+    tensors.collect()
+}

@@ -1,0 +1,118 @@
+//! Clients that lie, stall, or are many: the others do not notice.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+use crate::client::{Client, file, hello};
+use crate::server::{DEADLINE, Server, now};
+
+fn is_well(server: &Server) {
+    assert_eq!(Client::connect(server.address).ask(&file("ping.request.bin")), file("ping.response.bin"));
+}
+
+/// Sends bytes and waits until the server closes the connection.
+fn is_closed_after(address: SocketAddr, bytes: &[u8]) -> Duration {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    let start = now();
+    // A server that has closed already takes no more.
+    let _ = stream.write_all(bytes);
+    let mut rest = Vec::new();
+    match stream.read_to_end(&mut rest) {
+        Ok(_) => {}
+        Err(err) => assert_eq!(err.kind(), std::io::ErrorKind::ConnectionReset, "{err}"),
+    }
+    start.elapsed()
+}
+
+#[test]
+fn huge_lengths_are_refused_when_they_are_promised() {
+    let server = Server::start(&["--max-message", "1"]);
+    let before = server.resident();
+    let promise = |length: u64| [&hello()[..], b"\x01\x00\x02", &length.to_be_bytes()].concat();
+    for length in [u64::MAX, 1 << 40, (1 << 20) + 1] {
+        let took = is_closed_after(server.address, &promise(length));
+        assert!(took < Duration::from_secs(5), "{length}: {took:?}");
+    }
+    // A list of four billion values in a message of six bytes.
+    let mut client = Client::connect(server.address);
+    let answer = client.ask(b"\xdd\xff\xff\xff\xff\xc0");
+    assert!(String::from_utf8_lossy(&answer).contains("4294967295 exceeds max_array_len(6)"));
+    assert!(server.resident() < before + 20_000, "{before} KiB became {}", server.resident());
+    is_well(&server);
+}
+
+#[test]
+fn half_a_message_and_half_a_greeting_are_given_up() {
+    let server = Server::start(&[]);
+    let parts = [&hello()[..40], &[&hello()[..], b"\x01\x00\x02\0\0\0\0\0\x01\0\0half"].concat(), b"GET /metr"];
+    std::thread::scope(|scope| {
+        for part in parts {
+            let address = server.address;
+            scope.spawn(move || {
+                let took = is_closed_after(address, part);
+                assert!((Duration::from_secs(8)..Duration::from_secs(60)).contains(&took), "{took:?}");
+            });
+        }
+        is_well(&server);
+    });
+    is_well(&server);
+}
+
+#[test]
+fn a_thousand_silent_connections_cost_nobody_a_seat() {
+    let server = Server::start(&["--max-connections", "40"]);
+    let mut client = Client::connect(server.address);
+    assert_eq!(client.ask(&file("ping.request.bin")), file("ping.response.bin"));
+    let mut silent = Vec::new();
+    for number in 0..1000 {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        if number % 2 == 0 {
+            // It may have been sent away already.
+            let _ = stream.write_all(&hello());
+        }
+        silent.push(stream);
+    }
+    // A known client is not sent away for strangers.
+    assert_eq!(client.ask(&file("ping.request.bin")), file("ping.response.bin"));
+    is_well(&server);
+    assert!(server.metric("rrun_serve_connections") <= 40.0);
+    assert!(server.metric("rrun_serve_closed_total{reason=\"evicted\"}") >= 900.0);
+}
+
+#[test]
+fn any_bytes_are_answered_or_the_connection_is_closed() {
+    let server = Server::start(&[]);
+    let bytes = proptest::collection::vec(any::<u8>(), 0..400);
+    let mut runner = TestRunner::new(Config { cases: 150, ..Config::default() });
+    runner
+        .run(&(bytes, 0u8..4), |(bytes, kind)| {
+            let mut stream = TcpStream::connect(server.address).unwrap();
+            let start = match kind {
+                0 => Vec::new(),
+                1 => hello(),
+                2 => [&hello()[..], b"\x01\x00\x00", &[bytes.len() as u8]].concat(),
+                _ => b"GET / HTTP/1.1\r\nUpgrade: websocket\r\nSec-WebSocket-Key: a\r\n\r\n".to_vec(),
+            };
+            // A server that has closed already takes no more.
+            let _ = stream.write_all(&[start, bytes].concat());
+            Ok(())
+        })
+        .unwrap();
+    is_well(&server);
+}
+
+#[test]
+fn a_client_that_reads_nothing_holds_up_nobody() {
+    let server = Server::start(&[]);
+    let mut deaf = Client::connect(server.address);
+    // More answers than the system keeps for it: a server that waits for it would be stuck.
+    let request = file("get_modality_config.request.bin");
+    let message = [b"\x01\x00\x00", &[request.len() as u8][..], &request].concat();
+    deaf.raw(&message.repeat(2000)).unwrap();
+    is_well(&server);
+}

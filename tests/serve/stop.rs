@@ -1,0 +1,43 @@
+//! How a server ends.
+
+use std::net::TcpStream;
+
+use runtime::wire::{Dialect, Value, read, write};
+
+use crate::client::{Client, error, numbers, seeded};
+use crate::server::{Server, wait_until};
+
+#[test]
+fn what_was_asked_is_answered_and_what_comes_is_refused() {
+    let server = Server::start(&["--max-wait", "0"]);
+    let mut clients: Vec<Client> = (0..4).map(|_| Client::connect(server.address)).collect();
+    let mut late = Client::connect(server.address);
+    for (seed, client) in clients.iter_mut().enumerate() {
+        client.send(&write(&seeded(seed as u64), Dialect::Kind)).unwrap();
+    }
+    wait_until("all requests are there", || server.metric("rrun_serve_requests_total{endpoint=\"get_action\"}") >= 4.0);
+    server.signal("TERM");
+    wait_until("nobody new is let in", || TcpStream::connect(server.address).is_err());
+    // The server may be gone by now; if it is not, it refuses.
+    if late.send(&write(&seeded(9), Dialect::Kind)).is_ok()
+        && let Ok(answer) = late.receive()
+    {
+        assert_eq!(error(&read(&answer.into()).unwrap().value), "the server is stopping");
+    }
+    for client in &mut clients {
+        let answer = client.receive().expect("what was asked is answered");
+        numbers(&read(&answer.into()).unwrap().value);
+    }
+    let (status, said) = server.wait();
+    assert!(status.success(), "{status:?} {said}");
+    assert!(said.contains("stopping: stopped by a signal") && said.contains("ended after"), "{said}");
+}
+
+#[test]
+fn kill_can_be_switched_off() {
+    let server = Server::start(&["--ignore-kill"]);
+    let mut client = Client::connect(server.address);
+    let answer = client.ask_value(&Value::map([("endpoint", "kill".into())]));
+    assert!(error(&answer).contains("--ignore-kill"));
+    assert!(server.get("/healthz").ends_with("\r\n\r\nOK\n"));
+}
