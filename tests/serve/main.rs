@@ -5,6 +5,7 @@
 mod client;
 mod goldens;
 mod hostile;
+mod launcher;
 mod python;
 mod requests;
 mod server;

@@ -127,6 +127,7 @@ pub(crate) mod tests {
             open_files: None,
             events: EventLog::None,
             reports_usage: false,
+            is_built_in: false,
             notes: Vec::new(),
             model_server: None,
             eval: None,

@@ -88,6 +88,7 @@ impl Plan {
             ranks: ranks.plan(&program, env, logs.disabled)?,
             logs,
             title: program.title().to_owned(),
+            is_built_in: matches!(program, Program::BuiltIn { .. }),
             env: variables,
             open_files: node.open_files,
             events: EventLog::parse(&cli.event_log_handler).unwrap_or_default(),

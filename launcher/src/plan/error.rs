@@ -153,9 +153,9 @@ pub enum PlanError {
         "`{0}` launches nothing and takes no options of a launch: it comes first, as in `rrun {0} --help`; a file is ./{0}"
     )]
     ToolComesFirst(String),
-    /// An option or program that only a later version will have.
-    #[error("{0} is not available yet")]
-    NotYet(&'static str),
+    /// What `serve` was given.
+    #[error("{0}")]
+    Serve(String),
     /// `--logs-specs`: there is no Python in the launcher to load it.
     #[error("--logs-specs {0}: Python entry points are not available in rrun")]
     LogsSpecs(String),

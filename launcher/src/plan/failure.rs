@@ -26,7 +26,7 @@ impl FailurePolicy {
         match cli.failure_policy.as_deref() {
             Some("isolate") => FailurePolicy::Isolate,
             Some(_) => FailurePolicy::Torchrun,
-            None if is_eval(cli) => FailurePolicy::Isolate,
+            None if is_built_in(cli) => FailurePolicy::Isolate,
             None => FailurePolicy::Torchrun,
         }
     }
@@ -36,15 +36,15 @@ impl FailurePolicy {
     /// # Errors
     /// A negative number.
     pub fn max_restarts(self, cli: &Cli) -> Result<u32, PlanError> {
-        if self == FailurePolicy::Isolate && is_eval(cli) && !cli.is_given("max-restarts") {
+        if self == FailurePolicy::Isolate && is_built_in(cli) && !cli.is_given("max-restarts") {
             return Ok(RESTARTS);
         }
         u32::try_from(cli.max_restarts).map_err(|_| PlanError::MaxRestarts(cli.max_restarts))
     }
 }
 
-fn is_eval(cli: &Cli) -> bool {
-    Program::built_in(cli) == Some("eval")
+fn is_built_in(cli: &Cli) -> bool {
+    matches!(Program::built_in(cli), Some("eval" | "serve"))
 }
 
 #[cfg(test)]
@@ -62,8 +62,9 @@ mod tests {
     }
 
     #[test]
-    fn ranks_of_eval_fail_each_for_itself_and_others_together() {
+    fn ranks_of_built_in_programs_fail_each_for_itself_and_others_together() {
         assert_eq!(policy("eval --jobs j"), (FailurePolicy::Isolate, 6));
+        assert_eq!(policy("serve --policy p"), (FailurePolicy::Isolate, 6));
         assert_eq!(policy("train.py"), (FailurePolicy::Torchrun, 0));
         assert_eq!(policy("--no-python eval"), (FailurePolicy::Torchrun, 0), "a program of that name is not ours");
     }

@@ -25,6 +25,7 @@ pub mod python;
 pub mod ranks;
 pub mod rendezvous;
 pub mod seating;
+pub mod serve;
 pub mod signals;
 pub mod streams;
 pub mod template;
@@ -88,6 +89,9 @@ pub struct Plan {
     /// What runs beside the ranks of this node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model_server: Option<ServerPlan>,
+    /// Whether the program is one of ours, whose exit codes we know.
+    #[serde(skip)]
+    pub is_built_in: bool,
     /// What the built-in program `eval` is to run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eval: Option<EvalPlan>,

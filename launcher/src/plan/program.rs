@@ -5,7 +5,7 @@
 //! -m              <python> -u -m module args…
 //! --no-python     program args…
 //! --run-path      <python> -c <run_path.py> script args…     wins over the two above
-//! eval            <folder of rrun>/rrun-rank eval args…      a plain word without the flags above
+//! eval, serve     <folder of rrun>/rrun-rank eval args…      a plain word without the flags above
 //! merge, report…  nothing: a tool, refused behind options
 //! ```
 //! `${local_rank}` is filled in wherever the user's words are arguments of a foreign program.
@@ -17,6 +17,7 @@ use crate::cli::{Cli, Environment};
 use crate::node::Node;
 use crate::plan::error::PlanError;
 use crate::plan::python::{find, interpreter};
+use crate::plan::serve;
 use crate::plan::template::substitute;
 use crate::tools;
 
@@ -29,8 +30,10 @@ const RANK_BINARY: &str = "rrun-rank";
 /// Something to execute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Program {
-    /// The built-in evaluation: the binary, and the arguments of `eval`.
-    Eval {
+    /// A built-in program: the binary, and the program's arguments.
+    BuiltIn {
+        /// `eval` or `serve`.
+        name: &'static str,
         /// `rrun-rank`.
         binary: PathBuf,
         /// As the user gave them.
@@ -54,9 +57,12 @@ impl Program {
     /// Flags that exclude each other, a program or interpreter that is not there.
     pub fn new(cli: &Cli, env: &Environment, node: &Node) -> Result<Program, PlanError> {
         match Program::built_in(cli) {
-            Some("eval") => return eval(cli, &node.executable),
+            Some("eval") => return built_in("eval", cli, &node.executable),
+            Some("serve") => {
+                let program = built_in("serve", cli, &node.executable)?;
+                return serve::check(&cli.args).map(|()| program);
+            }
             Some(word) if tools::NAMES.contains(&word) => return Err(PlanError::ToolComesFirst(word.to_owned())),
-            Some("serve") => return Err(PlanError::NotYet("`rrun serve`")),
             _ => {}
         }
         let words = [&cli.program].into_iter().chain(&cli.args).cloned();
@@ -85,7 +91,7 @@ impl Program {
     /// What a failure report calls it.
     pub fn title(&self) -> &str {
         match self {
-            Program::Eval { .. } => "eval",
+            Program::BuiltIn { name, .. } => name,
             Program::Foreign { title, .. } => title,
         }
     }
@@ -93,8 +99,8 @@ impl Program {
     /// Program and arguments of one rank.
     pub fn argv(&self, local_rank: usize) -> Vec<OsString> {
         match self {
-            Program::Eval { binary, args } => {
-                [binary.as_os_str(), OsStr::new("eval")].into_iter().map(OsString::from).chain(args.clone()).collect()
+            Program::BuiltIn { name, binary, args } => {
+                [binary.as_os_str(), OsStr::new(name)].into_iter().map(OsString::from).chain(args.clone()).collect()
             }
             Program::Foreign { fixed, templates, .. } => {
                 let fill = |word: &OsString| substitute(word, "local_rank", &local_rank.to_string());
@@ -104,10 +110,10 @@ impl Program {
     }
 }
 
-fn eval(cli: &Cli, executable: &Path) -> Result<Program, PlanError> {
+fn built_in(name: &'static str, cli: &Cli, executable: &Path) -> Result<Program, PlanError> {
     let binary = executable.with_file_name(RANK_BINARY);
     if binary.is_file() {
-        Ok(Program::Eval { binary, args: cli.args.clone() })
+        Ok(Program::BuiltIn { name, binary, args: cli.args.clone() })
     } else {
         Err(PlanError::NoRankBinary(binary))
     }

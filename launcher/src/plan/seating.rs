@@ -82,7 +82,7 @@ pub enum SeatingError {
     /// Environments on another node than their policy.
     #[error(
         "environment worker {worker} is on node {of_worker}, and rank {rank}, which has its environments, on node \
-         {of_rank}; across nodes a policy server is needed, `rrun serve`, which is not there yet"
+         {of_rank}; across nodes a policy server is needed, `rrun serve`"
     )]
     AcrossNodes {
         /// The worker.

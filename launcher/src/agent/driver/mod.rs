@@ -80,7 +80,7 @@ impl<'a> Driver<'a> {
         let group = match plan.failure_policy {
             FailurePolicy::Torchrun => group,
             // What a foreign program means by its exit codes is not ours to know.
-            FailurePolicy::Isolate => group.isolated(plan.eval.as_ref().map(|_| FINAL.into())),
+            FailurePolicy::Isolate => group.isolated(plan.is_built_in.then_some(FINAL.into())),
         };
         let attempt = Attempt::default();
         let memory = OomKills::now();

@@ -1,0 +1,46 @@
+//! What `serve` asks for, checked before anything is started.
+
+use std::ffi::OsString;
+
+use jobs::known;
+use jobs::serve_args::ServeArgs;
+
+use crate::plan::error::PlanError;
+
+/// Checks the words after `serve`. Whether there is a checkpoint, and a free port, the ranks say.
+///
+/// # Errors
+/// clap's text, help included, and a policy that there is not.
+pub fn check(words: &[OsString]) -> Result<(), PlanError> {
+    let args = ServeArgs::parse_words(words).map_err(|usage| {
+        let code = u8::try_from(usage.exit_code()).unwrap_or(2);
+        PlanError::EvalUsage { text: usage.render().to_string(), code }
+    })?;
+    let choice = args.choice().map_err(PlanError::Serve)?;
+    match known::canonical_policy(&choice.policy_type) {
+        name if known::POLICIES.contains(&name) => Ok(()),
+        _ => {
+            let (found, known) = (choice.policy_type, known::POLICIES.join(", "));
+            Err(PlanError::Serve(format!(
+                "--policy `{found}` is neither a folder nor a known policy; known are {known}"
+            )))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(words: &[&str]) -> String {
+        let words: Vec<OsString> = words.iter().map(Into::into).collect();
+        check(&words).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_wrong_word_is_refused_before_anything_is_started() {
+        assert!(refusal(&["--policy", "gr00d"]).starts_with("--policy `gr00d` is neither a folder nor a known policy"));
+        assert!(refusal(&["--policy", "gr00t", "--max-batch", "0"]).contains("--max-batch"));
+        assert!(check(&["--policy".into(), "gr00t".into()]).is_ok());
+    }
+}
