@@ -1,7 +1,7 @@
 """Benches: each prints a figure and its ratio to what it replaces, measured in the same run, medians of several.
 
     make bench                        all of them, as tables for README.md
-    .venv/bin/python benches/run.py start|teardown|memory|store|rollout|assign|overlap|bridge|policy|video|record|report
+    .venv/bin/python benches/run.py start|teardown|memory|store|rollout|assign|overlap|bridge|policy|video|record|report|serve
 """
 
 import os
@@ -18,6 +18,7 @@ import policy
 import record
 import report
 import rollout
+import serve
 import start
 import store
 import video
@@ -35,6 +36,7 @@ BENCHES = {
     "video": video.main,
     "record": record.main,
     "report": report.main,
+    "serve": serve.main,
 }
 
 
