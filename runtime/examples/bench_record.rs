@@ -160,6 +160,7 @@ impl Scene {
                 low: vec![-1.0; JOINTS],
                 high: vec![1.0; JOINTS],
             },
+            discrete: None,
             control_hz: 30,
             max_episode_steps: 300,
             language: "push".to_owned(),
@@ -180,6 +181,7 @@ impl Scene {
             video: frame.map(|frame| ("front".to_owned(), frame.clone())).into_iter().collect(),
             language: Arc::from("push"),
             sim_state: BTreeMap::from(sim_state),
+            feedback: None,
         }
     }
 }

@@ -16,6 +16,7 @@ use bytes::Bytes;
 
 mod answers;
 mod display;
+mod feedback;
 mod lockstep;
 pub mod mujoco;
 pub mod python;
@@ -23,6 +24,7 @@ mod registry;
 mod shm;
 
 pub use answers::{Answer, Answers, Command};
+pub use feedback::{Discrete, Feedback};
 pub use lockstep::Lockstep;
 pub use registry::{Made, Place, check, make};
 
@@ -52,12 +54,20 @@ pub struct Observation {
     pub language: Arc<str>,
     /// Full simulator state by Isaac Lab's recorder path (`articulation/robot/joint_position`, …).
     pub sim_state: BTreeMap<String, Vec<f32>>,
+    /// What the environment says beside it, if it says anything.
+    pub feedback: Option<Arc<Feedback>>,
 }
 
 impl Observation {
     /// Shows nothing: what there is of an episode that could not begin.
     pub fn empty() -> Self {
-        Self { state: BTreeMap::new(), video: BTreeMap::new(), language: Arc::from(""), sim_state: BTreeMap::new() }
+        Self {
+            state: BTreeMap::new(),
+            video: BTreeMap::new(),
+            language: Arc::from(""),
+            sim_state: BTreeMap::new(),
+            feedback: None,
+        }
     }
 }
 
@@ -103,6 +113,8 @@ pub struct EnvSpec {
     pub cameras: Vec<CameraSpec>,
     /// The action vector.
     pub action: ActionSpec,
+    /// The action is one of a list, and the vector has its number alone.
+    pub discrete: Option<Discrete>,
     /// Steps a second, also the frame rate of videos.
     pub control_hz: u32,
     /// Steps after which an episode is truncated.

@@ -55,6 +55,7 @@ mod tests {
             state: Vec::new(),
             cameras: vec![CameraSpec { name: "front".to_owned(), height: 224, width: 224 }],
             action: ActionSpec { names: Vec::new(), low: Vec::new(), high: Vec::new() },
+            discrete: None,
             control_hz: 20,
             max_episode_steps: 10,
             language: String::new(),

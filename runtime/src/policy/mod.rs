@@ -196,6 +196,7 @@ pub(crate) mod tests {
             state: state.map(|(name, length)| (name.to_owned(), length)).to_vec(),
             cameras: Vec::new(),
             action: ActionSpec { names: names.map(str::to_owned).to_vec(), low: vec![-1.0; 7], high: vec![1.0; 7] },
+            discrete: None,
             control_hz: 20,
             max_episode_steps: 200,
             language: String::new(),

@@ -146,6 +146,7 @@ mod tests {
             state: vec![("proprio".to_owned(), 256)],
             cameras: vec![camera("head"), camera("wrist")],
             action,
+            discrete: None,
             control_hz: 30,
             max_episode_steps: 500,
             language: "turn on the radio".to_owned(),

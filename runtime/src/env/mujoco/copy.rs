@@ -190,7 +190,7 @@ impl Copy {
                 ("rigid_object/object/root_velocity", &velocity),
             ]));
         }
-        Observation { state, video: BTreeMap::new(), language: Arc::clone(language), sim_state }
+        Observation { state, video: BTreeMap::new(), language: Arc::clone(language), sim_state, feedback: None }
     }
 
     /// Makes the next physics step diverge.

@@ -157,6 +157,7 @@ fn spec(settings: &Settings, model: &Model) -> EnvSpec {
             low: vec![-1.0; names.len()],
             high: vec![1.0; names.len()],
         },
+        discrete: None,
         control_hz: CONTROL_HZ,
         max_episode_steps: settings.max_episode_steps,
         language: settings.language.clone(),

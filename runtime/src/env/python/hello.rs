@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use crate::env::{ActionSpec, CameraSpec, EnvSpec};
+use crate::env::{ActionSpec, CameraSpec, Discrete, EnvSpec};
 
 /// Rows and columns of a picture, at most.
 const LARGEST_SIDE: u32 = 8192;
@@ -24,6 +24,9 @@ pub struct Hello {
     /// The action vector.
     #[serde(deserialize_with = "action")]
     pub action: ActionSpec,
+    /// The action space is one `Discrete`.
+    #[serde(default)]
+    pub discrete: Option<Discrete>,
     /// Steps a second.
     pub control_hz: u32,
     /// Steps after which an episode is truncated.
@@ -78,6 +81,11 @@ impl Hello {
         if let Some((name, length)) = self.state.iter().find(|(_, length)| !(1..=LONGEST_VECTOR).contains(length)) {
             return Err(format!("state `{name}` has {length} numbers, 1 to {LONGEST_VECTOR} are needed"));
         }
+        if let Some(Discrete { count, names, .. }) = &self.discrete
+            && (*count == 0 || names.len() > *count || dim != 1)
+        {
+            return Err(format!("it has {} names for {count} actions in {dim} dimensions", names.len()));
+        }
         let side = 1..=LARGEST_SIDE;
         match self.cameras.iter().find(|(_, height, width)| !side.contains(height) || !side.contains(width)) {
             Some((name, height, width)) => {
@@ -106,6 +114,7 @@ impl Hello {
             state: self.state.clone(),
             cameras: self.cameras.iter().map(camera).collect(),
             action: self.action.clone(),
+            discrete: self.discrete.clone(),
             control_hz: self.control_hz,
             max_episode_steps: self.max_episode_steps,
             language: language.unwrap_or(&self.language).to_owned(),

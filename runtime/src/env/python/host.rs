@@ -22,6 +22,7 @@ const MODULES: &[(&str, &str)] = &[
     ("rrun_mapping", include_str!("worker/rrun_mapping.py")),
     ("rrun_actions", include_str!("worker/rrun_actions.py")),
     ("rrun_simulator", include_str!("worker/rrun_simulator.py")),
+    ("rrun_feedback", include_str!("worker/rrun_feedback.py")),
     ("rrun_success", include_str!("worker/rrun_success.py")),
     ("rrun_worker", include_str!("worker/rrun_worker.py")),
 ];

@@ -3,7 +3,10 @@
 //! What arrives was written by a process that may be broken: every length and code is checked, and what does not fit is
 //! [`Malformed`].
 
+use serde::Deserialize;
 use serde_json::Value;
+
+use crate::env::Feedback;
 
 /// What begins an episode or steps in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,8 +51,19 @@ pub struct Reply {
     pub rendered: bool,
     /// Reward of the step.
     pub reward: f32,
-    /// The task in words, when it is another one than before.
+    /// What it says in words.
+    pub told: Told,
+}
+
+/// The text of a reply: JSON, or nothing.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct Told {
+    /// The task, when it is another one than before.
+    #[serde(default)]
     pub language: Option<String>,
+    /// What it says of the last action and of those to come.
+    #[serde(default)]
+    pub feedback: Option<Feedback>,
 }
 
 /// A packet from the child.
@@ -161,6 +175,10 @@ fn reply(entry: &[u8], texts: &mut &[u8]) -> Result<Reply, &'static str> {
     let length = usize::try_from(u32::from_ne_bytes([t0, t1, t2, t3])).map_err(|_| "a text is too long")?;
     let (text, rest) = texts.split_at_checked(length).ok_or("a text ends early")?;
     *texts = rest;
+    let told = match text {
+        [] => Told::default(),
+        text => serde_json::from_slice(text).map_err(|_| "a text is not the JSON that is meant")?,
+    };
     Ok(Reply {
         local: u16::from_ne_bytes([l0, l1]),
         op,
@@ -169,13 +187,14 @@ fn reply(entry: &[u8], texts: &mut &[u8]) -> Result<Reply, &'static str> {
         truncated: flags & TRUNCATED != 0,
         rendered: flags & RENDERED != 0,
         reward: f32::from_ne_bytes([r0, r1, r2, r3]),
-        language: (!text.is_empty()).then(|| String::from_utf8_lossy(text).into_owned()),
+        told,
     })
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use serde_json::json;
 
     use super::*;
 
@@ -190,18 +209,28 @@ mod tests {
             packet.extend(reply.local.to_ne_bytes());
             packet.extend([u8::from(reply.op == Op::Step), flags]);
             packet.extend(reply.reward.to_ne_bytes());
-            packet.extend((reply.language.as_ref().map_or(0, String::len) as u32).to_ne_bytes());
+            packet.extend((text(reply).len() as u32).to_ne_bytes());
         }
-        packet.extend(replies.iter().flat_map(|reply| reply.language.iter().flat_map(|text| text.bytes())));
+        packet.extend(replies.iter().flat_map(|reply| text(reply).into_bytes()));
         packet
     }
 
+    fn text(reply: &Reply) -> String {
+        let Told { language, feedback } = &reply.told;
+        let feedback = feedback.as_ref().map(|told| json!({"env_feedback": told.env_feedback, "task_progress": 0.5}));
+        match (language, feedback) {
+            (None, None) => String::new(),
+            (language, feedback) => json!({"language": language, "feedback": feedback}).to_string(),
+        }
+    }
+
     prop_compose! {
-        fn any_reply()(local: u16, step: bool, flags: [bool; 4], reward in -1e9f32..1e9, text in "[a-zé ]{0,20}") -> Reply {
+        fn any_reply()(local: u16, step: bool, flags: [bool; 4], reward in -1e9f32..1e9, words in prop::option::of("[a-zé\" ]{0,20}"), says: bool) -> Reply {
             let [success, terminated, truncated, rendered] = flags;
             let op = if step { Op::Step } else { Op::Reset };
-            let language = (!text.is_empty()).then_some(text);
-            Reply { local, op, success, terminated, truncated, rendered, reward, language }
+            let feedback = says.then(|| Feedback { env_feedback: words.clone(), task_progress: Some(0.5), ..Feedback::default() });
+            let told = Told { language: words, feedback };
+            Reply { local, op, success, terminated, truncated, rendered, reward, told }
         }
     }
 

@@ -42,11 +42,12 @@ impl Memory {
         if !reply.reward.is_finite() {
             return Err(format!("gave the reward {}", reply.reward));
         }
-        if let Some(language) = &reply.language {
+        if let Some(language) = &reply.told.language {
             copy.language = Arc::from(language.as_str());
         }
         let video = if reply.rendered { self.pictures(hello, local, slot, copy) } else { BTreeMap::new() };
-        Ok(Observation { state, video, language: Arc::clone(&copy.language), sim_state: BTreeMap::new() })
+        let feedback = reply.told.feedback.clone().map(Arc::new);
+        Ok(Observation { state, video, language: Arc::clone(&copy.language), sim_state: BTreeMap::new(), feedback })
     }
 
     fn pictures(&self, hello: &Hello, local: usize, slot: u8, copy: &mut CopyState) -> BTreeMap<String, Frame> {

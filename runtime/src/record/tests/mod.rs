@@ -24,6 +24,7 @@ fn env() -> EnvSpec {
         state: vec![("joint_position".to_owned(), 3)],
         cameras: vec![camera("front", 32), camera("wrist", 31)],
         action: ActionSpec { names: vec!["x".to_owned(), "grip".to_owned()], low: vec![-1.0; 2], high: vec![1.0; 2] },
+        discrete: None,
         control_hz: 10,
         max_episode_steps: 100,
         language: "lift the cube".to_owned(),
@@ -73,6 +74,7 @@ fn observation(t: u32, pictures: bool) -> Observation {
         video: if pictures { BTreeMap::from(video) } else { BTreeMap::new() },
         language: Arc::from("lift the cube"),
         sim_state: BTreeMap::from([("articulation/robot/joint_position".to_owned(), vec![t as f32 + 0.5; 4])]),
+        feedback: None,
     }
 }
 

@@ -4,7 +4,7 @@ Commands and answers are packets of a SOCK_SEQPACKET socket, in the machine's by
 
     work     u8 'W', u8 -, u16 entries, u32 sequence; each: u16 copy, u8 reset 0 / step 1, u8 slot, u8 render, u24 -, u64 seed, u64 episode
     close    u8 'C'
-    answers  u8 'A', u8 -, u16 entries, u32 sequence; each: u16 copy, u8 as above, u8 flags, f32 reward, u32 bytes of text; the texts
+    answers  u8 'A', u8 -, u16 entries, u32 sequence; each: u16 copy, u8 as above, u8 flags, f32 reward, u32 bytes of text; the texts: JSON or nothing
     stage    u8 'S', what is being done
     hello    u8 'H', JSON: what the environment is
     refused  u8 'F', why it cannot be used
@@ -29,6 +29,7 @@ import numpy as np
 import rrun_mapping as mapping
 import rrun_simulator as simulator
 from rrun_actions import Action
+from rrun_feedback import Feedback
 from rrun_observation import Refused, Scene, Wrong, fetch
 from rrun_success import Success
 
@@ -103,6 +104,7 @@ class Worker:
         self.states = mapping.states(scene, self.notes)
         self.words = mapping.language(scene)
         self.language = self.words(observation, row, info, lambda name: self.copies.attribute(0, name))
+        self.feedback = Feedback(self.copies)
         self.stage("step")
         self.probe(row)
         limit = config["max_episode_steps"] or self.own_limit()
@@ -153,6 +155,7 @@ class Worker:
             "state": [[state.name, state.size] for state in self.states],
             "cameras": [[camera.name, camera.height, camera.width] for camera in self.cameras],
             "action": {"names": self.action.names, "low": finite(self.action.low), "high": finite(self.action.high)},
+            "discrete": self.feedback.hello(),
             "control_hz": self.hertz(),
             "max_episode_steps": self.limit,
             "language": self.language,
@@ -235,7 +238,7 @@ class Worker:
         new = text != self.told[local]
         self.told[local] = text
         self.write(local, slot, observation, row, render)
-        return local, RESET, RENDERED if render else 0, 0.0, text.encode()[:LONGEST_TEXT] if new else b""
+        return local, RESET, RENDERED if render else 0, 0.0, self.feedback.begun(text if new else None, local)
 
     def outcome(self, values, row):
         reward, terminated, truncated = values[1], values[2], values[3]
@@ -250,7 +253,7 @@ class Worker:
         self.write(local, slot, values[0], row, render)
         success = self.success(reward, terminated, terminated or truncated, values[4], row)
         flags = success * SUCCESS | terminated * TERMINATED | truncated * TRUNCATED | (RENDERED if render else 0)
-        return local, STEP, flags, reward, b""
+        return local, STEP, flags, reward, self.feedback.stepped(values[4], row)
 
     def write(self, local, slot, observation, row, render):
         self.calls[1] = CALLING["observation"]
