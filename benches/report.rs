@@ -138,6 +138,7 @@ fn episode(job: &str, [index, number, rank]: [usize; 3], second: usize) -> Episo
             frames: 200,
         }),
         episode_video: None,
+        metrics: Default::default(),
     }
 }
 

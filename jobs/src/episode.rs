@@ -1,5 +1,7 @@
 //! One finished episode: a line of the journal and of `episodes.jsonl`.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::job::JobIndex;
@@ -53,6 +55,9 @@ pub struct Episode {
     /// The video that has it alone, relative to the run folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub episode_video: Option<String>,
+    /// What its policy counted, by name: a planner's `planner_steps`, `num_invalid_actions`, tokens and the like.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub metrics: BTreeMap<String, f64>,
 }
 
 /// How an episode ended.

@@ -96,6 +96,11 @@ impl RunFolder {
         self.job(name).join(file)
     }
 
+    /// Folder of what planners keep of a job's episodes.
+    pub fn planner(&self, name: &str) -> PathBuf {
+        self.job(name).join("planner")
+    }
+
     /// Folder of a job's videos: its own, unless the job names another (`video_base_dir`).
     pub fn videos(&self, job: &Job) -> PathBuf {
         job.video.base_dir.clone().unwrap_or_else(|| self.job(&job.name))

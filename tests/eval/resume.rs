@@ -80,6 +80,7 @@ fn episodes(eval: &Eval) -> Vec<Episode> {
         dataset: None,
         video: None,
         episode_video: None,
+        metrics: Default::default(),
         ..episode
     };
     eval.episodes().into_iter().map(result).collect()

@@ -75,6 +75,7 @@ impl Run {
             dataset: None,
             video: None,
             episode_video: None,
+            metrics: Default::default(),
         }
     }
 

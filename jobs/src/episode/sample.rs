@@ -28,6 +28,7 @@ impl Episode {
             dataset: None,
             video: None,
             episode_video: None,
+            metrics: Default::default(),
         }
     }
 

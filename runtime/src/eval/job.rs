@@ -17,7 +17,7 @@ use tch::Device;
 use crate::env::{self, Answers, EnvError, Place};
 use crate::eval::beat::Beat;
 use crate::eval::lease::{LeaseError, Leases};
-use crate::eval::policy_thread::PolicyThread;
+use crate::eval::policy_thread::{Held, PolicyThread};
 use crate::eval::recording::Recording;
 use crate::eval::rollout::{Event, Rollout, Source, Totals};
 use crate::eval::settings;
@@ -48,8 +48,12 @@ pub struct Site<'a> {
 }
 
 impl Site<'_> {
-    /// Groups of environments that take turns with the policy: two, so that simulation and inference overlap.
-    pub fn stages(&self, job: &Job) -> usize {
+    /// Groups of environments that take turns with the policy: two, so that simulation and inference overlap. With a
+    /// planner each environment is one, as none waits for what another is thinking.
+    pub fn stages(&self, job: &Job, held: &Held) -> usize {
+        if held.is_planner {
+            return self.place.gpus.len();
+        }
         job.rollout.pipeline_stage_num.unwrap_or(self.args.pipeline_stages)
     }
 
@@ -225,7 +229,7 @@ fn run_into(site: &Site, job: &Job, earlier: &Earlier, desk: &mut Desk, counts: 
         ));
     }
     world.made.notes.iter().for_each(|note| desk.audience.say(&format!("{}: {note}", job.name)));
-    let held = site.policy.make(job, world.made.env.spec())?;
+    let held = site.policy.make(job, world.made.env.spec(), &site.folder.planner(&job.name))?;
     let episodes = match (job.length, held.spec.num_episodes) {
         (Length::Episodes(count), _) | (Length::Policy, Some(count)) => Some(count),
         (Length::Steps(_), _) => None,

@@ -1,5 +1,6 @@
 //! An episode under way, and the journal line that it becomes.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
@@ -9,6 +10,7 @@ use jobs::time::rfc3339;
 
 use crate::env::{EnvIndex, Observation};
 use crate::eval::now;
+use crate::policy::Over;
 
 /// An episode under way.
 pub struct Live {
@@ -59,6 +61,12 @@ impl Live {
         }
     }
 
+    /// What a planner is told of its end.
+    pub fn over(&self, env: EnvIndex, success: bool) -> Over {
+        let (length, return_, observation) = (self.length, self.return_, Arc::clone(&self.observation));
+        Over { env, success, length, return_, observation }
+    }
+
     /// The line of an episode that ended by its task or its time.
     pub fn ended(self, job: &Job, at: Where, end: End) -> Episode {
         let is_scored = end != End::Error;
@@ -83,6 +91,7 @@ impl Live {
             dataset: None,
             video: None,
             episode_video: None,
+            metrics: BTreeMap::new(),
         }
     }
 

@@ -4,6 +4,7 @@
 //! environment's observations in the order of that environment's steps.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -17,7 +18,7 @@ use crate::dist::cuda;
 use crate::env::{EnvIndex, EnvSpec, Observation};
 use crate::eval::now;
 use crate::policy::gr00t::Models;
-use crate::policy::{self, Chunk, EpisodeStart, Made, PolicyError, PolicySpec};
+use crate::policy::{self, Account, Chunk, EpisodeStart, Made, Over, PolicyError, PolicySpec};
 
 /// TorchScript's interpreter recurses; a main thread would have had as much.
 const STACK_BYTES: usize = 16 << 20;
@@ -40,6 +41,8 @@ pub struct Held {
     pub seeds: Vec<Option<u64>>,
     /// What it says of itself, for the journal.
     pub facts: BTreeMap<String, Value>,
+    /// It thinks elsewhere, and is told how episodes end.
+    pub is_planner: bool,
 }
 
 /// An inference.
@@ -74,10 +77,11 @@ impl Drop for Reply {
 }
 
 enum Question {
-    Make { job: Box<Job>, env: Box<EnvSpec>, reply: Sender<Result<Held, PolicyError>> },
+    Make { job: Box<Job>, env: Box<EnvSpec>, folder: PathBuf, reply: Sender<Result<Held, PolicyError>> },
     Reset(EpisodeStart),
     Observe(EnvIndex, Arc<Observation>),
     Act { rows: Vec<Row>, max_batch: usize, reply: Reply },
+    End(Over, Sender<Result<Account, PolicyError>>),
 }
 
 impl PolicyThread {
@@ -92,13 +96,14 @@ impl PolicyThread {
         Ok(Self { questions: Some(questions), thread: Some(thread) })
     }
 
-    /// Makes the policy of a job in place of the one before.
+    /// Makes the policy of a job in place of the one before; one that keeps files does so in `folder`.
     ///
     /// # Errors
     /// Those of [`policy::make`].
-    pub fn make(&self, job: &Job, env: &EnvSpec) -> Result<Held, PolicyError> {
+    pub fn make(&self, job: &Job, env: &EnvSpec, folder: &Path) -> Result<Held, PolicyError> {
         let (reply, answer) = channel();
-        self.ask(Question::Make { job: Box::new(job.clone()), env: Box::new(env.clone()), reply });
+        let (job, env, folder) = (Box::new(job.clone()), Box::new(env.clone()), folder.to_owned());
+        self.ask(Question::Make { job, env, folder, reply });
         answer.recv().unwrap_or_else(|_| Err(gone()))
     }
 
@@ -115,6 +120,16 @@ impl PolicyThread {
     /// Asks for chunks, at most `max_batch` rows in one call of the policy; `give` gets them from the thread.
     pub fn act(&self, rows: Vec<Row>, max_batch: usize, give: impl FnOnce(Acted) + Send + 'static) {
         self.ask(Question::Act { rows, max_batch, reply: Reply(Some(Box::new(give))) });
+    }
+
+    /// Tells a planner that an episode is over, and waits for what it says of it: it is never long at work here.
+    ///
+    /// # Errors
+    /// Those of [`policy::Planner::end`].
+    pub fn end(&self, over: Over) -> Result<Account, PolicyError> {
+        let (reply, answer) = channel();
+        self.ask(Question::End(over, reply));
+        answer.recv().unwrap_or_else(|_| Err(gone()))
     }
 
     /// A thread that is gone drops the question, and with it the reply.
@@ -150,13 +165,16 @@ fn run(device: Device, questions: &Receiver<Question>) {
     let mut made: Option<Made> = None;
     for question in questions {
         match question {
-            Question::Make { job, env, reply } => {
+            Question::Make { job, env, folder, reply } => {
                 // The memory of the one before is free before the next one is loaded.
                 made = None;
                 let answer = policy::make(&job.policy_type, &job.policy_config, &env, &mut models);
                 // The loop may have been stopped meanwhile.
-                let _ = reply.send(answer.map(|fresh| {
-                    let held = held(&fresh);
+                let _ = reply.send(answer.map(|mut fresh| {
+                    let held = held(&mut fresh);
+                    if let Some(planner) = fresh.policy.planner() {
+                        planner.keep_in(folder);
+                    }
                     made = Some(fresh);
                     held
                 }));
@@ -165,11 +183,21 @@ fn run(device: Device, questions: &Receiver<Question>) {
             Question::Observe(env, observation) => on(&mut made, |policy| policy.observe(env, &observation)),
             Question::Act { rows, max_batch, reply } => {
                 let started = now();
-                let chunks = match &mut made {
-                    Some(made) => act(made, &rows, max_batch),
-                    None => Err(PolicyError::Inference("no policy was made".to_owned())),
+                let give = move |chunks| reply.give(Acted { chunks, took: started.elapsed() });
+                let Some(made) = &mut made else {
+                    give(Err(PolicyError::Inference("no policy was made".to_owned())));
+                    continue;
                 };
-                reply.give(Acted { chunks, took: started.elapsed() });
+                match made.policy.planner() {
+                    Some(planner) => planner.act_later(rows, Box::new(give)),
+                    None => give(act(made, &rows, max_batch)),
+                }
+            }
+            Question::End(over, reply) => {
+                let planner = made.as_mut().and_then(|made| made.policy.planner());
+                let account = planner.map_or(Ok(Account::default()), |planner| planner.end(&over));
+                // The loop may have been stopped meanwhile.
+                let _ = reply.send(account);
             }
         }
     }
@@ -190,11 +218,12 @@ fn act(made: &mut Made, rows: &[Row], max_batch: usize) -> Result<Vec<Chunk>, Po
     Ok(chunks)
 }
 
-fn held(made: &Made) -> Held {
+fn held(made: &mut Made) -> Held {
     let spec = made.policy.spec();
     let seeds = (0..spec.num_episodes.unwrap_or(0)).map(|episode| made.policy.episode_seed(episode)).collect();
     let facts = made.policy.facts().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-    Held { spec, chunk_length: made.chunk_length, seeds, facts }
+    let is_planner = made.policy.planner().is_some();
+    Held { spec, chunk_length: made.chunk_length, seeds, facts, is_planner }
 }
 
 #[cfg(test)]
@@ -225,7 +254,7 @@ mod tests {
     #[test]
     fn rows_are_answered_in_order_in_batches_of_any_size() {
         let thread = PolicyThread::start(Device::Cpu).unwrap();
-        thread.make(&job("random_action"), &env_spec()).unwrap();
+        thread.make(&job("random_action"), &env_spec(), Path::new("")).unwrap();
         let begin = || (0..3).for_each(|n| thread.reset(EpisodeStart { env: EnvIndex(n), episode: 0, seed: n as u64 }));
         begin();
         let together = chunks(&thread, 3, usize::MAX).unwrap();
@@ -243,7 +272,7 @@ mod tests {
     #[test]
     fn a_policy_that_cannot_be_made_says_why() {
         let thread = PolicyThread::start(Device::Cpu).unwrap();
-        let err = thread.make(&job("pi0"), &env_spec()).unwrap_err();
+        let err = thread.make(&job("pi0"), &env_spec(), Path::new("")).unwrap_err();
         assert!(err.to_string().starts_with("unknown policy_type `pi0`"), "{err}");
     }
 

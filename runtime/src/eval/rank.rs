@@ -383,7 +383,7 @@ impl Rank<'_> {
             env_steps: totals.env_steps,
             frames: totals.frames,
             policy_calls: totals.infer.count(),
-            infer_busy_s: totals.infer_busy.as_secs_f64(),
+            infer_busy_s: totals.infer_busy().as_secs_f64(),
             sim_busy_s: totals.sim_busy.total().as_secs_f64(),
             env_restarts: totals.env_restarts,
             record_waits: totals.record_waits,

@@ -33,7 +33,7 @@ use crate::eval::now;
 use crate::eval::policy_thread::{Acted, Held, PolicyThread};
 use crate::eval::recording::{Recording, journal_error};
 use crate::eval::schedule::{Due, Numbers, Schedule, Waiting, deal, groups};
-use crate::policy::{self, Chunk, PolicyError};
+use crate::policy::{self, Account, Chunk, PolicyError};
 use crate::record::{EpisodeEnd, EpisodeMeta};
 
 /// How often a loop that waits looks at its stop sign.
@@ -50,8 +50,10 @@ pub struct Totals {
     pub infer: Latency,
     /// Time of a turn of a group: the slowest of its steps, and what it waited for a core.
     pub sim: Latency,
-    /// Time in which the policy inferred.
-    pub infer_busy: Duration,
+    /// Time in which the policy inferred; see [`Totals::infer_busy`].
+    inferred: Duration,
+    /// Time in which a planner was asked something.
+    thinking: Busy,
     /// Time in which at least one environment was at work.
     pub sim_busy: Busy,
     /// Episodes that were begun again because the process of their environment was lost.
@@ -60,6 +62,13 @@ pub struct Totals {
     pub record_waits: u64,
     /// See [`Totals::record_waits`].
     pub record_wait: Duration,
+}
+
+impl Totals {
+    /// Time in which the policy inferred, or a planner had at least one question.
+    pub fn infer_busy(&self) -> Duration {
+        self.inferred + self.thinking.total()
+    }
 }
 
 /// What the loop waits for.
@@ -126,7 +135,7 @@ impl Rollout<'_, '_> {
             let schedule = Schedule::new(waiting, envs.clone(), self.held.chunk_length, steps);
             Group::new(envs, schedule)
         };
-        groups(num_envs, self.site.stages(self.job)).into_iter().map(group).collect()
+        groups(num_envs, self.site.stages(self.job, self.held)).into_iter().map(group).collect()
     }
 
     /// Episodes of a group. Those of a shared job belong to environments, so that each environment has the same ones at any
@@ -168,7 +177,7 @@ impl Rollout<'_, '_> {
         (0..state.groups.len()).try_for_each(|group| self.advance(state, group, desk))?;
         let busy_before = (
             self.beat.sim_s - self.totals.sim_busy.total().as_secs_f64(),
-            self.beat.infer_s - self.totals.infer_busy.as_secs_f64(),
+            self.beat.infer_s - self.totals.infer_busy().as_secs_f64(),
         );
         let mut moved = now();
         let mut told = false;
@@ -191,7 +200,7 @@ impl Rollout<'_, '_> {
             }
             self.recording.settle(desk, self.beat)?;
             self.beat.sim_s = busy_before.0 + self.totals.sim_busy.total().as_secs_f64();
-            self.beat.infer_s = busy_before.1 + self.totals.infer_busy.as_secs_f64();
+            self.beat.infer_s = busy_before.1 + self.totals.infer_busy().as_secs_f64();
             desk.audience.on(self.beat, None);
         }
         Ok(())
@@ -200,7 +209,7 @@ impl Rollout<'_, '_> {
     fn on(&mut self, event: Event, state: &mut State, desk: &mut Desk) -> Result<(), JobError> {
         match event {
             Event::Acted(index, acted) => {
-                self.feed(state, index, acted)?;
+                self.feed(state, index, acted, desk)?;
                 self.advance(state, index, desk)?;
             }
             Event::Env(env, answer) => {
@@ -233,6 +242,9 @@ impl Rollout<'_, '_> {
             let give = move |acted| drop(events.send(Event::Acted(index, acted)));
             self.policy.act(rows, self.site.max_batch(), give);
             group.thinking = hungry;
+            if self.held.is_planner {
+                self.totals.thinking.begin(1, now());
+            }
             return Ok(());
         }
         let mut resets = Vec::new();
@@ -270,21 +282,51 @@ impl Rollout<'_, '_> {
         Ok(())
     }
 
-    fn feed(&mut self, state: &mut State, index: usize, acted: Acted) -> Result<(), JobError> {
+    fn feed(&mut self, state: &mut State, index: usize, acted: Acted, desk: &mut Desk) -> Result<(), JobError> {
         let Acted { chunks, took } = acted;
         let chunks = chunks?;
         self.totals.infer.add(took);
         tracing::trace!(group = index, rows = chunks.len(), ms = took.as_secs_f64() * 1e3, "inferred");
-        self.totals.infer_busy += took;
+        if self.held.is_planner {
+            self.totals.thinking.end(now());
+        } else {
+            self.totals.inferred += took;
+        }
         let hungry = std::mem::take(&mut state.groups[index].thinking);
         self.check(&chunks, hungry.len())?;
         for (env, chunk) in hungry.into_iter().zip(chunks) {
-            state.groups[index].schedule.feed(env, chunk);
             if let Some(live) = state.live.get_mut(&env) {
                 live.infer_calls += 1;
             }
+            if chunk.is_end() {
+                self.ended_by_policy(env, state, index, desk)?;
+            } else {
+                state.groups[index].schedule.feed(env, chunk);
+            }
         }
         Ok(())
+    }
+
+    /// The policy ends an episode: it is over as it is.
+    fn ended_by_policy(
+        &mut self,
+        env: EnvIndex,
+        state: &mut State,
+        index: usize,
+        desk: &mut Desk,
+    ) -> Result<(), JobError> {
+        state.groups[index].schedule.end(env);
+        let Some(live) = state.live.remove(&env) else { return Ok(()) };
+        if live.length == 0 && matches!(self.job.length, Length::Steps(_)) {
+            let (policy, episode) = (&self.job.policy_type, live.episode);
+            let reason = format!(
+                "policy `{policy}` ended episode {episode} before its first step: num_steps would never be taken, num_episodes is one way"
+            );
+            return Err(PolicyError::Inference(reason).into());
+        }
+        let end = if live.solved_once { End::Success } else { End::Terminated };
+        let recorded = EpisodeEnd { success: live.solved_once, terminated: true, truncated: false };
+        self.ended(env, live, end, recorded, desk)
     }
 
     fn check(&self, chunks: &[Chunk], rows: usize) -> Result<(), JobError> {
@@ -313,7 +355,7 @@ impl Rollout<'_, '_> {
                         && let Some(live) = state.live.remove(&env)
                     {
                         state.groups[index].schedule.end(env);
-                        self.ended(env, live.ended(self.job, self.at(env), end), recorded, desk)?;
+                        self.ended(env, live, end, recorded, desk)?;
                     }
                     None
                 }
@@ -327,7 +369,11 @@ impl Rollout<'_, '_> {
     }
 
     /// An episode goes to the recorder, and from there to the journal, unless another rank has it now.
-    fn ended(&mut self, env: EnvIndex, episode: Episode, end: EpisodeEnd, desk: &mut Desk) -> Result<(), JobError> {
+    fn ended(&mut self, env: EnvIndex, live: Live, how: End, end: EpisodeEnd, desk: &mut Desk) -> Result<(), JobError> {
+        let account =
+            if self.held.is_planner { self.policy.end(live.over(env, end.success))? } else { Account::default() };
+        account.notes.iter().for_each(|note| desk.audience.say(&format!("{}: {note}", self.job.name)));
+        let episode = Episode { metrics: account.metrics, ..live.ended(self.job, self.at(env), how) };
         if let Some(recorder) = self.recording.recorder() {
             if !desk.may_write(&episode)? {
                 return Ok(recorder.forget(env)?);

@@ -17,7 +17,7 @@ pub fn effective(site: &Site, job: &Job, held: &Held) -> BTreeMap<String, Value>
         ("action_horizon", json!(held.spec.action_horizon)),
         ("device", json!(device::name(site.device))),
         ("max_batch", if max_batch == usize::MAX { Value::Null } else { json!(max_batch) }),
-        ("pipeline_stages", json!(site.stages(job))),
+        ("pipeline_stages", json!(site.stages(job, held))),
         ("num_envs", json!(job.num_envs)),
         ("base_seed", json!(site.seed)),
         ("seed", json!(job.seed)),

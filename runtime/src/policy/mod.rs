@@ -11,6 +11,7 @@ mod basic;
 mod config;
 mod fields;
 pub mod gr00t;
+mod planner;
 mod replay;
 mod scripted;
 pub mod served;
@@ -18,6 +19,7 @@ mod torchscript;
 
 pub use basic::{RandomAction, ZeroAction};
 pub use config::{Made, check, files, make};
+pub use planner::{Account, Give, Over, Planner};
 pub use replay::ReplayAction;
 pub use scripted::Scripted;
 
@@ -26,6 +28,7 @@ pub use scripted::Scripted;
 pub struct Chunk {
     action_dim: usize,
     values: Vec<f32>,
+    is_end: bool,
 }
 
 impl Chunk {
@@ -39,7 +42,17 @@ impl Chunk {
             "a chunk of {} values is not a whole number of actions of {action_dim}",
             values.len()
         );
-        Self { action_dim, values }
+        Self { action_dim, values, is_end: false }
+    }
+
+    /// The policy ends the episode: no step is taken, and it counts as not solved unless it was solved before.
+    pub fn end(action_dim: usize) -> Self {
+        Self { is_end: true, ..Self::new(action_dim, vec![0.0; action_dim]) }
+    }
+
+    /// Whether the policy ends the episode.
+    pub fn is_end(&self) -> bool {
+        self.is_end
     }
 
     /// Number of steps.
@@ -146,6 +159,11 @@ pub trait Policy {
 
     /// Sees an episode's first observation and that of every step, before [`Policy::act`] is asked about it.
     fn observe(&mut self, _env: EnvIndex, _observation: &Observation) {}
+
+    /// The policy as one that thinks elsewhere, if it does.
+    fn planner(&mut self) -> Option<&mut dyn Planner> {
+        None
+    }
 
     /// One chunk per row, in order; never called with no rows.
     ///
