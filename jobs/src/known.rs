@@ -14,7 +14,8 @@ pub fn is_python_environment(name: &str) -> bool {
 }
 
 /// Policies of `rrun-rank`.
-pub const POLICIES: &[&str] = &["zero_action", "random_action", "replay_action", "scripted", "gr00t", "torchscript"];
+pub const POLICIES: &[&str] =
+    &["zero_action", "random_action", "replay_action", "scripted", "gr00t", "torchscript", "openai_agent"];
 
 /// Other names of policies, those of Isaac Lab Arena.
 const ALIASES: &[(&str, &str)] = &[

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde_json::{Map, Value};
 
 use crate::env::EnvSpec;
+use crate::policy::agent::{AgentSettings, OpenaiAgent};
 use crate::policy::fields::{Fields, argument};
 use crate::policy::gr00t::{Gr00tPolicy, Models, Settings};
 use crate::policy::torchscript::{ScriptSettings, TorchScript};
@@ -35,6 +36,7 @@ enum Kind {
     Scripted { horizon: usize },
     Gr00t(Box<Settings>),
     Script(ScriptSettings),
+    Agent(Box<AgentSettings>),
 }
 
 /// Checks names, types and ranges without an environment, before anything is started.
@@ -51,6 +53,7 @@ pub fn files(policy_type: &str, config: &Map<String, Value>) -> Vec<PathBuf> {
         Ok(Kind::Replay { path, .. }) => vec![path],
         Ok(Kind::Gr00t(settings)) => settings.files(config),
         Ok(Kind::Script(settings)) => settings.files(),
+        Ok(Kind::Agent(settings)) => settings.files(),
         Ok(Kind::Zero | Kind::Random | Kind::Scripted { .. }) | Err(_) => Vec::new(),
     }
 }
@@ -73,6 +76,7 @@ pub fn make(
         Kind::Gr00t(settings) => Box::new(Gr00tPolicy::new(*settings, env, models)?),
         Kind::Script(settings) => Box::new(TorchScript::open(&settings, env, models.device())?),
         Kind::Scripted { horizon } => Box::new(Scripted::new(env, horizon)?),
+        Kind::Agent(settings) => Box::new(OpenaiAgent::new(*settings, env)?),
     };
     let horizon = policy.spec().action_horizon;
     let chunk_length = wanted.chunk_length.unwrap_or(horizon);
@@ -93,6 +97,10 @@ impl Wanted {
         if policy_type == "torchscript" {
             let settings = ScriptSettings::read(config)?;
             return Ok(Self { chunk_length: settings.chunk_length, kind: Kind::Script(settings) });
+        }
+        if policy_type == "openai_agent" {
+            // A skill's steps are one chunk, of which every step is taken.
+            return Ok(Self { chunk_length: None, kind: Kind::Agent(Box::new(AgentSettings::read(config)?)) });
         }
         let mut fields = Fields::of_job(config);
         let (kind, chunk_length) = match policy_type {
@@ -134,9 +142,9 @@ mod tests {
 
     #[test]
     fn every_known_policy_is_made() {
-        for name in
-            jobs::known::POLICIES.iter().filter(|name| !["replay_action", "gr00t", "torchscript"].contains(name))
-        {
+        // Those that are made from files, or of a server.
+        let others = ["replay_action", "gr00t", "torchscript", "openai_agent"];
+        for name in jobs::known::POLICIES.iter().filter(|name| !others.contains(name)) {
             assert!(make(name, &Map::new(), &env_spec(), &mut Models::new(tch::Device::Cpu)).is_ok(), "{name}");
         }
     }

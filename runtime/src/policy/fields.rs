@@ -114,7 +114,8 @@ impl Fields {
         Ok(())
     }
 
-    fn read<T>(
+    /// A value that `convert` takes; `wanted` says which it does.
+    pub(crate) fn read<T>(
         &mut self,
         field: &str,
         wanted: &str,

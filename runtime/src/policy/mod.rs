@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use crate::env::{EnvIndex, EnvSpec, Observation};
 
+mod agent;
 mod basic;
 mod config;
 mod fields;

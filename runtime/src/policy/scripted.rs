@@ -19,6 +19,7 @@ use crate::env::mujoco::rotation::{difference, from_vector, minus, multiply, nor
 use crate::env::{EnvIndex, EnvSpec, Observation};
 use view::{ACTION_DIM, HOLDING, View, nearest_to_zero};
 
+pub(crate) mod skill;
 mod view;
 
 const NAME: &str = "scripted";
@@ -101,14 +102,7 @@ impl Scripted {
     /// [`PolicyError::Mismatch`] for an environment that is not a task of the suite or lacks state, and
     /// [`PolicyError::Argument`] for a horizon of 0.
     pub fn new(env: &EnvSpec, horizon: usize) -> Result<Self, PolicyError> {
-        let (task, keys): (_, &[&str]) = match env.name.as_str() {
-            "reach" => (TaskName::Reach, &[]),
-            "push" => (TaskName::Push, &["object_position", "object_quaternion"]),
-            "pick_and_place" => (TaskName::PickAndPlace, &["object_position", "object_quaternion"]),
-            _ => return Err(unknown_task(env)),
-        };
-        require_state(NAME, env, &["eef_position", "eef_quaternion", "gripper_position", "goal_position"])?;
-        require_state(NAME, env, keys)?;
+        let task = task_of(env)?;
         if horizon == 0 {
             return Err(argument("action_horizon", "0", "at least 1 is needed"));
         }
@@ -128,6 +122,19 @@ impl Scripted {
         }
         Ok(Chunk::new(ACTION_DIM, values))
     }
+}
+
+/// The task of an environment that shows what the expert looks at.
+fn task_of(env: &EnvSpec) -> Result<TaskName, PolicyError> {
+    let (task, keys): (_, &[&str]) = match env.name.as_str() {
+        "reach" => (TaskName::Reach, &[]),
+        "push" => (TaskName::Push, &["object_position", "object_quaternion"]),
+        "pick_and_place" => (TaskName::PickAndPlace, &["object_position", "object_quaternion"]),
+        _ => return Err(unknown_task(env)),
+    };
+    require_state(NAME, env, &["eef_position", "eef_quaternion", "gripper_position", "goal_position"])?;
+    require_state(NAME, env, keys)?;
+    Ok(task)
 }
 
 fn unknown_task(env: &EnvSpec) -> PolicyError {

@@ -1,0 +1,204 @@
+//! One episode with all that belongs to it: its session, its files, and what it has cost.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::picture::Picture;
+use super::server::{Answered, Server};
+use super::session::{Next, Rules, Session};
+use super::transcript::Transcript;
+use crate::env::Observation;
+use crate::policy::{Account, Chunk, Over, PolicyError};
+
+/// What all episodes share.
+pub(super) struct Shared {
+    /// Who is asked.
+    pub(super) server: Server,
+    /// How.
+    pub(super) rules: Arc<Rules>,
+    /// Whose pictures are shown.
+    pub(super) cameras: Vec<String>,
+    /// Components of an action.
+    pub(super) action_dim: usize,
+}
+
+/// What the requests of an episode have cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Costs {
+    prompt_tokens: u64,
+    completion_tokens: u64,
+    retries: u64,
+    latency: Duration,
+}
+
+/// One episode.
+pub(super) struct Episode {
+    number: u64,
+    session: Session,
+    /// Where its files go.
+    folder: Option<PathBuf>,
+    /// There from the first line on.
+    transcript: Option<Transcript>,
+    costs: Costs,
+    notes: Vec<String>,
+    started: Instant,
+}
+
+impl Episode {
+    /// Nothing was seen of it yet.
+    pub(super) fn new(number: u64, session: Session, folder: Option<PathBuf>) -> Self {
+        let (costs, notes) = (Costs::default(), Vec::new());
+        Self { number, session, folder, transcript: None, costs, notes, started: now() }
+    }
+
+    /// What is to be done about what is seen.
+    pub(super) fn next(&mut self, observation: &Observation) -> Result<Next, PolicyError> {
+        let next = self.session.next(observation)?;
+        self.keep_lines()?;
+        Ok(next)
+    }
+
+    /// Asks until there is something to do. Blocks.
+    pub(super) fn think(&mut self, shared: &Shared, observation: &Observation) -> Result<Chunk, PolicyError> {
+        let pictures = pictures(&shared.cameras, observation)?;
+        loop {
+            self.ask(&shared.server, pictures.clone())?;
+            match self.next(observation)? {
+                Next::Steps(chunk) => return Ok(chunk),
+                Next::Stop => return Ok(Chunk::end(shared.action_dim)),
+                Next::Ask => {}
+            }
+        }
+    }
+
+    fn ask(&mut self, server: &Server, pictures: Vec<Picture>) -> Result<(), PolicyError> {
+        let env_step = self.session.counts().num_steps;
+        let images = match self.transcript()? {
+            Some(transcript) => transcript.pictures(env_step, &pictures).map_err(unwritten)?,
+            None => Vec::new(),
+        };
+        let messages = self.session.messages(pictures);
+        let answered = server.ask(&messages).map_err(PolicyError::Inference)?;
+        let Answered { completion, retries, took, note } = answered;
+        self.notes.extend(note);
+        self.costs.prompt_tokens += completion.prompt_tokens;
+        self.costs.completion_tokens += completion.completion_tokens;
+        self.costs.retries += u64::from(retries);
+        self.costs.latency += took;
+        let plan = self.session.answered(&messages, &completion.text, completion.is_cut);
+        let said: Vec<_> = messages.iter().map(|message| json!({"role": message.role, "text": message.text})).collect();
+        let line = json!({
+            "planner_step": self.session.counts().planner_steps,
+            "env_step": env_step,
+            "messages": said,
+            "images": images,
+            "answer": completion.text,
+            "error": plan.err().map(|unusable| unusable.to_string()),
+            "prompt_tokens": completion.prompt_tokens,
+            "completion_tokens": completion.completion_tokens,
+            "retries": retries,
+            "latency_s": took.as_secs_f64(),
+        });
+        match self.transcript()? {
+            Some(transcript) => transcript.request(&line).map_err(unwritten),
+            None => Ok(()),
+        }
+    }
+
+    /// The episode's files, begun now if there are none.
+    fn transcript(&mut self) -> Result<Option<&mut Transcript>, PolicyError> {
+        if let (None, Some(folder)) = (&self.transcript, &self.folder) {
+            self.transcript = Some(Transcript::begin(folder, self.number).map_err(unwritten)?);
+        }
+        Ok(self.transcript.as_mut())
+    }
+
+    fn keep_lines(&mut self) -> Result<(), PolicyError> {
+        let lines = self.session.take_lines();
+        let elapsed = self.started.elapsed().as_secs_f64();
+        if lines.is_empty() {
+            return Ok(());
+        }
+        let Some(transcript) = self.transcript()? else { return Ok(()) };
+        for mut line in lines {
+            line["episode_elapsed_seconds"] = json!(elapsed);
+            transcript.line(&line).map_err(unwritten)?;
+        }
+        Ok(())
+    }
+
+    /// The episode is over: its last line, its result, and what is to be said of it.
+    pub(super) fn end(&mut self, over: &Over) -> Result<Account, PolicyError> {
+        self.session.end(&over.observation, over.success);
+        self.keep_lines()?;
+        let metrics = self.metrics(over);
+        if let Some(transcript) = self.transcript.take() {
+            let result = self.result(over, &metrics);
+            transcript.end(self.session.counts().num_steps, &result).map_err(unwritten)?;
+        }
+        Ok(Account { metrics, notes: std::mem::take(&mut self.notes) })
+    }
+
+    fn metrics(&self, over: &Over) -> BTreeMap<String, f64> {
+        let (counts, costs) = (self.session.counts(), self.costs);
+        let ratio =
+            if counts.num_steps > 0 { counts.num_invalid_actions as f64 / counts.num_steps as f64 } else { 0.0 };
+        let metrics = [
+            ("num_steps", counts.num_steps as f64),
+            ("planner_steps", counts.planner_steps as f64),
+            ("planner_output_error", counts.planner_output_error as f64),
+            ("num_invalid_actions", counts.num_invalid_actions as f64),
+            ("num_invalid_action_ratio", ratio),
+            ("empty_plan", f64::from(u8::from(counts.empty_plan))),
+            ("task_progress", self.session.progress(over.success)),
+            ("prompt_tokens", costs.prompt_tokens as f64),
+            ("completion_tokens", costs.completion_tokens as f64),
+            ("planner_retries", costs.retries as f64),
+            ("planner_latency_s", costs.latency.as_secs_f64()),
+        ];
+        metrics.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+
+    /// `episode_<i>_final_res.json`: EmbodiedBench's fields, and ours after them.
+    fn result(&self, over: &Over, metrics: &BTreeMap<String, f64>) -> Value {
+        // EmbodiedBench: the mean over all steps.
+        let reward = if over.length > 0 { over.return_ / over.length as f64 } else { 0.0 };
+        let mut result = json!({
+            "reward": reward,
+            "instruction": self.session.instruction(),
+            "task_success": f64::from(u8::from(over.success)),
+            "episode_elapsed_seconds": self.started.elapsed().as_secs_f64(),
+            "episode": self.number,
+            "env_steps": over.length,
+        });
+        for (name, value) in metrics {
+            // Counts are whole.
+            let is_whole = value.fract() == 0.0 && name != "task_progress" && !name.ends_with("_ratio");
+            result[name] = if is_whole { json!(*value as u64) } else { json!(value) };
+        }
+        result
+    }
+}
+
+fn pictures(cameras: &[String], observation: &Observation) -> Result<Vec<Picture>, PolicyError> {
+    let picture = |camera: &String| {
+        let frame = observation.video.get(camera);
+        let frame = frame.ok_or_else(|| PolicyError::Inference(format!("camera `{camera}` shows nothing")))?;
+        Picture::new(camera, frame).map_err(PolicyError::Inference)
+    };
+    cameras.iter().map(picture).collect()
+}
+
+fn unwritten(err: io::Error) -> PolicyError {
+    PolicyError::Inference(format!("the transcript of the planner cannot be written: {err}"))
+}
+
+#[expect(clippy::disallowed_methods, reason = "how long an episode takes is in its transcript")]
+fn now() -> Instant {
+    Instant::now()
+}

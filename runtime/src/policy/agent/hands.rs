@@ -1,0 +1,207 @@
+//! How a planner's actions are carried out: skills of the table-top suite, or steps of an environment that knows them.
+
+use crate::env::{EnvSpec, Observation};
+use crate::policy::fields::argument;
+use crate::policy::scripted::skill::{Motion, SKILL_CHUNK, Skills};
+use crate::policy::{Chunk, PolicyError};
+
+/// Carries out one action at a time.
+#[derive(Clone, Debug)]
+pub(super) enum Hands {
+    /// Each action is a controller of some steps.
+    Skills(Skills),
+    /// Each action is one step.
+    Steps {
+        /// Number of the first action in the environment.
+        start: i64,
+        /// Numbers that there are.
+        count: usize,
+        /// From the job, or from the environment at first.
+        names: Vec<String>,
+        /// The job's names hold, whatever the environment says.
+        is_given: bool,
+    },
+}
+
+/// What an environment says of an action that has ended.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Outcome {
+    /// Whether it did what it should.
+    pub(super) success: bool,
+    /// Why, in words.
+    pub(super) feedback: String,
+}
+
+/// What an action does next.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Doing {
+    /// These steps.
+    Steps(Chunk),
+    /// Nothing more.
+    Ended(Outcome),
+}
+
+impl Hands {
+    /// Those for an environment; `given` are the names of a job.
+    ///
+    /// # Errors
+    /// For an environment whose actions no planner can name, and for names that do not fit.
+    pub(super) fn new(env: &EnvSpec, given: Option<&[String]>) -> Result<Self, PolicyError> {
+        let Some(discrete) = &env.discrete else {
+            if given.is_some() {
+                let wanted = format!("but environment `{}` has no Discrete action space", env.name);
+                return Err(argument("actions", "a list", &wanted));
+            }
+            return Skills::new(env).map(Self::Skills).map_err(|_| PolicyError::Mismatch {
+                policy: "openai_agent",
+                env: env.name.clone(),
+                wanted: "an environment of the suite or one with a Discrete action space".to_owned(),
+                found: format!("an action of {} numbers", env.action.names.len()),
+            });
+        };
+        let names = given.map_or(discrete.names.clone(), <[String]>::to_vec);
+        if names.is_empty() {
+            let wanted = format!(
+                "a list of names is needed: environment `{}` has {} actions and neither `language_skill_set` nor `action_names`",
+                env.name, discrete.count
+            );
+            return Err(argument("actions", "missing", &wanted));
+        }
+        if names.len() > discrete.count {
+            let wanted = format!("but environment `{}` has {} actions", env.name, discrete.count);
+            return Err(argument("actions", &format!("a list of {}", names.len()), &wanted));
+        }
+        Ok(Self::Steps { start: discrete.start, count: discrete.count, names, is_given: given.is_some() })
+    }
+
+    /// Steps at a time, at most.
+    pub(super) fn horizon(&self) -> usize {
+        match self {
+            Self::Skills(_) => SKILL_CHUNK,
+            Self::Steps { .. } => 1,
+        }
+    }
+
+    /// Names of the actions of an episode that begins with this observation.
+    pub(super) fn names(&self, first: &Observation) -> Vec<String> {
+        match self {
+            Self::Skills(skills) => skills.names(),
+            Self::Steps { names, is_given: true, .. } => names.clone(),
+            Self::Steps { names, count, .. } => {
+                let said = first.feedback.as_ref().and_then(|feedback| feedback.action_names.clone());
+                let mut names = said.unwrap_or_else(|| names.clone());
+                names.truncate(*count);
+                names
+            }
+        }
+    }
+
+    /// Begins an action.
+    pub(super) fn begin(&mut self, action: usize, observation: &Observation) -> Result<Doing, PolicyError> {
+        match self {
+            Self::Skills(skills) => skills.begin(action, observation).map(doing),
+            // Numbers of actions are far below 2^24, which floats have exactly.
+            Self::Steps { start, .. } => Ok(Doing::Steps(Chunk::new(1, vec![(*start + action as i64) as f32]))),
+        }
+    }
+
+    /// Goes on with it, or says what came of it.
+    pub(super) fn go_on(&mut self, observation: &Observation) -> Result<Doing, PolicyError> {
+        match self {
+            Self::Skills(skills) => skills.go_on(observation).map(doing),
+            Self::Steps { .. } => Ok(Doing::Ended(said(observation))),
+        }
+    }
+
+    /// What came of an action during which the episode ended.
+    pub(super) fn cut(&mut self, observation: &Observation, solved: bool) -> Outcome {
+        match self {
+            Self::Skills(_) if solved => Outcome { success: true, feedback: "The task is solved.".to_owned() },
+            Self::Skills(skills) => match skills.go_on(observation).map(doing) {
+                Ok(Doing::Ended(outcome)) => outcome,
+                _ => Outcome { success: false, feedback: "The episode ended before it was done.".to_owned() },
+            },
+            Self::Steps { .. } => said(observation),
+        }
+    }
+}
+
+fn doing(motion: Motion) -> Doing {
+    match motion {
+        Motion::Steps(chunk) => Doing::Steps(chunk),
+        Motion::Done => Doing::Ended(Outcome { success: true, feedback: "It was carried out.".to_owned() }),
+        Motion::Failed(reason) => Doing::Ended(Outcome { success: false, feedback: format!("{reason}.") }),
+    }
+}
+
+/// What a step led to, as the environment says; one that says nothing has done what it should.
+fn said(observation: &Observation) -> Outcome {
+    let feedback = observation.feedback.as_deref();
+    let success = feedback.and_then(|feedback| feedback.last_action_success).unwrap_or(true);
+    let words = feedback.and_then(|feedback| feedback.env_feedback.clone());
+    let own = if success { "It was carried out." } else { "The environment refused it." };
+    Outcome { success, feedback: words.unwrap_or_else(|| own.to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::env::{Discrete, Feedback};
+    use crate::policy::tests::env_spec;
+
+    fn world(names: &[&str]) -> EnvSpec {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        EnvSpec { name: "gym:x".to_owned(), discrete: Some(Discrete { start: 2, count: 3, names }), ..env_spec() }
+    }
+
+    fn refusal(env: &EnvSpec, given: Option<&[&str]>) -> String {
+        let given: Option<Vec<_>> = given.map(|names| names.iter().map(|name| (*name).to_owned()).collect());
+        Hands::new(env, given.as_deref()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn an_action_is_the_environments_number() {
+        let mut hands = Hands::new(&world(&["a", "b"]), None).unwrap();
+        assert_eq!(hands.begin(1, &Observation::empty()).unwrap(), Doing::Steps(Chunk::new(1, vec![3.0])));
+        assert_eq!(hands.horizon(), 1);
+    }
+
+    #[test]
+    fn an_episodes_own_names_hold_unless_the_job_gives_some() {
+        let mut first = Observation::empty();
+        let names = Some(["x", "y", "z"].map(str::to_owned).to_vec());
+        first.feedback = Some(Arc::new(Feedback { action_names: names, ..Feedback::default() }));
+        assert_eq!(Hands::new(&world(&["a", "b"]), None).unwrap().names(&first), ["x", "y", "z"]);
+        let given = ["left".to_owned()];
+        assert_eq!(Hands::new(&world(&["a", "b"]), Some(&given)).unwrap().names(&first), ["left"]);
+    }
+
+    #[test]
+    fn what_the_environment_says_is_the_outcome() {
+        let mut hands = Hands::new(&world(&["a"]), None).unwrap();
+        let mut seen = Observation::empty();
+        let done = Outcome { success: true, feedback: "It was carried out.".to_owned() };
+        assert_eq!(hands.go_on(&seen).unwrap(), Doing::Ended(done));
+        let said = Feedback {
+            last_action_success: Some(false),
+            env_feedback: Some("A wall.".to_owned()),
+            ..Feedback::default()
+        };
+        seen.feedback = Some(Arc::new(said));
+        assert_eq!(hands.cut(&seen, false), Outcome { success: false, feedback: "A wall.".to_owned() });
+    }
+
+    #[test]
+    fn actions_without_names_and_names_without_actions_are_refused() {
+        let text = refusal(&world(&[]), None);
+        assert!(text.starts_with("`policy_config_dict.actions` is missing, a list of names is needed"), "{text}");
+        assert!(
+            refusal(&world(&[]), Some(&["a", "b", "c", "d"])).contains("a list of 4, but environment `gym:x` has 3")
+        );
+        assert!(refusal(&env_spec(), Some(&["a"])).contains("has no Discrete action space"));
+        let arm = EnvSpec { name: "gym:arm".to_owned(), ..env_spec() };
+        assert!(refusal(&arm, None).contains("environment `gym:arm` has an action of 7 numbers"));
+    }
+}

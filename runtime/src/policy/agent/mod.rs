@@ -1,0 +1,183 @@
+//! A vision-language model as the planner (`openai_agent`): pictures and instruction to a chat server, a plan of actions
+//! back, carried out until it fails or is at its end.
+//!
+//! ```text
+//! loop ── act_later ──► session ─ has a plan ─► its next steps, at once
+//!                          │ asks
+//!                          └─► a thread: pictures ─► server ─► answer ─► session ─► steps ─► loop
+//! ```
+//! Environments are asked about at the same time, up to `max_concurrent_requests`, so that the server can batch them. The
+//! actions are skills of the table-top suite or the `Discrete` actions of a Python environment (`hands`). Prompts,
+//! answers, counts and files follow EmbodiedBench (arXiv 2502.09560, repository `EmbodiedBench/EmbodiedBench`).
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde_json::{Value, json};
+
+use crate::env::{EnvIndex, EnvSpec, Observation};
+use crate::policy::{Account, Chunk, EpisodeStart, Give, Over, Planner, Policy, PolicyError, PolicySpec};
+use episode::{Episode, Shared};
+use gather::Gather;
+use hands::Hands;
+use server::Server;
+use session::{Next, Session};
+
+mod answer;
+mod chat;
+mod episode;
+mod gather;
+mod hands;
+mod permits;
+mod picture;
+mod prompt;
+mod retry;
+mod server;
+mod session;
+mod settings;
+mod transcript;
+
+pub(crate) use settings::AgentSettings;
+
+/// Plans by a vision-language model behind OpenAI's protocol.
+pub(crate) struct OpenaiAgent {
+    shared: Arc<Shared>,
+    hands: Hands,
+    facts: Vec<(&'static str, Value)>,
+    folder: Option<PathBuf>,
+    episodes: BTreeMap<EnvIndex, Arc<Mutex<Episode>>>,
+}
+
+impl OpenaiAgent {
+    /// For an environment; the server is not asked yet.
+    ///
+    /// # Errors
+    /// For an environment whose actions have no names, and for cameras that it does not have.
+    pub(crate) fn new(settings: AgentSettings, env: &EnvSpec) -> Result<Self, PolicyError> {
+        let hands = Hands::new(env, settings.actions.as_deref())?;
+        let cameras = cameras(&settings, env)?;
+        let facts = vec![
+            ("policy_path", json!(settings.model.name)),
+            ("model", json!(settings.model.name)),
+            ("model_url", json!(settings.terms.url)),
+            ("temperature", json!(settings.model.temperature)),
+            (settings.model.max_tokens.0, json!(settings.model.max_tokens.1)),
+            ("max_invalid_actions", json!(settings.rules.max_invalid_actions)),
+            ("max_concurrent_requests", json!(settings.terms.max_concurrent_requests)),
+            ("chat_history", json!(settings.rules.chat_history)),
+            ("api_key_env", json!(settings.key_variable)),
+            ("planner_cameras", json!(cameras)),
+        ];
+        let schema = chat::schema(settings.rules.sees);
+        let server = Server::new(settings.terms, settings.key, settings.model, schema);
+        let shared = Shared { server, rules: Arc::new(settings.rules), cameras, action_dim: env.action.names.len() };
+        Ok(Self { shared: Arc::new(shared), hands, facts, folder: None, episodes: BTreeMap::new() })
+    }
+
+    fn episode(&mut self, env: EnvIndex) -> Arc<Mutex<Episode>> {
+        let (shared, hands) = (&self.shared, &self.hands);
+        // A server's client may forget to begin its episode.
+        let fresh = || Episode::new(0, Session::new(Arc::clone(&shared.rules), hands.clone()), None);
+        Arc::clone(self.episodes.entry(env).or_insert_with(|| Arc::new(Mutex::new(fresh()))))
+    }
+}
+
+/// The cameras whose pictures are shown.
+fn cameras(settings: &AgentSettings, env: &EnvSpec) -> Result<Vec<String>, PolicyError> {
+    if !settings.rules.sees {
+        return Ok(Vec::new());
+    }
+    let there: Vec<_> = env.cameras.iter().map(|camera| camera.name.clone()).collect();
+    let asked = settings.cameras.clone().unwrap_or_else(|| there.clone());
+    let mismatch = |wanted: String| PolicyError::Mismatch {
+        policy: "openai_agent",
+        env: env.name.clone(),
+        wanted,
+        found: if there.is_empty() { "no cameras".to_owned() } else { format!("cameras {}", there.join(", ")) },
+    };
+    if asked.is_empty() {
+        return Err(mismatch("a camera, or `language_only`".to_owned()));
+    }
+    match asked.iter().find(|name| !there.contains(name)) {
+        Some(missing) => Err(mismatch(format!("camera `{missing}`"))),
+        None => Ok(asked),
+    }
+}
+
+impl Policy for OpenaiAgent {
+    fn spec(&self) -> PolicySpec {
+        let needs_video = !self.shared.cameras.is_empty();
+        PolicySpec { action_horizon: self.hands.horizon(), needs_video, looks_back: 0, num_episodes: None }
+    }
+
+    fn facts(&self) -> Vec<(&'static str, Value)> {
+        self.facts.clone()
+    }
+
+    fn reset(&mut self, starts: &[EpisodeStart]) {
+        for start in starts {
+            let session = Session::new(Arc::clone(&self.shared.rules), self.hands.clone());
+            let episode = Episode::new(start.episode, session, self.folder.clone());
+            self.episodes.insert(start.env, Arc::new(Mutex::new(episode)));
+        }
+    }
+
+    fn planner(&mut self) -> Option<&mut dyn Planner> {
+        Some(self)
+    }
+
+    fn act(&mut self, rows: &[(EnvIndex, &Observation)]) -> Result<Vec<Chunk>, PolicyError> {
+        let (give, answer) = std::sync::mpsc::channel();
+        let rows = rows.iter().map(|(env, observation)| (*env, Arc::new((*observation).clone()))).collect();
+        // The receiver waits below.
+        self.act_later(rows, Box::new(move |chunks| drop(give.send(chunks))));
+        answer.recv().unwrap_or_else(|_| Err(PolicyError::Inference("the planner has ended".to_owned())))
+    }
+}
+
+impl Planner for OpenaiAgent {
+    fn keep_in(&mut self, folder: PathBuf) {
+        self.folder = Some(folder);
+    }
+
+    fn act_later(&mut self, rows: Vec<(EnvIndex, Arc<Observation>)>, give: Give) {
+        let places = Gather::places(rows.len(), give);
+        for ((env, observation), place) in rows.into_iter().zip(places) {
+            let episode = self.episode(env);
+            let next = lock(&episode).next(&observation);
+            match next {
+                Ok(Next::Steps(chunk)) => place.put(Ok(chunk)),
+                Ok(Next::Stop) => place.put(Ok(Chunk::end(self.shared.action_dim))),
+                Err(err) => place.put(Err(err)),
+                Ok(Next::Ask) => {
+                    let shared = Arc::clone(&self.shared);
+                    let think = move || place.put(lock(&episode).think(&shared, &observation));
+                    // Not waited for: a rank that is stopped does not wait for a server. Without a thread the place
+                    // is dropped, and says so.
+                    let thread = std::thread::Builder::new().name(format!("planner {}", env.0)).spawn(think);
+                    thread.inspect_err(|err| tracing::warn!(%err, "no thread for a planner")).ok();
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, over: &Over) -> Result<Account, PolicyError> {
+        match self.episodes.remove(&over.env) {
+            Some(episode) => lock(&episode).end(over),
+            None => Ok(Account::default()),
+        }
+    }
+}
+
+impl Drop for OpenaiAgent {
+    fn drop(&mut self) {
+        // Threads that wait to ask once more are of an attempt that is over.
+        self.shared.server.close();
+    }
+}
+
+/// A thread that panicked has left an episode that nobody goes on with.
+fn lock(episode: &Mutex<Episode>) -> MutexGuard<'_, Episode> {
+    episode.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,58 @@
+//! How many requests are under way at the same time.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+/// A number of permits; whoever finds none waits for one.
+#[derive(Clone)]
+pub(super) struct Permits(Arc<(Mutex<usize>, Condvar)>);
+
+/// A permit, given back when it is dropped.
+pub(super) struct Permit<'a>(&'a Permits);
+
+impl Permits {
+    /// So many.
+    pub(super) fn new(count: usize) -> Self {
+        Self(Arc::new((Mutex::new(count), Condvar::new())))
+    }
+
+    /// The next one that is free.
+    pub(super) fn take(&self) -> Permit<'_> {
+        let (free, given_back) = &*self.0;
+        let free = free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = given_back.wait_while(free, |free| *free == 0).unwrap_or_else(PoisonError::into_inner);
+        *free -= 1;
+        Permit(self)
+    }
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        let (free, given_back) = &*self.0.0;
+        *free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        given_back.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn no_more_than_so_many_are_under_way() {
+        let permits = Permits::new(2);
+        let (now, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let _permit = permits.take();
+                    most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    std::thread::yield_now();
+                    now.fetch_sub(1, Ordering::SeqCst);
+                });
+            }
+        });
+        assert!((1..=2).contains(&most.into_inner()));
+    }
+}

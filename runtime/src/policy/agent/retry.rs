@@ -1,0 +1,116 @@
+//! When a request that failed is made again: decided from numbers alone.
+//!
+//! ```text
+//! 429, 5xx, a time-out, no connection ─► wait, twice as long each time, or as `Retry-After` says ─► again
+//! anything else, or too often         ─► give up
+//! ```
+
+use std::time::Duration;
+
+/// A server that is started again needs its time, but nobody waits longer than this between two requests.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// How often a request is made again.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Limits {
+    /// Requests after the first.
+    pub(super) max_retries: u32,
+    /// Before the first of them; doubled each time.
+    pub(super) wait: Duration,
+}
+
+/// How a request failed.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Failure {
+    /// The server answered with this status.
+    Status {
+        /// HTTP status.
+        code: u16,
+        /// `Retry-After`, if it was in seconds.
+        retry_after: Option<Duration>,
+    },
+    /// No answer, or half of one: time-outs, refused and broken connections.
+    Silence,
+    /// No request can be made of it.
+    Hopeless,
+}
+
+/// One request's attempts so far.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Attempts {
+    limits: Limits,
+    failed: u32,
+}
+
+impl Attempts {
+    /// None yet.
+    pub(super) fn new(limits: Limits) -> Self {
+        Self { limits, failed: 0 }
+    }
+
+    /// How many have failed.
+    pub(super) fn failed(&self) -> u32 {
+        self.failed
+    }
+
+    /// How long to wait before the next attempt; none: there is none.
+    pub(super) fn after(&mut self, failure: &Failure) -> Option<Duration> {
+        self.failed += 1;
+        let asked = match failure {
+            Failure::Status { code: 429 | 408 | 409 | 500..=599, retry_after } => *retry_after,
+            Failure::Silence => None,
+            Failure::Status { .. } | Failure::Hopeless => return None,
+        };
+        if self.failed > self.limits.max_retries {
+            return None;
+        }
+        let doubled = 2u32.saturating_pow(self.failed - 1);
+        let own = self.limits.wait.saturating_mul(doubled).min(LONGEST_WAIT);
+        // Whoever asks for an hour is asked again sooner, and then the attempts are over.
+        Some(asked.unwrap_or(own).min(LONGEST_WAIT))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { max_retries: 3, wait: Duration::from_secs(1) };
+
+    fn waits(failure: Failure) -> Vec<u64> {
+        let mut attempts = Attempts::new(LIMITS);
+        std::iter::from_fn(|| attempts.after(&failure)).map(|wait| wait.as_secs()).collect()
+    }
+
+    fn status(code: u16) -> Failure {
+        Failure::Status { code, retry_after: None }
+    }
+
+    #[test]
+    fn what_may_pass_is_tried_again_with_longer_and_longer_waits() {
+        for failure in [status(429), status(500), status(503), Failure::Silence] {
+            assert_eq!(waits(failure), [1, 2, 4]);
+        }
+    }
+
+    #[test]
+    fn what_will_not_pass_is_not_tried_again() {
+        for failure in [status(400), status(401), status(404), Failure::Hopeless] {
+            assert!(waits(failure).is_empty());
+        }
+    }
+
+    #[test]
+    fn a_server_that_says_when_is_asked_then() {
+        let after = |seconds| Failure::Status { code: 429, retry_after: Some(Duration::from_secs(seconds)) };
+        assert_eq!(waits(after(7)), [7, 7, 7]);
+        assert_eq!(waits(after(3600)), [60, 60, 60]);
+    }
+
+    #[test]
+    fn waits_do_not_grow_without_end() {
+        let mut attempts = Attempts::new(Limits { max_retries: 100, ..LIMITS });
+        let waits: Vec<_> = std::iter::from_fn(|| attempts.after(&Failure::Silence)).collect();
+        assert_eq!((waits.len(), waits[99]), (100, LONGEST_WAIT));
+    }
+}

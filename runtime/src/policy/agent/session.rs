@@ -1,0 +1,372 @@
+//! One episode of a planner, as a state machine without a socket, a clock or a file.
+//!
+//! ```text
+//!            ┌──────────── failed, or at its end ─────────────┐
+//!            ▼                                                │
+//! begin ─► asks ── a plan ─► carries out action after action ─┘
+//!            │ ▲
+//!            │ └── useless answer, unless there were too many
+//!            └── empty plan, or too many invalid actions ─► stops
+//! ```
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::answer::{self, Plan, Unusable};
+use super::chat::Message;
+use super::hands::{Doing, Hands, Outcome};
+use super::picture::Picture;
+use super::prompt::{Executed, Prompt};
+use crate::env::Observation;
+use crate::policy::{Chunk, PolicyError};
+
+/// What a job says about planning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Rules {
+    /// Invalid answers and failed actions together, after which an episode ends.
+    pub(super) max_invalid_actions: u64,
+    /// Earlier requests and answers of the episode go along, without their pictures.
+    pub(super) chat_history: bool,
+    /// Who the model is, in place of our words.
+    pub(super) role: Option<String>,
+    /// Pictures are shown.
+    pub(super) sees: bool,
+}
+
+/// What is to be done next.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Next {
+    /// These steps.
+    Steps(Chunk),
+    /// The model is to be asked.
+    Ask,
+    /// Nothing: the episode is over.
+    Stop,
+}
+
+/// What is counted, in EmbodiedBench's words where it has them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Counts {
+    /// Actions that were carried out or tried.
+    pub(super) num_steps: u64,
+    /// Answers of the model.
+    pub(super) planner_steps: u64,
+    /// Answers without a plan.
+    pub(super) planner_output_error: u64,
+    /// Useless answers and failed actions.
+    pub(super) num_invalid_actions: u64,
+    /// The model said that nothing is left to do.
+    pub(super) empty_plan: bool,
+    /// The last that the environment has said, from 0 to 1.
+    pub(super) task_progress: Option<f64>,
+}
+
+/// One episode.
+pub(super) struct Session {
+    rules: Arc<Rules>,
+    hands: Hands,
+    /// Names of the actions; none before the first observation.
+    names: Option<Vec<String>>,
+    instruction: String,
+    plan: VecDeque<usize>,
+    running: Option<usize>,
+    history: Vec<Executed>,
+    complaint: Option<String>,
+    /// Earlier requests and answers.
+    said: Vec<Message>,
+    answer: String,
+    counts: Counts,
+    lines: Vec<Value>,
+}
+
+impl Session {
+    /// Nothing was seen yet.
+    pub(super) fn new(rules: Arc<Rules>, hands: Hands) -> Self {
+        Self {
+            rules,
+            hands,
+            names: None,
+            instruction: String::new(),
+            plan: VecDeque::new(),
+            running: None,
+            history: Vec::new(),
+            complaint: None,
+            said: Vec::new(),
+            answer: String::new(),
+            counts: Counts::default(),
+            lines: Vec::new(),
+        }
+    }
+
+    /// What was counted.
+    pub(super) fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// The task in words.
+    pub(super) fn instruction(&self) -> &str {
+        &self.instruction
+    }
+
+    /// Lines for the transcript since the last time.
+    pub(super) fn take_lines(&mut self) -> Vec<Value> {
+        std::mem::take(&mut self.lines)
+    }
+
+    /// What is to be done about what is seen.
+    ///
+    /// # Errors
+    /// [`PolicyError::Inference`] for an observation that lacks something.
+    pub(super) fn next(&mut self, observation: &Observation) -> Result<Next, PolicyError> {
+        if self.names.is_none() {
+            self.names = Some(self.hands.names(observation));
+            self.instruction = observation.language.to_string();
+        }
+        let mut doing = match self.running {
+            Some(_) => Some(self.hands.go_on(observation)?),
+            None => None,
+        };
+        loop {
+            match doing.take() {
+                Some(Doing::Steps(chunk)) => return Ok(Next::Steps(chunk)),
+                Some(Doing::Ended(outcome)) => self.ended(outcome, observation, false),
+                None => {}
+            }
+            if self.is_over() {
+                return Ok(Next::Stop);
+            }
+            let Some(action) = self.plan.pop_front() else { return Ok(Next::Ask) };
+            self.running = Some(action);
+            doing = Some(self.hands.begin(action, observation)?);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.counts.empty_plan || self.counts.num_invalid_actions >= self.rules.max_invalid_actions
+    }
+
+    /// An action has come to its end.
+    fn ended(&mut self, outcome: Outcome, observation: &Observation, solved: bool) {
+        let Some(action) = self.running.take() else { return };
+        let Outcome { success, feedback } = outcome;
+        self.counts.num_steps += 1;
+        let said = observation.feedback.as_ref().and_then(|feedback| feedback.task_progress);
+        self.counts.task_progress = said.or(self.counts.task_progress);
+        if !success {
+            self.counts.num_invalid_actions += 1;
+            self.plan.clear();
+        }
+        let name = self.names.iter().flatten().nth(action).cloned().unwrap_or_default();
+        self.lines.push(json!({
+            "task_success": f64::from(u8::from(solved)),
+            "task_progress": self.progress(solved),
+            "instruction": self.instruction,
+            "env_step": self.counts.num_steps,
+            "env_feedback": feedback,
+            "last_action_success": f64::from(u8::from(success)),
+            "action_id": action,
+            "action_description": name,
+            "reasoning": self.answer,
+        }));
+        self.history.push(Executed { action, success, feedback });
+    }
+
+    /// How much of the task is done: what the environment says, and all of it when it is solved.
+    pub(super) fn progress(&self, solved: bool) -> f64 {
+        if solved { 1.0 } else { self.counts.task_progress.unwrap_or(0.0) }
+    }
+
+    /// The messages of a request.
+    pub(super) fn messages(&self, pictures: Vec<Picture>) -> Vec<Message> {
+        let prompt = Prompt {
+            role: self.rules.role.as_deref(),
+            actions: self.names.as_deref().unwrap_or_default(),
+            instruction: &self.instruction,
+            history: &self.history,
+            complaint: self.complaint.as_deref(),
+            sees: self.rules.sees,
+        };
+        let system = Message { role: "system", text: prompt.system(), pictures: Vec::new() };
+        let now = Message { role: "user", text: prompt.user(), pictures };
+        std::iter::once(system).chain(self.said.iter().cloned()).chain([now]).collect()
+    }
+
+    /// The model has answered a request; how the answer was understood.
+    pub(super) fn answered(&mut self, asked: &[Message], text: &str, is_cut: bool) -> Result<Plan, Unusable> {
+        self.counts.planner_steps += 1;
+        text.clone_into(&mut self.answer);
+        if self.rules.chat_history {
+            self.said.extend(asked.last().map(|message| Message { pictures: Vec::new(), ..message.clone() }));
+            self.said.push(Message { role: "assistant", text: text.to_owned(), pictures: Vec::new() });
+        }
+        let count = self.names.as_ref().map_or(0, Vec::len);
+        let mut plan = answer::read(text, count);
+        if let (Err(Unusable::Form(reason)), true) = (&mut plan, is_cut) {
+            reason.push_str("; it is longer than max_tokens allows");
+        }
+        match &plan {
+            Ok(Plan::Actions(actions)) => {
+                self.complaint = None;
+                self.plan = actions.iter().copied().collect();
+            }
+            Ok(Plan::Empty) => {
+                self.counts.empty_plan = true;
+                self.invalid_line(-2, "empty plan", None);
+            }
+            Err(unusable) => {
+                self.counts.planner_output_error += u64::from(matches!(unusable, Unusable::Form(_)));
+                self.counts.num_invalid_actions += 1;
+                let reason = unusable.to_string();
+                self.invalid_line(-1, "invalid action", Some(&reason));
+                self.complaint = Some(reason);
+            }
+        }
+        plan
+    }
+
+    /// EmbodiedBench's lines for answers that lead to no action.
+    fn invalid_line(&mut self, id: i32, description: &str, reason: Option<&str>) {
+        let mut line = json!({
+            "last_action_success": 0.0,
+            "action_id": id,
+            "action_description": description,
+            "reasoning": self.answer,
+        });
+        if let Some(reason) = reason {
+            line["env_feedback"] = json!(reason);
+        }
+        self.lines.push(line);
+    }
+
+    /// The episode has ended, perhaps in the midst of an action.
+    pub(super) fn end(&mut self, observation: &Observation, solved: bool) {
+        if self.running.is_some() {
+            let outcome = self.hands.cut(observation, solved);
+            self.ended(outcome, observation, solved);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::{Discrete, EnvSpec, Feedback};
+    use crate::policy::tests::env_spec;
+
+    fn session(rules: Rules) -> Session {
+        let names = ["left", "right", "open"].map(str::to_owned).to_vec();
+        let env = EnvSpec { discrete: Some(Discrete { start: 0, count: 3, names }), ..env_spec() };
+        Session::new(Arc::new(rules), Hands::new(&env, None).unwrap())
+    }
+
+    fn rules() -> Rules {
+        Rules { max_invalid_actions: 2, chat_history: false, role: None, sees: false }
+    }
+
+    fn seen(success: Option<bool>) -> Observation {
+        let mut observation = Observation::empty();
+        observation.language = Arc::from("open the door");
+        let said = |success| Feedback { last_action_success: Some(success), ..Feedback::default() };
+        observation.feedback = success.map(|success| Arc::new(said(success)));
+        observation
+    }
+
+    fn tell(session: &mut Session, ids: &str) {
+        let entries: Vec<_> = ids.split_whitespace().map(|id| format!(r#"{{"action_id": {id}}}"#)).collect();
+        let text = format!(r#"{{"executable_plan": [{}]}}"#, entries.join(","));
+        let messages = session.messages(Vec::new());
+        let _ = session.answered(&messages, &text, false);
+    }
+
+    fn step(action: f32) -> Next {
+        Next::Steps(Chunk::new(1, vec![action]))
+    }
+
+    #[test]
+    fn a_plan_is_carried_out_action_by_action_and_then_the_model_is_asked_again() {
+        let mut session = session(rules());
+        assert_eq!(session.next(&seen(None)).unwrap(), Next::Ask);
+        tell(&mut session, "0 2");
+        assert_eq!(session.next(&seen(None)).unwrap(), step(0.0));
+        assert_eq!(session.next(&seen(Some(true))).unwrap(), step(2.0));
+        assert_eq!(session.next(&seen(Some(true))).unwrap(), Next::Ask);
+        let counts = session.counts();
+        assert_eq!((counts.num_steps, counts.planner_steps, counts.num_invalid_actions), (2, 1, 0));
+        assert!(session.messages(Vec::new())[1].text.contains("step 1: action id 2, open: succeeded."));
+    }
+
+    #[test]
+    fn a_failed_action_ends_its_plan() {
+        let mut session = session(rules());
+        session.next(&seen(None)).unwrap();
+        tell(&mut session, "0 1 2");
+        session.next(&seen(None)).unwrap();
+        assert_eq!(session.next(&seen(Some(false))).unwrap(), Next::Ask);
+        assert_eq!(session.counts().num_invalid_actions, 1);
+        let lines = session.take_lines();
+        assert_eq!((&lines[0]["action_id"], &lines[0]["last_action_success"]), (&json!(0), &json!(0.0)));
+        assert_eq!(lines[0]["instruction"], "open the door");
+    }
+
+    #[test]
+    fn too_many_invalid_actions_end_the_episode() {
+        let mut session = session(rules());
+        session.next(&seen(None)).unwrap();
+        tell(&mut session, "7");
+        assert_eq!(session.next(&seen(None)).unwrap(), Next::Ask);
+        assert!(session.messages(Vec::new())[1].text.contains("action_id 7 is not one of 0 to 2"));
+        let messages = session.messages(Vec::new());
+        assert!(session.answered(&messages, "no", false).is_err());
+        assert_eq!(session.next(&seen(None)).unwrap(), Next::Stop);
+        let counts = session.counts();
+        assert_eq!((counts.num_invalid_actions, counts.planner_output_error, counts.planner_steps), (2, 1, 2));
+        let ids: Vec<_> = session.take_lines().iter().map(|line| line["action_id"].clone()).collect();
+        assert_eq!(ids, [-1, -1]);
+    }
+
+    #[test]
+    fn an_empty_plan_ends_the_episode() {
+        let mut session = session(rules());
+        session.next(&seen(None)).unwrap();
+        tell(&mut session, "");
+        assert_eq!(session.next(&seen(None)).unwrap(), Next::Stop);
+        assert!(session.counts().empty_plan);
+        assert_eq!(session.take_lines()[0]["action_id"], -2);
+    }
+
+    #[test]
+    fn an_answer_that_was_cut_off_says_so() {
+        let mut session = session(rules());
+        session.next(&seen(None)).unwrap();
+        let messages = session.messages(Vec::new());
+        let unusable = session.answered(&messages, "{\"language_plan\": \"1.", true).unwrap_err();
+        assert!(unusable.to_string().ends_with("it is longer than max_tokens allows"), "{unusable}");
+    }
+
+    #[test]
+    fn the_last_action_of_an_episode_is_in_its_transcript() {
+        let mut session = session(rules());
+        session.next(&seen(None)).unwrap();
+        tell(&mut session, "2");
+        session.next(&seen(None)).unwrap();
+        session.end(&seen(Some(true)), true);
+        let lines = session.take_lines();
+        assert_eq!((&lines[0]["task_success"], &lines[0]["env_step"]), (&json!(1.0), &json!(1)));
+        session.end(&seen(Some(true)), true);
+        assert_eq!(session.counts().num_steps, 1, "an end is told once");
+    }
+
+    #[test]
+    fn earlier_turns_go_along_when_they_are_asked_for() {
+        let roles = |chat_history| {
+            let mut session = session(Rules { chat_history, ..rules() });
+            session.next(&seen(None)).unwrap();
+            tell(&mut session, "9");
+            session.messages(Vec::new()).iter().map(|message| message.role).collect::<Vec<_>>()
+        };
+        assert_eq!(roles(false), ["system", "user"]);
+        assert_eq!(roles(true), ["system", "user", "assistant", "user"]);
+    }
+}

@@ -1,0 +1,185 @@
+//! What is kept of an episode, in EmbodiedBench's files (`EBAlfEnv.save_image`, `save_episode_log`,
+//! `save_episode_metric`), below one folder of the job:
+//!
+//! ```text
+//! images/episode_3/episode_3_step_2_front.png   what the model was shown after two actions
+//! episode_3_step_7.json                         a line for each action; the 7 is their number
+//! results/episode_3_final_res.json              what came of it
+//! requests/episode_3.jsonl                      ours: each request, its answer, tokens and seconds
+//! ```
+//! Lines are written as they come, into `episode_3_unfinished.json` until the episode is over.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::picture::Picture;
+
+/// The files of one episode.
+pub(super) struct Transcript {
+    folder: PathBuf,
+    episode: u64,
+    lines: File,
+    requests: File,
+}
+
+impl Transcript {
+    /// Begins the files anew: an earlier attempt at the episode leaves nothing.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub(super) fn begin(folder: &Path, episode: u64) -> io::Result<Self> {
+        for below in ["", "results", "requests"] {
+            fs::create_dir_all(folder.join(below))?;
+        }
+        remove_earlier(folder, episode)?;
+        let images = images(folder, episode);
+        if images.exists() {
+            fs::remove_dir_all(images)?;
+        }
+        let requests = File::create(folder.join(format!("requests/episode_{episode}.jsonl")))?;
+        let lines = File::create(unfinished(folder, episode))?;
+        Ok(Self { folder: folder.to_owned(), episode, lines, requests })
+    }
+
+    /// Keeps what the model is shown after so many actions; the names of the files, below the folder.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub(super) fn pictures(&mut self, env_step: u64, pictures: &[Picture]) -> io::Result<Vec<String>> {
+        let episode = self.episode;
+        if !pictures.is_empty() {
+            fs::create_dir_all(images(&self.folder, episode))?;
+        }
+        let mut names = Vec::new();
+        for Picture { camera, png } in pictures {
+            let camera = if pictures.len() > 1 { format!("_{}", plain(camera)) } else { String::new() };
+            let name = format!("images/episode_{episode}/episode_{episode}_step_{env_step}{camera}.png");
+            fs::write(self.folder.join(&name), png)?;
+            names.push(name);
+        }
+        Ok(names)
+    }
+
+    /// One line about an action.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub(super) fn line(&mut self, line: &Value) -> io::Result<()> {
+        self.lines.write_all(format!("{line}\n").as_bytes())
+    }
+
+    /// One line about a request.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub(super) fn request(&mut self, line: &Value) -> io::Result<()> {
+        self.requests.write_all(format!("{line}\n").as_bytes())
+    }
+
+    /// The episode is over.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub(super) fn end(self, env_step: u64, result: &Value) -> io::Result<()> {
+        let Self { folder, episode, .. } = self;
+        let text = serde_json::to_string_pretty(result)?;
+        jobs::layout::write_whole(&folder.join(format!("results/episode_{episode}_final_res.json")), text.as_bytes())?;
+        fs::rename(unfinished(&folder, episode), folder.join(format!("episode_{episode}_step_{env_step}.json")))
+    }
+}
+
+fn images(folder: &Path, episode: u64) -> PathBuf {
+    folder.join(format!("images/episode_{episode}"))
+}
+
+fn unfinished(folder: &Path, episode: u64) -> PathBuf {
+    folder.join(format!("episode_{episode}_unfinished.json"))
+}
+
+/// A camera's name as a part of a file's.
+fn plain(name: &str) -> String {
+    name.chars().map(|letter| if letter.is_alphanumeric() || "-_.".contains(letter) { letter } else { '_' }).collect()
+}
+
+/// How many steps an earlier attempt took is not known.
+fn remove_earlier(folder: &Path, episode: u64) -> io::Result<()> {
+    let prefix = format!("episode_{episode}_");
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_name().to_str().is_some_and(|name| name.starts_with(&prefix) && name.ends_with(".json")) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    match fs::remove_file(folder.join(format!("results/episode_{episode}_final_res.json"))) {
+        Err(err) if err.kind() != io::ErrorKind::NotFound => Err(err),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut folders = vec![folder.to_owned()];
+        while let Some(next) = folders.pop() {
+            for entry in fs::read_dir(next).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else {
+                    found.push(path.strip_prefix(folder).unwrap().display().to_string());
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+
+    fn picture(camera: &str) -> Picture {
+        Picture { camera: camera.to_owned(), png: vec![1] }
+    }
+
+    #[test]
+    fn an_episode_is_kept_as_embodied_bench_keeps_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut transcript = Transcript::begin(folder.path(), 3).unwrap();
+        transcript.pictures(0, &[picture("front/left")]).unwrap();
+        transcript.pictures(2, &[picture("front/left"), picture("wrist")]).unwrap();
+        transcript.line(&json!({"action_id": 1})).unwrap();
+        assert!(names(folder.path()).contains(&"episode_3_unfinished.json".to_owned()));
+        transcript.end(7, &json!({"task_success": 1.0})).unwrap();
+        let wanted = [
+            "episode_3_step_7.json",
+            "images/episode_3/episode_3_step_0.png",
+            "images/episode_3/episode_3_step_2_front_left.png",
+            "images/episode_3/episode_3_step_2_wrist.png",
+            "requests/episode_3.jsonl",
+            "results/episode_3_final_res.json",
+        ];
+        assert_eq!(names(folder.path()), wanted);
+    }
+
+    #[test]
+    fn another_attempt_leaves_nothing_of_the_one_before_and_all_of_other_episodes() {
+        let folder = tempfile::tempdir().unwrap();
+        for episode in [3, 31] {
+            let mut transcript = Transcript::begin(folder.path(), episode).unwrap();
+            transcript.pictures(5, &[picture("front")]).unwrap();
+            transcript.end(9, &json!({})).unwrap();
+        }
+        drop(Transcript::begin(folder.path(), 3).unwrap());
+        let left = names(folder.path());
+        assert!(
+            !left.iter().any(|name| name.contains("episode_3_step") || name.contains("episode_3_final")),
+            "{left:?}"
+        );
+        assert_eq!(left.iter().filter(|name| name.contains("episode_31")).count(), 4, "{left:?}");
+    }
+}

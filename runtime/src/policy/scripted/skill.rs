@@ -1,0 +1,342 @@
+//! Skills of the table-top suite: the expert's phases as actions that a planner chooses and names.
+//!
+//! A skill begins in a phase, goes on through some more, and ends with the step to another: that is its success, or its
+//! failure. One whose condition does not hold moves nothing and says why.
+//!
+//! ```text
+//! move above the block     Above ▶ (Descend)
+//! grasp the block          Descend ▶ Grasp ▶ (Lift)       closed on nothing: (Above)
+//! lift the block           Lift ▶ (Carry)                 slipped: (Above)
+//! move above the plate     Carry ▶ (Lower)                slipped: (Above)
+//! place it on the plate    Lower ▶ Release ▶ Retreat ▶    not on it: (Above)
+//! move behind the puck     Above ▶ Descend ▶ (Push)
+//! push it to the target    Push ▶                         missed: (Raise)
+//! ```
+
+use super::view::{ACTION_DIM, HOLDING, View};
+use super::{Memory, Phase, TRAVEL, TaskName, Waypoint, norm, task_of};
+use crate::env::mujoco::rotation::minus;
+use crate::env::{EnvSpec, Observation};
+use crate::policy::{Chunk, PolicyError};
+
+/// Steps between two looks at the table.
+pub(crate) const SKILL_CHUNK: usize = 8;
+
+/// Steps after which a skill has failed: three times what the slowest takes.
+const SKILL_STEPS: usize = 96;
+
+/// A hand that opens or closes is done after so many steps.
+const FINGER_STEPS: usize = 8;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Skill {
+    MoveToGoal,
+    MoveAboveObject,
+    Grasp,
+    Lift,
+    MoveAboveGoal,
+    Place,
+    MoveBehindObject,
+    Push,
+    RaiseHand,
+    OpenGripper,
+    CloseGripper,
+}
+
+/// The skills of each task, in the order of their numbers.
+fn skills(task: TaskName) -> &'static [(Skill, &'static str)] {
+    match task {
+        TaskName::Reach => &[
+            (Skill::MoveToGoal, "move to the green ball"),
+            (Skill::RaiseHand, "raise the hand"),
+            (Skill::OpenGripper, "open the gripper"),
+            (Skill::CloseGripper, "close the gripper"),
+        ],
+        TaskName::Push => &[
+            (Skill::MoveBehindObject, "move behind the puck"),
+            (Skill::Push, "push the puck to the green target"),
+            (Skill::RaiseHand, "raise the hand"),
+            (Skill::OpenGripper, "open the gripper"),
+            (Skill::CloseGripper, "close the gripper"),
+        ],
+        TaskName::PickAndPlace => &[
+            (Skill::MoveAboveObject, "move above the block"),
+            (Skill::Grasp, "grasp the block"),
+            (Skill::Lift, "lift the block"),
+            (Skill::MoveAboveGoal, "move the block above the green plate"),
+            (Skill::Place, "place the block on the green plate"),
+            (Skill::RaiseHand, "raise the hand"),
+            (Skill::OpenGripper, "open the gripper"),
+            (Skill::CloseGripper, "close the gripper"),
+        ],
+    }
+}
+
+/// What a skill does next.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Motion {
+    /// These steps; then it looks again.
+    Steps(Chunk),
+    /// It has succeeded.
+    Done,
+    /// It has failed, or cannot begin; why, as a sentence without its full stop.
+    Failed(String),
+}
+
+/// The skills of one environment.
+#[derive(Clone, Debug)]
+pub(crate) struct Skills {
+    task: TaskName,
+    memory: Option<Memory>,
+    running: Option<Running>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    skill: Skill,
+    steps: usize,
+    /// Whether the fingers stay closed while the hand is only raised.
+    holds: bool,
+}
+
+impl Skills {
+    /// Those of an environment of the suite.
+    ///
+    /// # Errors
+    /// [`PolicyError::Mismatch`] for another one.
+    pub(crate) fn new(env: &EnvSpec) -> Result<Self, PolicyError> {
+        Ok(Self { task: task_of(env)?, memory: None, running: None })
+    }
+
+    /// Their names, in the order of their numbers.
+    pub(crate) fn names(&self) -> Vec<String> {
+        skills(self.task).iter().map(|(_, name)| (*name).to_owned()).collect()
+    }
+
+    /// Begins the skill of this number.
+    ///
+    /// # Errors
+    /// [`PolicyError::Inference`] when the observation lacks something.
+    pub(crate) fn begin(&mut self, number: usize, observation: &Observation) -> Result<Motion, PolicyError> {
+        let view = View::new(observation)?;
+        let Some((skill, _)) = skills(self.task).get(number).copied() else {
+            return Ok(Motion::Failed(format!("there is no skill {number}")));
+        };
+        let task = self.task;
+        let memory = self.memory.get_or_insert_with(|| Memory::new(task, &view));
+        if let Some(reason) = skill.obstacle(memory, &view) {
+            return Ok(Motion::Failed(reason));
+        }
+        if let Some(phase) = skill.first_phase() {
+            if phase == Phase::Above {
+                memory.heading = view.heading();
+            }
+            memory.phase = phase;
+        }
+        self.running = Some(Running { skill, steps: 0, holds: is_held(&view) });
+        Ok(self.steps(view))
+    }
+
+    /// Goes on with the skill under way.
+    ///
+    /// # Errors
+    /// As [`Skills::begin`].
+    pub(crate) fn go_on(&mut self, observation: &Observation) -> Result<Motion, PolicyError> {
+        let view = View::new(observation)?;
+        let (Some(running), Some(memory)) = (&self.running, &mut self.memory) else {
+            return Ok(Motion::Failed("no skill is under way".to_owned()));
+        };
+        let ended = running.ended(memory, &view);
+        if let Some(motion) = ended {
+            self.running = None;
+            return Ok(motion);
+        }
+        Ok(self.steps(view))
+    }
+
+    /// The next steps in the phase that was come to.
+    fn steps(&mut self, mut view: View) -> Motion {
+        let (Some(running), Some(memory)) = (&mut self.running, &self.memory) else {
+            return Motion::Failed("no skill is under way".to_owned());
+        };
+        let raised = [view.hand[0], view.hand[1], TRAVEL];
+        let mut values = Vec::with_capacity(SKILL_CHUNK * ACTION_DIM);
+        for _ in 0..SKILL_CHUNK {
+            let here = Waypoint::new(view.hand, 0.0);
+            let waypoint = match running.skill {
+                Skill::RaiseHand if running.holds => Waypoint::new(raised, 0.0).closed(),
+                Skill::RaiseHand => Waypoint::new(raised, 0.0),
+                Skill::OpenGripper => here,
+                Skill::CloseGripper => here.closed(),
+                _ => memory.waypoint(&view),
+            };
+            let action = waypoint.action(&view);
+            values.extend(action.map(|value| value as f32));
+            view = view.after(&action);
+        }
+        running.steps += SKILL_CHUNK;
+        Motion::Steps(Chunk::new(ACTION_DIM, values))
+    }
+}
+
+impl Skill {
+    /// Where it begins; none for those that know no phase.
+    fn first_phase(self) -> Option<Phase> {
+        match self {
+            Self::MoveToGoal => Some(Phase::Reach),
+            Self::MoveAboveObject | Self::MoveBehindObject => Some(Phase::Above),
+            Self::Grasp => Some(Phase::Descend),
+            Self::Lift => Some(Phase::Lift),
+            Self::MoveAboveGoal => Some(Phase::Carry),
+            Self::Place => Some(Phase::Lower),
+            Self::Push => Some(Phase::Push),
+            Self::RaiseHand | Self::OpenGripper | Self::CloseGripper => None,
+        }
+    }
+
+    /// Why it cannot begin.
+    fn obstacle(self, memory: &Memory, view: &View) -> Option<String> {
+        let level = |a: [f64; 3], b: [f64; 3]| (a[0] - b[0]).hypot(a[1] - b[1]);
+        let reason = match self {
+            Self::Grasp if level(view.hand, view.object) > 0.03 => "The hand is not above the block",
+            Self::Lift | Self::MoveAboveGoal | Self::Place if !is_held(view) => "The hand does not hold the block",
+            Self::MoveAboveGoal if view.hand[2] < TRAVEL - 0.05 => "The block is not lifted",
+            Self::Place if view.distance_to_goal() > 0.03 => "The block is not above the green plate",
+            Self::Push => {
+                let behind = Memory { phase: Phase::Descend, ..*memory }.waypoint(view);
+                let is_there = norm(minus(behind.position, view.hand)) < 0.03;
+                return (!is_there).then(|| "The hand is not behind the puck, at its height".to_owned());
+            }
+            _ => return None,
+        };
+        Some(reason.to_owned())
+    }
+}
+
+impl Running {
+    /// How it has ended, if it has; the memory goes on to the phase that the view asks for.
+    fn ended(&self, memory: &mut Memory, view: &View) -> Option<Motion> {
+        let before = memory.phase;
+        let next = memory.next(view);
+        let waypoint = memory.waypoint(view);
+        let near = |distance: f64| norm(minus(waypoint.position, view.hand)) < distance;
+        let failed = |reason: &str| Some(Motion::Failed(reason.to_owned()));
+        let done = match (self.skill, before, next) {
+            (Skill::MoveToGoal, ..) => near(0.006),
+            (Skill::RaiseHand, ..) => view.hand[2] > TRAVEL - 0.015,
+            (Skill::OpenGripper | Skill::CloseGripper, ..) => self.steps >= FINGER_STEPS,
+            (Skill::MoveAboveObject, _, Phase::Descend)
+            | (Skill::Grasp, _, Phase::Lift)
+            | (Skill::Lift, _, Phase::Carry)
+            | (Skill::MoveAboveGoal, _, Phase::Lower)
+            | (Skill::MoveBehindObject, _, Phase::Push) => true,
+            (Skill::Push, Phase::Push, Phase::Push) => near(0.006),
+            (Skill::Place, Phase::Retreat, Phase::Retreat) => near(0.02),
+            (Skill::Grasp, _, Phase::Above) => return failed("The fingers closed on nothing"),
+            (Skill::Lift | Skill::MoveAboveGoal, _, Phase::Above) => return failed("The block has slipped"),
+            (Skill::Place, Phase::Retreat, Phase::Above) => return failed("The block does not lie on the green plate"),
+            (Skill::Place, _, Phase::Above) => return failed("The block has slipped"),
+            (Skill::Push, _, Phase::Raise) => return failed("The puck has slid away from the hand"),
+            _ => false,
+        };
+        if done {
+            return Some(Motion::Done);
+        }
+        if self.steps >= SKILL_STEPS {
+            return Some(Motion::Failed(format!("It was not done within {SKILL_STEPS} steps")));
+        }
+        if self.skill.first_phase().is_some() {
+            memory.phase = next;
+        }
+        None
+    }
+}
+
+/// Whether the hand has the object between its fingers.
+fn is_held(view: &View) -> bool {
+    view.finger < HOLDING && norm(minus(view.object, view.hand)) < 0.04
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Map;
+
+    use super::*;
+    use crate::env::mujoco::{MujocoConfig, MujocoEnv, make};
+    use crate::env::{EnvIndex, Lockstep, Render};
+
+    const COPY: EnvIndex = EnvIndex(0);
+
+    /// Runs skills in turn; what became of each, and whether the task is solved.
+    fn run(env: &mut Lockstep<MujocoEnv>, seed: u64, plan: &[&str]) -> (Vec<Motion>, bool) {
+        let mut skills = Skills::new(env.spec()).unwrap();
+        let names = skills.names();
+        let mut observation = env.reset(&[(COPY, seed)], Render::No).remove(0).unwrap();
+        let mut ends = Vec::new();
+        for name in plan {
+            let number = names.iter().position(|known| known == name).unwrap();
+            let mut motion = skills.begin(number, &observation).unwrap();
+            while let Motion::Steps(chunk) = motion {
+                for index in 0..chunk.horizon() {
+                    let action = chunk.action(index).unwrap().to_vec();
+                    let step = env.step(&[(COPY, action)], Render::No).remove(0).unwrap();
+                    if step.terminated || step.truncated {
+                        return (ends, step.success);
+                    }
+                    observation = step.observation;
+                }
+                motion = skills.go_on(&observation).unwrap();
+            }
+            ends.push(motion);
+        }
+        (ends, false)
+    }
+
+    fn env(task: &str) -> Lockstep<MujocoEnv> {
+        Lockstep::new(|answers| make(MujocoConfig::new(task), &Map::new(), answers)).unwrap()
+    }
+
+    fn solved(task: &str, plan: &[&str]) -> usize {
+        let mut env = env(task);
+        (0..20).filter(|&seed| run(&mut env, seed, plan).1).count()
+    }
+
+    #[test]
+    fn a_good_plan_solves_each_task() {
+        assert_eq!(solved("reach", &["move to the green ball", "close the gripper"]), 20);
+        assert!(solved("push", &["move behind the puck", "push the puck to the green target", "raise the hand"]) >= 18);
+        let place = [
+            "move above the block",
+            "grasp the block",
+            "lift the block",
+            "move the block above the green plate",
+            "place the block on the green plate",
+            "raise the hand",
+        ];
+        assert!(solved("pick_and_place", &place) >= 18);
+    }
+
+    #[test]
+    fn a_skill_whose_condition_does_not_hold_says_so_and_moves_nothing() {
+        let failure = |task: &str, plan: &[&str]| match run(&mut env(task), 3, plan).0.pop() {
+            Some(Motion::Failed(reason)) => reason,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(failure("pick_and_place", &["lift the block"]), "The hand does not hold the block");
+        assert_eq!(failure("pick_and_place", &["grasp the block"]), "The hand is not above the block");
+        assert_eq!(
+            failure("push", &["push the puck to the green target"]),
+            "The hand is not behind the puck, at its height"
+        );
+        let early = ["move above the block", "grasp the block", "lift the block", "place the block on the green plate"];
+        assert_eq!(failure("pick_and_place", &early), "The block is not above the green plate");
+    }
+
+    #[test]
+    fn fingers_that_close_on_nothing_are_noticed() {
+        let plan = ["close the gripper", "lift the block"];
+        let (ends, _) = run(&mut env("pick_and_place"), 3, &plan);
+        assert_eq!(ends[0], Motion::Done);
+        assert!(matches!(&ends[1], Motion::Failed(reason) if reason.contains("does not hold")), "{ends:?}");
+    }
+}
