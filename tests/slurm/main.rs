@@ -5,4 +5,5 @@ mod eval;
 mod examples;
 mod job;
 mod launches;
+mod model_server;
 mod signals;
