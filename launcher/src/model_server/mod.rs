@@ -8,6 +8,7 @@
 //! ```
 
 pub mod guard;
+pub mod last_words;
 pub mod machine;
 pub mod probe;
 pub mod process;
@@ -19,7 +20,6 @@ use std::time::{Duration, Instant};
 use tokio::select;
 use tokio::time::sleep_until;
 
-use crate::logs::last_lines::last_lines;
 use crate::model_server::machine::{Action, Cause, Event, Limits, Loss, Machine, Role};
 use crate::model_server::probe::{Probe, ask};
 use crate::model_server::process::Process;
@@ -29,9 +29,6 @@ use crate::say;
 
 /// While it is waited for, that is said this often.
 const PROGRESS: Duration = Duration::from_secs(10);
-
-/// Lines of its output that are said when it has failed.
-const LAST_LINES: usize = 10;
 
 /// What the launch has to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -277,13 +274,7 @@ impl<'a> Server<'a> {
         if self.plan.role == Role::Guest {
             return;
         }
-        match last_lines(&self.plan.log, LAST_LINES) {
-            Ok(lines) => {
-                let lines: String = lines.iter().map(|line| format!("\n  {line}")).collect();
-                say::error(format_args!("model server: end of `{}`:{lines}", self.plan.log.display()));
-            }
-            Err(err) => say::error(format_args!("model server: cannot read `{}`: {err}", self.plan.log.display())),
-        }
+        last_words::say(&self.plan.log);
     }
 }
 

@@ -23,6 +23,9 @@ use crate::process::start::Start;
 /// Marks what descends from a model server of this launcher.
 const MARK: &str = "RRUN_MODEL_SERVER_MARK";
 
+/// What a line begins with that tells of a start.
+pub const START: &str = "--- rrun starts";
+
 /// A server that was started.
 #[derive(Debug)]
 pub struct Process {
@@ -97,6 +100,6 @@ fn mark() -> String {
 fn log(path: &Path, command: &[String]) -> io::Result<File> {
     path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
     let mut file = OpenOptions::new().append(true).create(true).open(path)?;
-    writeln!(file, "--- {} rrun starts `{}`", rfc3339(SystemTime::now()), command.join(" "))?;
+    writeln!(file, "{START} `{}` at {}", command.join(" "), rfc3339(SystemTime::now()))?;
     Ok(file)
 }
