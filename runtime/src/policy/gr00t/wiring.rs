@@ -55,13 +55,40 @@ impl Wiring {
         cameras: Option<&[String]>,
         joints: Option<&Joints>,
     ) -> Result<Self, PolicyError> {
-        let action_dim = env.action.names.len();
-        let actions = match joints {
+        let mut wiring = Self::seeing(keys, env, cameras, joints)?;
+        wiring.act(keys, env, joints)?;
+        Ok(wiring)
+    }
+
+    /// Connects what the policy sees, as [`Wiring::new`] does, and leaves what it does for [`Wiring::act`].
+    ///
+    /// # Errors
+    /// As [`Wiring::new`].
+    pub fn seeing(
+        keys: &Keys,
+        env: &EnvSpec,
+        cameras: Option<&[String]>,
+        joints: Option<&Joints>,
+    ) -> Result<Self, PolicyError> {
+        let states = keys.state.iter().map(|(key, width)| Ok((key.clone(), source(key, *width, env, joints)?)));
+        Ok(Self {
+            cameras: views(keys, env, cameras)?,
+            states: states.collect::<Result<_, _>>()?,
+            actions: BTreeMap::new(),
+            action_dim: env.action.names.len(),
+        })
+    }
+
+    /// Connects what the policy does.
+    ///
+    /// # Errors
+    /// As [`Wiring::new`].
+    pub fn act(&mut self, keys: &Keys, env: &EnvSpec, joints: Option<&Joints>) -> Result<(), PolicyError> {
+        self.actions = match joints {
             Some(joints) => by_joint(keys, env, joints)?,
             None => in_order(keys, env)?,
         };
-        let states = keys.state.iter().map(|(key, width)| Ok((key.clone(), source(key, *width, env, joints)?)));
-        Ok(Self { cameras: views(keys, env, cameras)?, states: states.collect::<Result<_, _>>()?, actions, action_dim })
+        Ok(())
     }
 
     /// Checkpoint's view and environment's camera, in the order of the prompt.
