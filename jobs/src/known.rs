@@ -14,13 +14,27 @@ pub fn is_python_environment(name: &str) -> bool {
 }
 
 /// Policies of `rrun-rank`.
-pub const POLICIES: &[&str] =
-    &["zero_action", "random_action", "replay_action", "scripted", "gr00t", "torchscript", "openai_agent"];
+pub const POLICIES: &[&str] = &[
+    "zero_action",
+    "random_action",
+    "replay_action",
+    "scripted",
+    "gr00t",
+    "torchscript",
+    "gr00t_remote_closedloop",
+    "pi0_remote",
+    "openai_agent",
+];
 
 /// Other names of policies, those of Isaac Lab Arena.
 const ALIASES: &[(&str, &str)] = &[
     ("gr00t_closedloop", "gr00t"),
     ("isaaclab_arena_gr00t.policy.gr00t_closedloop_policy.Gr00tClosedloopPolicy", "gr00t"),
+    (
+        "isaaclab_arena_gr00t.policy.gr00t_remote_closedloop_policy.Gr00tRemoteClosedloopPolicy",
+        "gr00t_remote_closedloop",
+    ),
+    ("isaaclab_arena_openpi.policy.pi0_remote_policy.Pi0RemotePolicy", "pi0_remote"),
 ];
 
 /// The name in [`POLICIES`] of a policy that has several.
@@ -93,7 +107,7 @@ mod tests {
             "job 0 (a) field arena_env_args.environment: `reech` is not known; did you mean `reach`?; \
              known are reach, push, pick_and_place"
         );
-        assert!(check(&jobs("reach", "pi0_remote", "pending")).unwrap_err().to_string().contains("policy_type"));
+        assert!(check(&jobs("reach", "cosmos_remote", "pending")).unwrap_err().to_string().contains("policy_type"));
     }
 
     #[test]
@@ -115,7 +129,10 @@ mod tests {
     #[test]
     fn arenas_names_of_policies_are_known() {
         assert_eq!(check(&jobs("push", "gr00t_closedloop", "pending")), Ok(()));
-        let dotted = "isaaclab_arena_gr00t.policy.gr00t_closedloop_policy.Gr00tClosedloopPolicy";
-        assert_eq!(check(&jobs("push", dotted, "pending")), Ok(()));
+        for (dotted, _) in ALIASES {
+            assert_eq!(check(&jobs("push", dotted, "pending")), Ok(()));
+        }
+        let dotted = "isaaclab_arena_openpi.policy.pi0_remote_policy.Pi0RemotePolicy";
+        assert_eq!(canonical_policy(dotted), "pi0_remote");
     }
 }

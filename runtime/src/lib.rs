@@ -5,7 +5,7 @@
 //! main ─► serve ─► policy, wire, device
 //! record, dist ─► nothing of ours but jobs
 //! versions ─► dist
-//! wire ─► nothing of ours
+//! policy ─► wire ─► nothing of ours
 //! ```
 
 pub mod device;

@@ -11,8 +11,21 @@ use serde_json::{Map, Value};
 use crate::job::{Job, Length, Status};
 use crate::known::canonical_policy;
 
-/// Fields of `policy_config_dict` that say where, and Arena's copy of `num_envs`.
-const PLACES: &[&str] = &["policy_device", "policy_device_id", "num_envs"];
+/// Fields of `policy_config_dict` that say where, or how long something is waited for, and Arena's copy of `num_envs`.
+const PLACES: &[&str] = &[
+    "policy_device",
+    "policy_device_id",
+    "num_envs",
+    "remote_host",
+    "remote_port",
+    "remote_api_token",
+    "remote_api_token_env",
+    "remote_timeout_s",
+    "remote_retry_s",
+    "remote_connections",
+    "ping_interval",
+    "ping_timeout",
+];
 
 /// How many episodes there are to be, which changes none of them.
 const COVERAGE: &[&str] = &["num_episodes", "only", "status"];

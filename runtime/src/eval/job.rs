@@ -59,9 +59,9 @@ impl Site<'_> {
 
     /// Rows of one inference at most. A matrix product's last bits depend on its number of rows, and a CPU gains little
     /// by many: there each row is inferred alone, unless the user says otherwise, so that an episode is the same in any
-    /// company.
-    pub fn max_batch(&self) -> usize {
-        let default = if self.device == Device::Cpu { 1 } else { usize::MAX };
+    /// company. What another process does with them is its own business.
+    pub fn max_batch(&self, held: &Held) -> usize {
+        let default = if self.device == Device::Cpu && !held.is_remote { 1 } else { usize::MAX };
         self.args.max_batch.unwrap_or(default)
     }
 
@@ -229,7 +229,15 @@ fn run_into(site: &Site, job: &Job, earlier: &Earlier, desk: &mut Desk, counts: 
         ));
     }
     world.made.notes.iter().for_each(|note| desk.audience.say(&format!("{}: {note}", job.name)));
-    let held = site.policy.make(job, world.made.env.spec(), &site.folder.planner(&job.name))?;
+    let held = site.policy.make(job, world.made.env.spec(), &site.folder.planner(&job.name), |said| {
+        said.iter().for_each(|text| desk.audience.say(&format!("{}: {text}", job.name)));
+        !site.stop.asked()
+    });
+    if held.is_err() && site.stop.asked() {
+        return Err(JobError::Stopped);
+    }
+    let held = held?;
+    held.notes.iter().for_each(|note| desk.audience.say(&format!("{}: {note}", job.name)));
     let episodes = match (job.length, held.spec.num_episodes) {
         (Length::Episodes(count), _) | (Length::Policy, Some(count)) => Some(count),
         (Length::Steps(_), _) => None,

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -18,13 +18,19 @@ use crate::dist::cuda;
 use crate::env::{EnvIndex, EnvSpec, Observation};
 use crate::eval::now;
 use crate::policy::gr00t::Models;
-use crate::policy::{self, Account, Chunk, EpisodeStart, Made, Over, PolicyError, PolicySpec};
+use crate::policy::{self, Account, Chunk, EpisodeStart, Lifeline, Made, Over, PolicyError, PolicySpec};
 
 /// TorchScript's interpreter recurses; a main thread would have had as much.
 const STACK_BYTES: usize = 16 << 20;
 
+/// How often somebody who waits for a policy to be made is asked whether to go on.
+const TICK: Duration = Duration::from_millis(100);
+
 /// The loop's end.
 pub struct PolicyThread {
+    /// Cut when nobody wants answers any more.
+    lifeline: Lifeline,
+    words: Receiver<String>,
     // `None` once the thread is told to end.
     questions: Option<Sender<Question>>,
     thread: Option<JoinHandle<()>>,
@@ -43,6 +49,10 @@ pub struct Held {
     pub facts: BTreeMap<String, Value>,
     /// It thinks elsewhere, and is told how episodes end.
     pub is_planner: bool,
+    /// What the user should know of it.
+    pub notes: Vec<String>,
+    /// Whether another process infers.
+    pub is_remote: bool,
 }
 
 /// An inference.
@@ -91,20 +101,44 @@ impl PolicyThread {
     /// When there is no thread to be had.
     pub fn start(device: Device) -> std::io::Result<Self> {
         let (questions, inbox) = channel();
+        let (lifeline, words) = Lifeline::heard();
+        let own = lifeline.clone();
         let thread = std::thread::Builder::new().name("policy".to_owned()).stack_size(STACK_BYTES);
-        let thread = thread.spawn(move || run(device, &inbox))?;
-        Ok(Self { questions: Some(questions), thread: Some(thread) })
+        let thread = thread.spawn(move || run(device, &inbox, &own))?;
+        Ok(Self { lifeline, words, questions: Some(questions), thread: Some(thread) })
     }
 
-    /// Makes the policy of a job in place of the one before; one that keeps files does so in `folder`.
+    /// Makes the policy of a job in place of the one before; one that keeps files does so in `folder`. Meanwhile `goes_on`
+    /// is asked again and again, with what the policy has to say; once it says no, nothing is waited for that is far away.
     ///
     /// # Errors
-    /// Those of [`policy::make`].
-    pub fn make(&self, job: &Job, env: &EnvSpec, folder: &Path) -> Result<Held, PolicyError> {
+    /// Those of [`policy::make_with`].
+    pub fn make(
+        &self,
+        job: &Job,
+        env: &EnvSpec,
+        folder: &Path,
+        mut goes_on: impl FnMut(Vec<String>) -> bool,
+    ) -> Result<Held, PolicyError> {
         let (reply, answer) = channel();
         let (job, env, folder) = (Box::new(job.clone()), Box::new(env.clone()), folder.to_owned());
         self.ask(Question::Make { job, env, folder, reply });
-        answer.recv().unwrap_or_else(|_| Err(gone()))
+        loop {
+            let made = answer.recv_timeout(TICK);
+            if !goes_on(self.said()) {
+                self.lifeline.cut();
+            }
+            match made {
+                Ok(made) => return made,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err(gone()),
+            }
+        }
+    }
+
+    /// What the policy has said to the user since the last time.
+    pub fn said(&self) -> Vec<String> {
+        self.words.try_iter().collect()
     }
 
     /// An episode begins.
@@ -143,6 +177,7 @@ impl PolicyThread {
 impl Drop for PolicyThread {
     fn drop(&mut self) {
         self.questions.take();
+        self.lifeline.cut();
         if let Some(thread) = self.thread.take() {
             // A panic of the thread was printed when it happened.
             thread.join().ok();
@@ -154,7 +189,7 @@ fn gone() -> PolicyError {
     PolicyError::Inference("the policy's thread has ended".to_owned())
 }
 
-fn run(device: Device, questions: &Receiver<Question>) {
+fn run(device: Device, questions: &Receiver<Question>, lifeline: &Lifeline) {
     if let (Device::Cuda(index), Ok(cuda)) = (device, cuda::load())
         && let Err(err) = cuda.select(index)
     {
@@ -168,7 +203,7 @@ fn run(device: Device, questions: &Receiver<Question>) {
             Question::Make { job, env, folder, reply } => {
                 // The memory of the one before is free before the next one is loaded.
                 made = None;
-                let answer = policy::make(&job.policy_type, &job.policy_config, &env, &mut models);
+                let answer = policy::make_with(&job.policy_type, &job.policy_config, &env, &mut models, lifeline);
                 // The loop may have been stopped meanwhile.
                 let _ = reply.send(answer.map(|mut fresh| {
                     let held = held(&mut fresh);
@@ -222,8 +257,9 @@ fn held(made: &mut Made) -> Held {
     let spec = made.policy.spec();
     let seeds = (0..spec.num_episodes.unwrap_or(0)).map(|episode| made.policy.episode_seed(episode)).collect();
     let facts = made.policy.facts().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-    let is_planner = made.policy.planner().is_some();
-    Held { spec, chunk_length: made.chunk_length, seeds, facts, is_planner }
+    let (notes, is_remote, is_planner) =
+        (made.policy.notes(), made.policy.is_remote(), made.policy.planner().is_some());
+    Held { spec, chunk_length: made.chunk_length, seeds, facts, is_planner, notes, is_remote }
 }
 
 #[cfg(test)]
@@ -254,7 +290,7 @@ mod tests {
     #[test]
     fn rows_are_answered_in_order_in_batches_of_any_size() {
         let thread = PolicyThread::start(Device::Cpu).unwrap();
-        thread.make(&job("random_action"), &env_spec(), Path::new("")).unwrap();
+        thread.make(&job("random_action"), &env_spec(), Path::new(""), |_| true).unwrap();
         let begin = || (0..3).for_each(|n| thread.reset(EpisodeStart { env: EnvIndex(n), episode: 0, seed: n as u64 }));
         begin();
         let together = chunks(&thread, 3, usize::MAX).unwrap();
@@ -272,8 +308,29 @@ mod tests {
     #[test]
     fn a_policy_that_cannot_be_made_says_why() {
         let thread = PolicyThread::start(Device::Cpu).unwrap();
-        let err = thread.make(&job("pi0"), &env_spec(), Path::new("")).unwrap_err();
+        let err = thread.make(&job("pi0"), &env_spec(), Path::new(""), |_| true).unwrap_err();
         assert!(err.to_string().starts_with("unknown policy_type `pi0`"), "{err}");
+    }
+
+    /// A job whose server is nowhere.
+    fn remote() -> Job {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut job = job("gr00t_remote_closedloop");
+        job.policy_config.insert("remote_host".to_owned(), "127.0.0.1".into());
+        job.policy_config.insert("remote_port".to_owned(), port.into());
+        job
+    }
+
+    #[test]
+    fn what_is_waited_for_is_told_and_the_waiting_can_be_ended() {
+        let thread = PolicyThread::start(Device::Cpu).unwrap();
+        let mut told = Vec::new();
+        let err = thread.make(&remote(), &env_spec(), |said| {
+            told.extend(said);
+            told.is_empty()
+        });
+        assert!(err.unwrap_err().to_string().ends_with("given up, as the evaluation ends"));
+        assert!(told[0].ends_with("get_modality_config: connection refused; it is tried again for 300 s"), "{told:?}");
     }
 
     #[test]

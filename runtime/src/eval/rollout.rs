@@ -198,6 +198,9 @@ impl Rollout<'_, '_> {
                 }
                 Err(RecvTimeoutError::Disconnected) => unreachable!("the loop holds a sender itself"),
             }
+            for text in self.policy.said() {
+                desk.audience.say(&format!("{}: {text}", self.job.name));
+            }
             self.recording.settle(desk, self.beat)?;
             self.beat.sim_s = busy_before.0 + self.totals.sim_busy.total().as_secs_f64();
             self.beat.infer_s = busy_before.1 + self.totals.infer_busy().as_secs_f64();
@@ -240,7 +243,7 @@ impl Rollout<'_, '_> {
             let (rows, events) = (rows.collect(), self.events.0.clone());
             // A loop that was stopped listens no more.
             let give = move |acted| drop(events.send(Event::Acted(index, acted)));
-            self.policy.act(rows, self.site.max_batch(), give);
+            self.policy.act(rows, self.site.max_batch(self.held), give);
             group.thinking = hungry;
             if self.held.is_planner {
                 self.totals.thinking.begin(1, now());

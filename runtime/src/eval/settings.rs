@@ -11,7 +11,7 @@ use crate::eval::policy_thread::Held;
 
 /// Settings by their names; `null` is no limit, or nothing of its own.
 pub fn effective(site: &Site, job: &Job, held: &Held) -> BTreeMap<String, Value> {
-    let max_batch = site.max_batch();
+    let max_batch = site.max_batch(held);
     let own = [
         ("chunk_length", json!(held.chunk_length)),
         ("action_horizon", json!(held.spec.action_horizon)),

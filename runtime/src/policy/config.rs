@@ -7,7 +7,10 @@ use serde_json::{Map, Value};
 use crate::env::EnvSpec;
 use crate::policy::agent::{AgentSettings, OpenaiAgent};
 use crate::policy::fields::{Fields, argument};
+use crate::policy::gr00t::remote::{Gr00tRemote, RemoteSettings};
 use crate::policy::gr00t::{Gr00tPolicy, Models, Settings};
+use crate::policy::openpi::{Openpi, OpenpiSettings};
+use crate::policy::remote::Lifeline;
 use crate::policy::torchscript::{ScriptSettings, TorchScript};
 use crate::policy::{Policy, PolicyError, RandomAction, ReplayAction, Scripted, ZeroAction};
 
@@ -37,6 +40,8 @@ enum Kind {
     Gr00t(Box<Settings>),
     Script(ScriptSettings),
     Agent(Box<AgentSettings>),
+    Gr00tRemote(Box<RemoteSettings>),
+    Openpi(Box<OpenpiSettings>),
 }
 
 /// Checks names, types and ranges without an environment, before anything is started.
@@ -54,19 +59,35 @@ pub fn files(policy_type: &str, config: &Map<String, Value>) -> Vec<PathBuf> {
         Ok(Kind::Gr00t(settings)) => settings.files(config),
         Ok(Kind::Script(settings)) => settings.files(),
         Ok(Kind::Agent(settings)) => settings.files(),
-        Ok(Kind::Zero | Kind::Random | Kind::Scripted { .. }) | Err(_) => Vec::new(),
+        Ok(Kind::Gr00tRemote(settings)) => settings.file.into_iter().collect(),
+        Ok(Kind::Zero | Kind::Random | Kind::Scripted { .. } | Kind::Openpi(_)) | Err(_) => Vec::new(),
     }
 }
 
 /// Makes the policy of a job for an environment.
 ///
 /// # Errors
-/// As [`check`], for an environment that does not show what is needed, and for a checkpoint that cannot be loaded.
+/// As [`check`], for an environment that does not show what is needed, for a checkpoint that cannot be loaded, and for a
+/// server that stays away.
 pub fn make(
     policy_type: &str,
     config: &Map<String, Value>,
     env: &EnvSpec,
     models: &mut Models,
+) -> Result<Made, PolicyError> {
+    make_with(policy_type, config, env, models, &Lifeline::alone())
+}
+
+/// [`make`] for a caller who hears of servers that are waited for, and may end the waiting.
+///
+/// # Errors
+/// As [`make`].
+pub fn make_with(
+    policy_type: &str,
+    config: &Map<String, Value>,
+    env: &EnvSpec,
+    models: &mut Models,
+    lifeline: &Lifeline,
 ) -> Result<Made, PolicyError> {
     let wanted = Wanted::read(policy_type, config)?;
     let policy: Box<dyn Policy> = match wanted.kind {
@@ -75,6 +96,8 @@ pub fn make(
         Kind::Replay { path, only } => Box::new(ReplayAction::open(&path, only.as_deref(), env)?),
         Kind::Gr00t(settings) => Box::new(Gr00tPolicy::new(*settings, env, models)?),
         Kind::Script(settings) => Box::new(TorchScript::open(&settings, env, models.device())?),
+        Kind::Gr00tRemote(settings) => Box::new(Gr00tRemote::new(*settings, env, lifeline)?),
+        Kind::Openpi(settings) => Box::new(Openpi::new(*settings, env, lifeline)?),
         Kind::Scripted { horizon } => Box::new(Scripted::new(env, horizon)?),
         Kind::Agent(settings) => Box::new(OpenaiAgent::new(*settings, env)?),
     };
@@ -101,6 +124,14 @@ impl Wanted {
         if policy_type == "openai_agent" {
             // A skill's steps are one chunk, of which every step is taken.
             return Ok(Self { chunk_length: None, kind: Kind::Agent(Box::new(AgentSettings::read(config)?)) });
+        }
+        if policy_type == "gr00t_remote_closedloop" {
+            let settings = RemoteSettings::read(config)?;
+            return Ok(Self { chunk_length: settings.chunk_length, kind: Kind::Gr00tRemote(Box::new(settings)) });
+        }
+        if policy_type == "pi0_remote" {
+            let settings = OpenpiSettings::read(config)?;
+            return Ok(Self { chunk_length: None, kind: Kind::Openpi(Box::new(settings)) });
         }
         let mut fields = Fields::of_job(config);
         let (kind, chunk_length) = match policy_type {
@@ -142,11 +173,33 @@ mod tests {
 
     #[test]
     fn every_known_policy_is_made() {
-        // Those that are made from files, or of a server.
-        let others = ["replay_action", "gr00t", "torchscript", "openai_agent"];
-        for name in jobs::known::POLICIES.iter().filter(|name| !others.contains(name)) {
+        for name in jobs::known::POLICIES.iter().filter(|name| !needs_settings(name)) {
             assert!(make(name, &Map::new(), &env_spec(), &mut Models::new(tch::Device::Cpu)).is_ok(), "{name}");
         }
+    }
+
+    /// A file or a server.
+    fn needs_settings(name: &str) -> bool {
+        let others = ["replay_action", "gr00t", "torchscript", "gr00t_remote_closedloop", "pi0_remote", "openai_agent"];
+        others.contains(&name)
+    }
+
+    #[test]
+    fn a_policy_of_a_server_that_is_away_is_an_error_that_names_it() {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let config = json!({"remote_host": "127.0.0.1", "remote_port": port, "remote_retry_s": 0});
+        let text = refusal("gr00t_remote_closedloop", config.clone());
+        assert!(
+            text.starts_with(&format!("policy server tcp://127.0.0.1:{port}: it stays away: 1 attempt in ")),
+            "{text}"
+        );
+        assert!(text.ends_with("the last one: get_modality_config: connection refused"), "{text}");
+        let mut config = config;
+        config["openpi_embodiment_adapter"] = "custom".into();
+        config["observation_mapping"] = json!({"state": "joint_position"});
+        config["action_chunk_length"] = 4.into();
+        let text = refusal("pi0_remote", config);
+        assert!(text.starts_with(&format!("policy server ws://127.0.0.1:{port}: it stays away: ")), "{text}");
     }
 
     #[test]
@@ -161,7 +214,7 @@ mod tests {
     fn a_field_that_nobody_reads_is_refused() {
         assert!(refusal("zero_action", json!({"chunk": 5})).contains("`policy_config_dict.chunk` is 5"));
         assert!(refusal("replay_action", json!({})).contains("replay_file_path` is missing"));
-        assert!(refusal("pi0_remote", json!({})).contains("unknown policy_type `pi0_remote`"));
+        assert!(refusal("pi0", json!({})).contains("unknown policy_type `pi0`"));
     }
 
     #[test]

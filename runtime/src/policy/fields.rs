@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::{Map, Value};
 
@@ -82,6 +83,41 @@ impl Fields {
 
     pub(crate) fn seed(&mut self, field: &str) -> Result<Option<u64>, PolicyError> {
         self.read(field, "a whole number from 0 is needed", Value::as_u64)
+    }
+
+    pub(crate) fn flag(&mut self, field: &str) -> Result<Option<bool>, PolicyError> {
+        self.read(field, "true or false is needed", Value::as_bool)
+    }
+
+    /// A time, up to a day.
+    pub(crate) fn seconds(&mut self, field: &str) -> Result<Option<Duration>, PolicyError> {
+        self.read(field, "a number of seconds from 0 to 86400 is needed", |value| {
+            value.as_f64().filter(|seconds| (0.0..=86400.0).contains(seconds)).map(Duration::from_secs_f64)
+        })
+    }
+
+    /// Where a server listens.
+    pub(crate) fn port(&mut self, field: &str) -> Result<Option<u16>, PolicyError> {
+        self.read(field, "a port from 1 to 65535 is needed", |value| {
+            value.as_u64().and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0)
+        })
+    }
+
+    /// Height and width of pictures; Arena's files add the number of colours.
+    pub(crate) fn edges(&mut self, field: &str) -> Result<Option<[usize; 2]>, PolicyError> {
+        self.read(field, "height and width from 1 to 4096 are needed", |value| {
+            let edge = |edge: &Value| edge.as_u64().filter(|edge| (1..=4096).contains(edge)).map(|edge| edge as usize);
+            match &value.as_array()?[..] {
+                [height, width] => Some([edge(height)?, edge(width)?]),
+                [height, width, colours] if colours == 3 => Some([edge(height)?, edge(width)?]),
+                _ => None,
+            }
+        })
+    }
+
+    /// A map by names.
+    pub(crate) fn object(&mut self, field: &str) -> Result<Option<Map<String, Value>>, PolicyError> {
+        self.read(field, "a map is needed", |value| value.as_object().cloned())
     }
 
     /// One of a few words.

@@ -12,15 +12,18 @@ mod basic;
 mod config;
 mod fields;
 pub mod gr00t;
+pub mod openpi;
 mod planner;
+pub mod remote;
 mod replay;
 mod scripted;
 pub mod served;
 mod torchscript;
 
 pub use basic::{RandomAction, ZeroAction};
-pub use config::{Made, check, files, make};
+pub use config::{Made, check, files, make, make_with};
 pub use planner::{Account, Give, Over, Planner};
+pub use remote::Lifeline;
 pub use replay::ReplayAction;
 pub use scripted::Scripted;
 
@@ -125,6 +128,14 @@ pub enum PolicyError {
     /// Inference failed.
     #[error("{0}")]
     Inference(String),
+    /// A policy server stays away, or does not want what it is asked for.
+    #[error("policy server {server}: {reason}")]
+    Remote {
+        /// Where it is, or would be.
+        server: String,
+        /// What was asked, and what came of it.
+        reason: String,
+    },
 }
 
 /// What the eval loop wants to know of a policy before the first step.
@@ -148,6 +159,16 @@ pub trait Policy {
     /// What it says of itself for the journal: `policy_path`, `dtype` and the like.
     fn facts(&self) -> Vec<(&'static str, serde_json::Value)> {
         Vec::new()
+    }
+
+    /// What the user should know before the first episode: settings without effect and the like.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Whether another process infers: then no number of rows of one inference is better than all.
+    fn is_remote(&self) -> bool {
+        false
     }
 
     /// Seed that an episode must start from, if the policy knows better than the plan (a replay does).

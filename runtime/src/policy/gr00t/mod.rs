@@ -18,6 +18,7 @@ pub mod inputs;
 pub mod layout;
 pub mod model;
 pub mod processor;
+pub mod remote;
 pub mod weights;
 pub mod wiring;
 pub mod write;

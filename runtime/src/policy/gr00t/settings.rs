@@ -13,11 +13,11 @@ use crate::policy::gr00t::joints::Joints;
 
 /// What Arena's files say and nothing here depends on: the pictures' sizes are those of the pictures, a folder of
 /// modalities in Python is the checkpoint's own, and videos are not read from files.
-const WITHOUT_EFFECT: &[&str] =
+pub(super) const WITHOUT_EFFECT: &[&str] =
     &["modality_config_path", "original_image_size", "target_image_size", "task_mode_name", "video_backend"];
 
 /// Arena's default of `seed`.
-const SEED: u64 = 10;
+pub(super) const SEED: u64 = 10;
 
 /// A job's GR00T policy.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,0 +1,14 @@
+//! A GR00T policy on another machine: GR00T's own ZeroMQ protocol, as its `PolicyClient` speaks it.
+//!
+//! ```text
+//! start     get_modality_config ─► Modalities: keys, steps that are looked back, dialect ─► Wiring to the environment
+//! episode   reset, before the first inference after it
+//! chunk     get_action: all rows that need one, as one batch ─► {key: [rows, horizon, width]} ─► Chunks
+//! ```
+
+mod policy;
+mod protocol;
+mod settings;
+
+pub use policy::Gr00tRemote;
+pub use settings::RemoteSettings;

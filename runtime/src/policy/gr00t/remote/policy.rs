@@ -1,0 +1,199 @@
+//! The policy: observations of many environments in one request, chunks of actions from its answer.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use jobs::seed;
+use serde_json::Value as Json;
+
+use super::protocol::{self, Modalities, Seen};
+use super::settings::RemoteSettings;
+use crate::env::{EnvIndex, EnvSpec, Frame, Observation};
+use crate::policy::fields::argument;
+use crate::policy::gr00t::history::History;
+use crate::policy::gr00t::processor::ActionRows;
+use crate::policy::gr00t::wiring::{Keys, Wiring};
+use crate::policy::remote::{Caller, Lifeline, Req};
+use crate::policy::{Chunk, EpisodeStart, Policy, PolicyError, PolicySpec};
+use crate::wire::{self, Value};
+
+/// A server's policy that acts in one environment.
+#[derive(Debug)]
+pub struct Gr00tRemote {
+    settings: RemoteSettings,
+    caller: Caller<Req>,
+    modalities: Modalities,
+    env: EnvSpec,
+    wiring: Wiring,
+    /// Widths of the actions are known, as the server has answered.
+    knows_widths: bool,
+    history: History,
+    /// Seed of the running episode, and inferences in it so far.
+    episodes: BTreeMap<EnvIndex, (u64, u64)>,
+    /// An episode has begun since the server was told.
+    is_reset_due: bool,
+    horizon: usize,
+}
+
+impl Gr00tRemote {
+    /// Asks the server what it sees and does, and connects that with the environment.
+    ///
+    /// # Errors
+    /// [`PolicyError::Remote`] for a server that stays away or refuses, [`PolicyError::Mismatch`] where it and the
+    /// environment do not fit.
+    pub fn new(settings: RemoteSettings, env: &EnvSpec, lifeline: &Lifeline) -> Result<Self, PolicyError> {
+        let mut caller = Caller::new(&settings.server, lifeline);
+        let what = "get_modality_config";
+        let token = settings.server.token.as_ref().map(|token| token.0.as_str());
+        let request = wire::write(&protocol::request(what, None, token), wire::Dialect::Kind);
+        let answer = caller.call(what, &request.into())?;
+        let wrong = |reason: String| settings.server.error(format!("{what}: {reason}"));
+        let modalities = Modalities::read(&protocol::answer(&answer).map_err(wrong)?).map_err(wrong)?;
+        let wiring =
+            Wiring::seeing(&keys(&modalities, Vec::new()), env, settings.cameras.as_deref(), settings.joints.as_ref())?;
+        let has = modalities.action.deltas.len();
+        let horizon = settings.action_horizon.unwrap_or(has);
+        if horizon > has {
+            let wanted = format!("at most the {has} steps of {} are needed", settings.server);
+            return Err(argument("action_horizon", &horizon.to_string(), &wanted));
+        }
+        let deltas = [&modalities.video, &modalities.state].map(|modality| modality.deltas.clone());
+        Ok(Self {
+            history: History::new(deltas.concat()),
+            episodes: BTreeMap::new(),
+            env: env.clone(),
+            knows_widths: false,
+            is_reset_due: false,
+            settings,
+            caller,
+            modalities,
+            wiring,
+            horizon,
+        })
+    }
+
+    fn ask(&mut self, endpoint: &str, data: Value) -> Result<Value, PolicyError> {
+        let token = self.settings.server.token.as_ref().map(|token| token.0.as_str());
+        let request: Bytes =
+            wire::write(&protocol::request(endpoint, Some(data), token), self.modalities.dialect).into();
+        let answer = self.caller.call(endpoint, &request)?;
+        protocol::answer(&answer).map_err(|reason| self.wrong(endpoint, &reason))
+    }
+
+    fn wrong(&self, endpoint: &str, reason: &str) -> PolicyError {
+        self.settings.server.error(format!("{endpoint}: {reason}"))
+    }
+
+    /// Seeds of the rows' noise, a row each: the same as in a policy of this process.
+    fn options(&mut self, rows: &[(EnvIndex, &Observation)]) -> Value {
+        let Some(own) = self.settings.seed else { return Value::Nil };
+        let seeds = rows.iter().map(|(env, _)| {
+            let (episode, inferences) = self.episodes.entry(*env).or_default();
+            let seed = seed::noise(own, *episode, *inferences);
+            *inferences += 1;
+            Value::from(seed)
+        });
+        Value::map([("noise_seeds", seeds.collect::<Vec<_>>().into())])
+    }
+
+    fn observation(&self, rows: &[(EnvIndex, &Observation)]) -> Result<Value, PolicyError> {
+        let mut seen = Seen::default();
+        for (key, camera) in self.wiring.cameras() {
+            let frames = rows.iter().map(|(env, now)| self.frames(*env, now, camera)).collect::<Result<_, _>>()?;
+            seen.video.push((key, frames));
+        }
+        // Of each row, of each of its steps, all vectors; wanted is: of each key, of each row, its steps.
+        let mut state: BTreeMap<&str, Vec<Vec<Vec<f32>>>> = BTreeMap::new();
+        for (row, (env, now)) in rows.iter().enumerate() {
+            for step in self.history.at(*env, now, &self.modalities.state.deltas) {
+                for (key, values) in self.wiring.states(step)? {
+                    let of_key = state.entry(key).or_default();
+                    of_key.resize_with(row + 1, Vec::new);
+                    of_key[row].push(values);
+                }
+            }
+        }
+        let keys = self.modalities.state.keys.iter();
+        seen.state = keys.filter_map(|key| Some((key.as_str(), state.remove(key.as_str())?))).collect();
+        let fallback = self.settings.language.as_deref().unwrap_or_default();
+        let words =
+            |now: &&Observation| if now.language.is_empty() { fallback.to_owned() } else { now.language.to_string() };
+        let words: Vec<String> = rows.iter().map(|(_, now)| words(now)).collect();
+        let language = self.modalities.language.keys.iter();
+        seen.language = language.map(|key| (key.as_str(), words.iter().map(String::as_str).collect())).collect();
+        seen.observation().map_err(PolicyError::Inference)
+    }
+
+    fn frames<'a>(&'a self, env: EnvIndex, now: &'a Observation, camera: &str) -> Result<Vec<&'a Frame>, PolicyError> {
+        let gone = || PolicyError::Inference(format!("the observation has no picture of camera {camera}"));
+        let steps = self.history.at(env, now, &self.modalities.video.deltas);
+        steps.into_iter().map(|seen| seen.video.get(camera).ok_or_else(gone)).collect()
+    }
+
+    /// Connects the server's actions with the environment's, once their widths are known.
+    fn learn_widths(&mut self, chunk: &[ActionRows]) -> Result<(), PolicyError> {
+        if !std::mem::replace(&mut self.knows_widths, true) {
+            let widths = chunk.iter().map(|rows| (rows.key.clone(), rows.width)).collect();
+            self.wiring.act(&keys(&self.modalities, widths), &self.env, self.settings.joints.as_ref())?;
+        }
+        Ok(())
+    }
+}
+
+/// What the server sees and does; only its answers tell how long its actions are, and nothing how long its states are.
+fn keys(modalities: &Modalities, action: Vec<(String, usize)>) -> Keys {
+    let state = modalities.state.keys.iter().map(|key| (key.clone(), None)).collect();
+    Keys { video: modalities.video.keys.clone(), state, action }
+}
+
+impl Policy for Gr00tRemote {
+    fn spec(&self) -> PolicySpec {
+        PolicySpec {
+            action_horizon: self.horizon,
+            needs_video: !self.modalities.video.keys.is_empty(),
+            looks_back: self.history.steps(),
+            num_episodes: None,
+        }
+    }
+
+    fn facts(&self) -> Vec<(&'static str, Json)> {
+        let told = self.settings.seed.map_or(Json::Null, Json::from);
+        vec![("policy_path", self.settings.server.to_string().into()), ("policy_seed", told)]
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.settings.notes.clone()
+    }
+
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    fn reset(&mut self, starts: &[EpisodeStart]) {
+        for start in starts {
+            self.history.forget(start.env);
+            self.episodes.insert(start.env, (start.seed, 0));
+        }
+        self.is_reset_due = true;
+    }
+
+    fn observe(&mut self, env: EnvIndex, observation: &Observation) {
+        self.history.see(env, observation);
+    }
+
+    fn act(&mut self, rows: &[(EnvIndex, &Observation)]) -> Result<Vec<Chunk>, PolicyError> {
+        if std::mem::take(&mut self.is_reset_due) {
+            self.ask("reset", Value::map([("options", Value::Nil)]))?;
+        }
+        let observation = self.observation(rows)?;
+        let data = Value::map([("observation", observation), ("options", self.options(rows))]);
+        let answer = self.ask("get_action", data)?;
+        let chunks = protocol::actions(&answer, &self.modalities.action.keys, rows.len(), self.horizon);
+        let chunks = chunks.map_err(|reason| self.wrong("get_action", &reason))?;
+        if let Some(first) = chunks.first() {
+            self.learn_widths(first)?;
+        }
+        let dim = self.env.action.names.len();
+        Ok(chunks.iter().map(|chunk| Chunk::new(dim, self.wiring.actions(chunk, self.horizon))).collect())
+    }
+}

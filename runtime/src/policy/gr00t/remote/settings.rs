@@ -1,0 +1,133 @@
+//! What a job says of a GR00T policy that a server has: `policy_config_dict`, over the YAML file that it may name.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use crate::policy::PolicyError;
+use crate::policy::fields::{Fields, argument};
+use crate::policy::gr00t::joints::Joints;
+use crate::policy::gr00t::settings::{SEED, WITHOUT_EFFECT};
+use crate::policy::remote::{Defaults, Server};
+
+/// Time-out of GR00T's client.
+const TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Fields of Arena's files that the server decides: it has the checkpoint.
+const OF_THE_SERVER: &[&str] = &["model_path", "vlm_path", "embodiment_tag", "denoising_steps", "dtype", "batching"];
+
+/// A job's GR00T policy on a server.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RemoteSettings {
+    /// Where it is.
+    pub server: Server,
+    /// Actions of a chunk that may be used, at most those of the server.
+    pub action_horizon: Option<usize>,
+    /// Actions of a chunk that are taken.
+    pub chunk_length: Option<usize>,
+    /// Said when neither job nor environment has words.
+    pub language: Option<String>,
+    /// Cameras of the environment in the order of the server's video keys; by name if none are given.
+    pub cameras: Option<Vec<String>>,
+    /// Joints of the simulator by name, for robots whose state is one vector.
+    pub joints: Option<Joints>,
+    /// Seed of the noise, which servers of this project are told in `options.noise_seeds`; none tells nothing.
+    pub seed: Option<u64>,
+    /// The YAML file.
+    pub file: Option<PathBuf>,
+    /// What of the job has no effect, for the user.
+    pub notes: Vec<String>,
+}
+
+impl RemoteSettings {
+    /// Reads the settings, and the files that they name.
+    ///
+    /// # Errors
+    /// [`PolicyError::Argument`] and [`PolicyError::File`] for a wrong field.
+    pub fn read(config: &Map<String, Value>) -> Result<Self, PolicyError> {
+        let mut fields = Fields::of_job(config);
+        let file = fields.path("policy_config_yaml_path")?;
+        if let Some(file) = &file {
+            fields.under(file)?;
+        }
+        fields.ignore(WITHOUT_EFFECT);
+        fields.ignore(OF_THE_SERVER);
+        let (action_horizon, chunk_length) =
+            (fields.positive("action_horizon")?, fields.positive("action_chunk_length")?);
+        if let (Some(horizon), Some(taken)) = (action_horizon, chunk_length)
+            && taken > horizon
+        {
+            let wanted = format!("at most the action_horizon {horizon} is needed");
+            return Err(argument("action_chunk_length", &taken.to_string(), &wanted));
+        }
+        let server = Server::read(&mut fields, Defaults { scheme: "tcp", port: 5555, timeout: TIMEOUT })?;
+        let mut notes = without_effect(config, &server);
+        if fields.one_of("scheduler", &[("chunk", false), ("synced_batch", true)])? == Some(true) {
+            notes.push(
+                "scheduler synced_batch is taken as chunk: environments that need a chunk at the same time share a \
+                 request, and none stands still for others"
+                    .to_owned(),
+            );
+        }
+        let seed = fields.seed("seed")?.unwrap_or(SEED);
+        let tells_seeds = fields.flag("remote_noise_seeds")?.unwrap_or(true);
+        let settings = Self {
+            server,
+            action_horizon,
+            chunk_length,
+            language: fields.string("language_instruction")?.filter(|text| !text.is_empty()),
+            cameras: fields.strings("pov_cam_name_sim")?,
+            joints: Joints::read(&mut fields)?,
+            seed: tells_seeds.then_some(seed),
+            file,
+            notes,
+        };
+        fields.finish()?;
+        Ok(settings)
+    }
+}
+
+/// What the job says about a policy here, although it is there.
+fn without_effect(config: &Map<String, Value>, server: &Server) -> Vec<String> {
+    let here = ["policy_device", "policy_device_id"].iter().chain(OF_THE_SERVER);
+    let said: Vec<&str> = here.copied().filter(|field| config.contains_key(*field)).collect();
+    match said.is_empty() {
+        true => Vec::new(),
+        false => vec![format!("no effect of {}: the policy is at {server}", said.join(", "))],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(config: Value) -> Result<RemoteSettings, String> {
+        let Value::Object(config) = config else { panic!("an object is meant") };
+        RemoteSettings::read(&config).map_err(|err| err.to_string())
+    }
+
+    #[test]
+    fn arenas_fields_are_read_and_what_the_server_decides_is_said() {
+        let settings = read(json!({
+            "remote_host": "gpu7", "remote_port": 5556, "remote_api_token": "x", "scheduler": "synced_batch",
+            "policy_device": "cuda:0", "model_path": "nvidia/GR00T-N1.7-3B", "num_envs": 4,
+        }))
+        .unwrap();
+        assert_eq!((settings.server.to_string().as_str(), settings.server.timeout), ("tcp://gpu7:5556", TIMEOUT));
+        assert_eq!(settings.notes[0], "no effect of policy_device, model_path: the policy is at tcp://gpu7:5556");
+        assert!(settings.notes[1].starts_with("scheduler synced_batch is taken as chunk"));
+        assert_eq!(settings.seed, Some(SEED));
+        assert_eq!(read(json!({"remote_noise_seeds": false})).unwrap().seed, None);
+    }
+
+    #[test]
+    fn what_no_policy_reads_is_refused() {
+        assert!(read(json!({"remote_hots": "x"})).unwrap_err().contains("remote_hots` is \"x\", but this policy"));
+        assert!(read(json!({"scheduler": "fifo"})).unwrap_err().contains("one of chunk, synced_batch is needed"));
+        let text = read(json!({"action_horizon": 4, "action_chunk_length": 5})).unwrap_err();
+        assert!(text.ends_with("is 5, at most the action_horizon 4 is needed"), "{text}");
+    }
+}

@@ -1,0 +1,285 @@
+//! Which camera and states of an environment a server sees under which name.
+//!
+//! `droid` is Arena's and openpi's DROID (`observation/exterior_image_1_left`, …), `libero` is openpi's LIBERO example
+//! (`observation/image`, …). `observation_mapping` names others, or all.
+
+use serde_json::{Map, Value};
+
+use crate::env::{EnvSpec, Observation};
+use crate::policy::PolicyError;
+use crate::policy::fields::argument;
+
+/// What a kind of robot is shown as.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Embodiment {
+    /// Its word in `openpi_embodiment_adapter`.
+    pub name: &'static str,
+    keys: &'static [(&'static str, Wanted)],
+    /// Numbers of an action.
+    pub action_dim: Option<usize>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Wanted {
+    /// The first of these cameras that is there.
+    Camera(&'static [&'static str]),
+    /// A vector of so many numbers: the first of these rows of states that is there.
+    States(usize, &'static [&'static [&'static str]]),
+}
+
+/// Seven joints and the gripper of a Franka arm, one outer camera and the one at the wrist.
+pub(super) static DROID: Embodiment = Embodiment {
+    name: "droid",
+    keys: &[
+        ("observation/exterior_image_1_left", Wanted::Camera(&["exterior_image_1_left", "external_camera_rgb"])),
+        ("observation/wrist_image_left", Wanted::Camera(&["wrist_image_left", "wrist_camera_rgb"])),
+        ("observation/joint_position", Wanted::States(7, &[&["joint_position"], &["joint_pos"]])),
+        ("observation/gripper_position", Wanted::States(1, &[&["gripper_position"], &["gripper_pos"]])),
+    ],
+    action_dim: Some(8),
+};
+
+/// Position, turn (axis times angle) and both fingers of LIBERO's arm, agent view and wrist camera.
+pub(super) static LIBERO: Embodiment = Embodiment {
+    name: "libero",
+    keys: &[
+        ("observation/image", Wanted::Camera(&["image", "agentview_image"])),
+        ("observation/wrist_image", Wanted::Camera(&["wrist_image", "robot0_eye_in_hand_image"])),
+        (
+            "observation/state",
+            Wanted::States(
+                8,
+                &[
+                    &["state"],
+                    &["x", "y", "z", "roll", "pitch", "yaw", "gripper"],
+                    &["robot0_eef_pos", "robot0_eef_axis_angle", "robot0_gripper_qpos"],
+                ],
+            ),
+        ),
+    ],
+    action_dim: Some(7),
+};
+
+/// Nothing but what `observation_mapping` says.
+pub(super) static CUSTOM: Embodiment = Embodiment { name: "custom", keys: &[], action_dim: None };
+
+/// Where what a server sees comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    Camera(String),
+    /// These vectors, one after the other.
+    States(Vec<String>),
+}
+
+/// The server's names in an environment, in the order in which they are sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Adapter {
+    sources: Vec<(String, Source)>,
+}
+
+impl Adapter {
+    /// Connects by name, or as the settings say: `mapping` is a camera, a state or a list of states for a key of the
+    /// server, `cameras` are those of the environment in the order of the embodiment's.
+    ///
+    /// # Errors
+    /// [`PolicyError::Mismatch`] with both sides, [`PolicyError::Argument`] for a mapping in a wrong form.
+    pub(super) fn new(
+        embodiment: &Embodiment,
+        env: &EnvSpec,
+        mapping: Option<&Map<String, Value>>,
+        cameras: Option<&[String]>,
+    ) -> Result<Self, PolicyError> {
+        let mut sources = Vec::new();
+        let mut named = cameras.unwrap_or_default().iter();
+        let views = embodiment.keys.iter().filter(|(_, wanted)| matches!(wanted, Wanted::Camera(_))).count();
+        if cameras.is_some_and(|cameras| cameras.len() != views) {
+            let wanted = format!("{views} cameras as pov_cam_name_sim");
+            return Err(mismatch(env, wanted, format!("{} there", cameras.map_or(0, <[_]>::len))));
+        }
+        for (key, wanted) in embodiment.keys {
+            let given = mapping.and_then(|mapping| mapping.get(*key));
+            let source = match (given, wanted) {
+                (Some(given), _) => said(key, given, env)?,
+                (None, Wanted::Camera(names)) => match named.next() {
+                    Some(name) => camera(key, &[name.as_str()], env)?,
+                    None => camera(key, names, env)?,
+                },
+                (None, Wanted::States(length, choices)) => states(key, *length, choices, env)?,
+            };
+            sources.push(((*key).to_owned(), source));
+        }
+        for (key, given) in mapping.into_iter().flatten().filter(|(key, _)| !embodiment.has(key)) {
+            sources.push((key.clone(), said(key, given, env)?));
+        }
+        if let Some(dim) = embodiment.action_dim.filter(|dim| *dim != env.action.names.len()) {
+            let wanted = format!("an action of {dim} numbers for openpi_embodiment_adapter {}", embodiment.name);
+            let found = format!("one of {} ({})", env.action.names.len(), env.action.names.join(", "));
+            return Err(mismatch(env, wanted, found));
+        }
+        Ok(Self { sources })
+    }
+
+    pub(super) fn sources(&self) -> &[(String, Source)] {
+        &self.sources
+    }
+
+    pub(super) fn sees(&self) -> bool {
+        self.sources.iter().any(|(_, source)| matches!(source, Source::Camera(_)))
+    }
+}
+
+impl Embodiment {
+    fn has(&self, key: &str) -> bool {
+        self.keys.iter().any(|(own, _)| *own == key)
+    }
+}
+
+/// The numbers of some states, one after the other.
+pub(super) fn numbers(names: &[String], observation: &Observation) -> Result<Vec<f32>, PolicyError> {
+    let mut numbers = Vec::new();
+    for name in names {
+        let gone = || PolicyError::Inference(format!("the observation has no state {name}"));
+        numbers.extend(observation.state.get(name).ok_or_else(gone)?);
+    }
+    Ok(numbers)
+}
+
+fn camera(key: &str, names: &[&str], env: &EnvSpec) -> Result<Source, PolicyError> {
+    let there = |name: &&&str| env.cameras.iter().any(|camera| camera.name == **name);
+    match names.iter().find(there) {
+        Some(name) => Ok(Source::Camera((*name).to_owned())),
+        None => Err(mismatch(env, format!("camera {} for {key}", names.join(" or ")), shown(env))),
+    }
+}
+
+fn states(key: &str, length: usize, choices: &[&[&str]], env: &EnvSpec) -> Result<Source, PolicyError> {
+    let lengths = |names: &[&str]| names.iter().map(|name| length_of(name, env)).sum::<Option<usize>>();
+    if let Some(names) = choices.iter().find(|names| lengths(names) == Some(length)) {
+        return Ok(Source::States(names.iter().map(|name| (*name).to_owned()).collect()));
+    }
+    let choices: Vec<String> = choices.iter().map(|names| names.join(" + ")).collect();
+    Err(mismatch(env, format!("state {} [{length}] for {key}", choices.join(" or ")), shown(env)))
+}
+
+/// What `observation_mapping` says of a key.
+fn said(key: &str, given: &Value, env: &EnvSpec) -> Result<Source, PolicyError> {
+    let names: Option<Vec<&str>> = match given {
+        Value::String(name) => Some(vec![name]),
+        Value::Array(names) => names.iter().map(Value::as_str).collect(),
+        _ => None,
+    };
+    let Some(names) = names.filter(|names| !names.is_empty()) else {
+        let field = format!("observation_mapping.{key}");
+        return Err(argument(&field, &given.to_string(), "a camera, a state or a list of states is needed"));
+    };
+    if let ([name], true) = (&names[..], given.is_string())
+        && env.cameras.iter().any(|camera| camera.name == *name)
+    {
+        return Ok(Source::Camera((*name).to_owned()));
+    }
+    match names.iter().find(|name| length_of(name, env).is_none()) {
+        None => Ok(Source::States(names.iter().map(|name| (*name).to_owned()).collect())),
+        Some(name) => Err(mismatch(env, format!("{name} for {key}"), shown(env))),
+    }
+}
+
+fn length_of(name: &str, env: &EnvSpec) -> Option<usize> {
+    env.state.iter().find(|(other, _)| other == name).map(|(_, length)| *length)
+}
+
+fn shown(env: &EnvSpec) -> String {
+    let cameras: Vec<&str> = env.cameras.iter().map(|camera| camera.name.as_str()).collect();
+    let states: Vec<String> = env.state.iter().map(|(name, length)| format!("{name} [{length}]")).collect();
+    format!("cameras {}; states {}", cameras.join(", "), states.join(", "))
+}
+
+fn mismatch(env: &EnvSpec, wanted: String, found: String) -> PolicyError {
+    PolicyError::Mismatch { policy: "pi0_remote", env: env.name.clone(), wanted, found }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::env::{ActionSpec, CameraSpec};
+    use crate::policy::tests::env_spec;
+
+    fn env(cameras: &[&str], states: &[(&str, usize)], action_dim: usize) -> EnvSpec {
+        let camera = |name: &&str| CameraSpec { name: (*name).to_owned(), height: 8, width: 8 };
+        let names = (0..action_dim).map(|index| format!("a{index}")).collect();
+        EnvSpec {
+            cameras: cameras.iter().map(camera).collect(),
+            state: states.iter().map(|(name, length)| ((*name).to_owned(), *length)).collect(),
+            action: ActionSpec { names, low: vec![-1.0; action_dim], high: vec![1.0; action_dim] },
+            ..env_spec()
+        }
+    }
+
+    fn adapter(embodiment: &Embodiment, env: &EnvSpec, mapping: Value) -> Result<Vec<(String, Source)>, String> {
+        let adapter = Adapter::new(embodiment, env, mapping.as_object(), None);
+        adapter.map(|adapter| adapter.sources).map_err(|err| err.to_string())
+    }
+
+    fn states(names: &[&str]) -> Source {
+        Source::States(names.iter().map(|name| (*name).to_owned()).collect())
+    }
+
+    fn arena() -> EnvSpec {
+        env(&["wrist_camera_rgb", "external_camera_rgb"], &[("joint_pos", 7), ("gripper_pos", 1)], 8)
+    }
+
+    #[test]
+    fn arenas_droid_is_known_by_its_names() {
+        let sources = adapter(&DROID, &arena(), Value::Null).unwrap();
+        let camera = |key: &str, name: &str| (key.to_owned(), Source::Camera(name.to_owned()));
+        assert_eq!(
+            sources,
+            [
+                camera("observation/exterior_image_1_left", "external_camera_rgb"),
+                camera("observation/wrist_image_left", "wrist_camera_rgb"),
+                ("observation/joint_position".to_owned(), states(&["joint_pos"])),
+                ("observation/gripper_position".to_owned(), states(&["gripper_pos"])),
+            ]
+        );
+    }
+
+    #[test]
+    fn liberos_state_is_put_together() {
+        let state = [("x", 1), ("y", 1), ("z", 1), ("roll", 1), ("pitch", 1), ("yaw", 1), ("gripper", 2)];
+        let sources = adapter(&LIBERO, &env(&["image", "wrist_image"], &state, 7), Value::Null).unwrap();
+        assert_eq!(sources[2].1, states(&["x", "y", "z", "roll", "pitch", "yaw", "gripper"]));
+        let mut observation = Observation::empty();
+        observation.state.insert("a".to_owned(), vec![1.0, 2.0]);
+        observation.state.insert("b".to_owned(), vec![3.0]);
+        assert_eq!(numbers(&["b".to_owned(), "a".to_owned()], &observation).unwrap(), [3.0, 1.0, 2.0]);
+    }
+
+    #[test]
+    fn a_mapping_goes_before_the_names() {
+        let mapping = json!({"observation/joint_position": ["gripper_pos", "joint_pos"], "observation/x": "joint_pos"});
+        let sources = adapter(&DROID, &arena(), mapping).unwrap();
+        assert_eq!(sources[2].1, states(&["gripper_pos", "joint_pos"]));
+        assert_eq!(sources[4], ("observation/x".to_owned(), states(&["joint_pos"])));
+        let cameras = ["wrist_camera_rgb", "external_camera_rgb"].map(str::to_owned);
+        let swapped = Adapter::new(&DROID, &arena(), None, Some(&cameras)).unwrap();
+        assert_eq!(swapped.sources[0].1, Source::Camera("wrist_camera_rgb".to_owned()));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_both_sides() {
+        let refusal = |env: &EnvSpec, mapping: Value| adapter(&DROID, env, mapping).unwrap_err();
+        let text = refusal(&env(&["front"], &[], 8), Value::Null);
+        assert!(
+            text.contains("needs camera exterior_image_1_left or external_camera_rgb for observation/ext"),
+            "{text}"
+        );
+        assert!(text.contains("has cameras front; states "), "{text}");
+        let short = env(&["wrist_camera_rgb", "external_camera_rgb"], &[("joint_pos", 6)], 8);
+        assert!(refusal(&short, Value::Null).contains("needs state joint_position or joint_pos [7]"));
+        let text = refusal(&EnvSpec { action: env(&[], &[], 7).action, ..arena() }, Value::Null);
+        assert!(text.contains("an action of 8 numbers for openpi_embodiment_adapter droid"), "{text}");
+        assert!(refusal(&arena(), json!({"observation/x": "nowhere"})).contains("needs nowhere for observation/x"));
+        assert!(refusal(&arena(), json!({"observation/x": 3})).contains("observation_mapping.observation/x` is 3, a"));
+    }
+}

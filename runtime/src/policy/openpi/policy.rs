@@ -1,0 +1,195 @@
+//! The policy: one request an environment, over as many connections.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use serde_json::Value as Json;
+
+use super::adapter::{self, Adapter, Source};
+use super::picture;
+use super::settings::OpenpiSettings;
+use crate::env::{EnvIndex, EnvSpec, Observation};
+use crate::policy::remote::{Caller, Lifeline, Websocket};
+use crate::policy::{Chunk, EpisodeStart, Policy, PolicyError, PolicySpec};
+use crate::wire::{self, Array, Dialect, Key, Value};
+
+/// A server's policy that acts in one environment.
+#[derive(Debug)]
+pub struct Openpi {
+    settings: OpenpiSettings,
+    adapter: Adapter,
+    lifeline: Lifeline,
+    /// Made when an environment asks for the first time.
+    callers: BTreeMap<usize, Caller<Websocket>>,
+    action_dim: usize,
+}
+
+impl Openpi {
+    /// Connects the server's names with the environment, and itself with the server.
+    ///
+    /// # Errors
+    /// [`PolicyError::Mismatch`] where both do not fit, [`PolicyError::Remote`] for a server that stays away.
+    pub fn new(settings: OpenpiSettings, env: &EnvSpec, lifeline: &Lifeline) -> Result<Self, PolicyError> {
+        let (mapping, cameras) = (settings.mapping.as_ref(), settings.cameras.as_deref());
+        let adapter = Adapter::new(settings.embodiment, env, mapping, cameras)?;
+        let mut first = Caller::new(&settings.server, lifeline);
+        first.meet()?;
+        Ok(Self {
+            adapter,
+            lifeline: lifeline.clone(),
+            callers: BTreeMap::from([(0, first)]),
+            action_dim: env.action.names.len(),
+            settings,
+        })
+    }
+
+    /// `{name: picture or numbers, …, "prompt": words}`.
+    fn request(&self, observation: &Observation) -> Result<Bytes, PolicyError> {
+        let mut members = Vec::new();
+        for (key, source) in self.adapter.sources() {
+            let value = match source {
+                Source::Camera(camera) => self.picture(camera, observation)?,
+                Source::States(names) => {
+                    let numbers = adapter::numbers(names, observation)?;
+                    Array::of_f32(&[numbers.len()], &numbers).into()
+                }
+            };
+            members.push((Key::from(key.as_str()), value));
+        }
+        let fallback = self.settings.language.as_deref().unwrap_or_default();
+        let words = if observation.language.is_empty() { fallback } else { &observation.language };
+        if words.is_empty() {
+            let reason = "neither job nor environment says what is to be done; language_instruction is one way";
+            return Err(PolicyError::Inference(reason.to_owned()));
+        }
+        members.push((Key::from("prompt"), words.into()));
+        Ok(wire::write(&Value::Map(members), Dialect::Openpi).into())
+    }
+
+    fn picture(&self, camera: &str, observation: &Observation) -> Result<Value, PolicyError> {
+        let gone = || PolicyError::Inference(format!("the observation has no picture of camera {camera}"));
+        let frame = observation.video.get(camera).ok_or_else(gone)?;
+        let [height, width] = self.settings.picture;
+        let bytes = picture::resize_with_pad(frame, self.settings.picture);
+        Ok(Array::of_u8(&[height, width, 3], bytes.into()).into())
+    }
+
+    fn chunk(&self, answer: &Bytes) -> Result<Chunk, PolicyError> {
+        chunk(answer, self.settings.chunk_length, self.action_dim)
+            .map_err(|reason| self.settings.server.error(format!("infer: {reason}")))
+    }
+}
+
+/// The actions of an answer that are taken.
+fn chunk(answer: &Bytes, horizon: usize, dim: usize) -> Result<Chunk, String> {
+    let answer = wire::read(answer).map_err(|err| format!("its answer cannot be read: {err}"))?.value;
+    if let Some(error) = answer.get("error") {
+        return Err(format!("it answers with the error `{}`", error.as_text().unwrap_or_default()));
+    }
+    let actions = answer.get("actions").and_then(Value::as_array).ok_or("its answer has no array `actions`")?;
+    match *actions.shape() {
+        [steps, width] if steps >= horizon && width == dim => {
+            Ok(Chunk::new(dim, actions.to_f32()[..horizon * dim].to_vec()))
+        }
+        ref found => Err(format!("its actions are {found:?}, [{horizon} or more, {dim}] is needed")),
+    }
+}
+
+impl Policy for Openpi {
+    fn spec(&self) -> PolicySpec {
+        PolicySpec {
+            action_horizon: self.settings.chunk_length,
+            needs_video: self.adapter.sees(),
+            looks_back: 0,
+            num_episodes: None,
+        }
+    }
+
+    fn facts(&self) -> Vec<(&'static str, Json)> {
+        vec![
+            ("policy_path", self.settings.server.to_string().into()),
+            ("policy_variant", self.settings.variant.clone().into()),
+            ("openpi_embodiment_adapter", self.settings.embodiment.name.into()),
+            ("picture_size", self.settings.picture.to_vec().into()),
+        ]
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.settings.notes.clone()
+    }
+
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    /// The protocol knows no episodes.
+    fn reset(&mut self, _: &[EpisodeStart]) {}
+
+    fn act(&mut self, rows: &[(EnvIndex, &Observation)]) -> Result<Vec<Chunk>, PolicyError> {
+        let chunks = self.ask_all(rows);
+        if chunks.is_err() {
+            // Answers that are on the way are nobody's.
+            self.callers.clear();
+        }
+        chunks
+    }
+}
+
+impl Openpi {
+    fn ask_all(&mut self, rows: &[(EnvIndex, &Observation)]) -> Result<Vec<Chunk>, PolicyError> {
+        let mut chunks: Vec<Option<Chunk>> = rows.iter().map(|_| None).collect();
+        let mut waiting: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for (row, (env, _)) in rows.iter().enumerate().rev() {
+            waiting.entry(env.0 % self.settings.connections).or_default().push(row);
+        }
+        // Every connection has one request on the way at most: a server that is slow to read never waits for us to read.
+        while waiting.values().any(|rows| !rows.is_empty()) {
+            let round: Vec<(usize, usize)> =
+                waiting.iter_mut().filter_map(|(connection, rows)| Some((*connection, rows.pop()?))).collect();
+            let mut requests = Vec::with_capacity(round.len());
+            for (connection, row) in &round {
+                let request = self.request(rows[*row].1)?;
+                let new = || Caller::new(&self.settings.server, &self.lifeline);
+                self.callers.entry(*connection).or_insert_with(new).begin(&request);
+                requests.push(request);
+            }
+            for ((connection, row), request) in round.into_iter().zip(&requests) {
+                let Some(caller) = self.callers.get_mut(&connection) else { continue };
+                let answer = caller.finish("infer", request)?;
+                chunks[row] = Some(self.chunk(&answer)?);
+            }
+        }
+        Ok(chunks.into_iter().flatten().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(value: &Value) -> Bytes {
+        wire::write(value, Dialect::Openpi).into()
+    }
+
+    fn actions(shape: &[usize]) -> Bytes {
+        let numbers: Vec<f32> = (0..shape.iter().product::<usize>()).map(|number| number as f32).collect();
+        answer(&Value::map([("actions", Array::of_f32(shape, &numbers).into())]))
+    }
+
+    #[test]
+    fn of_an_answer_as_many_actions_are_taken_as_are_wanted() {
+        assert_eq!(chunk(&actions(&[4, 2]), 3, 2), Ok(Chunk::new(2, vec![0.0, 1.0, 2.0, 3.0, 4.0, 5.0])));
+    }
+
+    #[test]
+    fn an_answer_that_does_not_fit_is_refused_with_both_sides() {
+        let refusal = |bytes: Bytes| chunk(&bytes, 3, 2).unwrap_err();
+        assert_eq!(refusal(actions(&[2, 2])), "its actions are [2, 2], [3 or more, 2] is needed");
+        assert_eq!(refusal(actions(&[4, 8])), "its actions are [4, 8], [3 or more, 2] is needed");
+        assert_eq!(refusal(actions(&[1, 4, 2])), "its actions are [1, 4, 2], [3 or more, 2] is needed");
+        assert_eq!(refusal(answer(&Value::map([("action", Value::Nil)]))), "its answer has no array `actions`");
+        let error = answer(&Value::map([("error", "no such key".into())]));
+        assert_eq!(refusal(error), "it answers with the error `no such key`");
+        assert!(refusal(Bytes::from_static(b"{}")).starts_with("its answer cannot be read: "));
+    }
+}

@@ -1,0 +1,143 @@
+//! What a job says of a policy behind openpi's protocol: Arena's `Pi0RemotePolicy`, and what other servers need.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::adapter::{CUSTOM, DROID, Embodiment, LIBERO};
+use crate::policy::PolicyError;
+use crate::policy::fields::{Fields, argument};
+use crate::policy::remote::{Defaults, Server};
+
+/// openpi's own client waits without end; the first inference of a server compiles its network.
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Edges of the pictures that openpi's models see.
+const PICTURE: [usize; 2] = [224, 224];
+
+/// Connections at most, unless `remote_connections` says otherwise.
+const CONNECTIONS: usize = 16;
+
+/// A job's policy on an openpi server.
+#[derive(Debug)]
+pub struct OpenpiSettings {
+    /// Where it is.
+    pub server: Server,
+    pub(super) embodiment: &'static Embodiment,
+    /// The server's checkpoint, as a word.
+    pub variant: String,
+    /// Actions of a chunk that are taken.
+    pub chunk_length: usize,
+    /// Said when neither job nor environment has words.
+    pub language: Option<String>,
+    /// Cameras of the environment in the order of the embodiment's; by name if none are given.
+    pub cameras: Option<Vec<String>>,
+    /// Cameras and states of the environment by the server's names.
+    pub mapping: Option<Map<String, Value>>,
+    /// Height and width of the pictures that are sent.
+    pub picture: [usize; 2],
+    /// Connections at most: an environment has one of its own as far as they go.
+    pub connections: usize,
+    /// What of the job has no effect, for the user.
+    pub notes: Vec<String>,
+}
+
+impl OpenpiSettings {
+    /// Reads the settings.
+    ///
+    /// # Errors
+    /// [`PolicyError::Argument`] naming the field.
+    pub fn read(config: &Map<String, Value>) -> Result<Self, PolicyError> {
+        let mut fields = Fields::of_job(config);
+        // A pong is sent whenever the connection is read; what a ping would find out, the time-out finds out.
+        fields.ignore(&["ping_interval", "ping_timeout"]);
+        let words: [(&str, &'static Embodiment); 3] = [("droid", &DROID), ("libero", &LIBERO), ("custom", &CUSTOM)];
+        let embodiment = fields.one_of("openpi_embodiment_adapter", &words)?.unwrap_or(&DROID);
+        let variant = fields.string("policy_variant")?.unwrap_or_else(|| "pi05".to_owned());
+        let chunk_length = match fields.positive("action_chunk_length")? {
+            Some(length) => length,
+            None => default_length(embodiment, &variant)?,
+        };
+        let mapping = fields.object("observation_mapping")?;
+        if embodiment.name == "custom" && mapping.as_ref().is_none_or(Map::is_empty) {
+            let wanted = "the server's names are needed with openpi_embodiment_adapter custom";
+            return Err(argument("observation_mapping", "missing", wanted));
+        }
+        let server = Server::read(&mut fields, Defaults { scheme: "ws", port: 8000, timeout: TIMEOUT })?;
+        let device = ["policy_device", "policy_device_id"].iter().filter(|field| config.contains_key(**field));
+        let notes = device.map(|field| format!("no effect of {field}: the policy is at {server}")).collect();
+        let settings = Self {
+            server,
+            embodiment,
+            variant,
+            chunk_length,
+            language: fields.string("language_instruction")?.filter(|text| !text.is_empty()),
+            cameras: fields.strings("pov_cam_name_sim")?,
+            mapping,
+            picture: fields.edges("target_image_size")?.unwrap_or(PICTURE),
+            connections: fields.positive("remote_connections")?.unwrap_or(CONNECTIONS),
+            notes,
+        };
+        fields.finish()?;
+        Ok(settings)
+    }
+}
+
+/// `open_loop_horizon` of Arena's adapter for DROID, `replan_steps` of openpi's LIBERO example.
+fn default_length(embodiment: &Embodiment, variant: &str) -> Result<usize, PolicyError> {
+    match (embodiment.name, variant) {
+        ("droid", "pi05") => Ok(15),
+        ("droid", "pi0" | "pi0_fast") => Ok(10),
+        ("libero", _) => Ok(5),
+        ("droid", _) => {
+            let wanted = "one of pi05, pi0, pi0_fast is needed, or action_chunk_length";
+            Err(argument("policy_variant", &format!("{variant:?}"), wanted))
+        }
+        (name, _) => {
+            let wanted =
+                format!("the number of actions that are taken is needed with openpi_embodiment_adapter {name}");
+            Err(argument("action_chunk_length", "missing", &wanted))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(config: Value) -> Result<OpenpiSettings, String> {
+        let Value::Object(config) = config else { panic!("an object is meant") };
+        OpenpiSettings::read(&config).map_err(|err| err.to_string())
+    }
+
+    #[test]
+    fn arenas_fields_are_read() {
+        let settings = read(json!({
+            "policy_variant": "pi05", "policy_device": "cuda:0", "remote_host": "127.0.0.1", "remote_port": 8000,
+            "openpi_embodiment_adapter": "droid", "ping_interval": null, "ping_timeout": 20.0,
+        }))
+        .unwrap();
+        assert_eq!((settings.server.to_string().as_str(), settings.chunk_length), ("ws://127.0.0.1:8000", 15));
+        assert_eq!(settings.notes, ["no effect of policy_device: the policy is at ws://127.0.0.1:8000"]);
+        assert_eq!(read(json!({"policy_variant": "pi0_fast"})).unwrap().chunk_length, 10);
+        assert_eq!(read(json!({"openpi_embodiment_adapter": "libero"})).unwrap().chunk_length, 5);
+        assert_eq!(read(json!({"target_image_size": [180, 320, 3]})).unwrap().picture, [180, 320]);
+    }
+
+    #[test]
+    fn what_is_not_known_has_to_be_said() {
+        assert!(read(json!({"policy_variant": "pi9"})).unwrap_err().contains("one of pi05, pi0, pi0_fast is needed"));
+        assert_eq!(read(json!({"policy_variant": "pi9", "action_chunk_length": 3})).unwrap().chunk_length, 3);
+        let custom = |more: Value| {
+            let mut config = json!({"openpi_embodiment_adapter": "custom"});
+            config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            read(config).map(|settings| settings.chunk_length)
+        };
+        assert!(custom(json!({})).unwrap_err().contains("action_chunk_length` is missing"));
+        assert!(custom(json!({"action_chunk_length": 4})).unwrap_err().contains("observation_mapping` is missing"));
+        assert_eq!(custom(json!({"action_chunk_length": 4, "observation_mapping": {"state": "x"}})), Ok(4));
+        assert!(read(json!({"target_image_size": [0, 4]})).unwrap_err().contains("height and width"));
+    }
+}

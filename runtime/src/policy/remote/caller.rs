@@ -1,0 +1,220 @@
+//! One request after the other to one server, over a connection that is made when it is needed and again when it broke.
+
+use bytes::Bytes;
+
+use crate::policy::PolicyError;
+use crate::policy::remote::{Lifeline, Next, Patience, Server, now};
+
+/// Why an attempt has failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// The next attempt may succeed.
+    Away(String),
+    /// Every attempt would end like this one.
+    Wrong(String),
+    /// The lifeline was cut.
+    Cut,
+}
+
+/// A way to a server: each request has one answer.
+pub trait Connection: Sized {
+    /// Connects.
+    ///
+    /// # Errors
+    /// [`Trouble`] of every kind.
+    fn open(server: &Server, lifeline: &Lifeline) -> Result<Self, Trouble>;
+
+    /// Sends a request.
+    ///
+    /// # Errors
+    /// [`Trouble`], after which the connection is of no use.
+    fn send(&mut self, request: &Bytes) -> Result<(), Trouble>;
+
+    /// Receives its answer.
+    ///
+    /// # Errors
+    /// [`Trouble`], after which the connection is of no use.
+    fn receive(&mut self) -> Result<Bytes, Trouble>;
+}
+
+/// Asks a server, again if it was away.
+#[derive(Debug)]
+pub struct Caller<C> {
+    server: Server,
+    lifeline: Lifeline,
+    connection: Option<C>,
+    patience: Patience,
+    /// How sending went of a request that [`Caller::begin`] sent.
+    begun: Option<Result<(), Trouble>>,
+}
+
+impl<C: Connection> Caller<C> {
+    /// Connects at the first request.
+    pub fn new(server: &Server, lifeline: &Lifeline) -> Self {
+        Self {
+            server: server.clone(),
+            lifeline: lifeline.clone(),
+            connection: None,
+            patience: Patience::new(server.retry),
+            begun: None,
+        }
+    }
+
+    /// Connects now.
+    ///
+    /// # Errors
+    /// [`PolicyError::Remote`] when the server stays away or is none.
+    pub fn meet(&mut self) -> Result<(), PolicyError> {
+        self.retry("connecting", |caller| caller.connected().map(drop))
+    }
+
+    /// Asks; `what` names the request in errors.
+    ///
+    /// # Errors
+    /// As [`Caller::meet`].
+    pub fn call(&mut self, what: &str, request: &Bytes) -> Result<Bytes, PolicyError> {
+        self.begin(request);
+        self.finish(what, request)
+    }
+
+    /// Sends a request without waiting for its answer, so that several callers' servers are at work. What goes wrong is
+    /// known to [`Caller::finish`].
+    pub fn begin(&mut self, request: &Bytes) {
+        let sent = self.connected().and_then(|connection| connection.send(request));
+        self.begun = Some(sent);
+    }
+
+    /// Waits for the answer to a request that was begun; the same request is sent again if that is needed.
+    ///
+    /// # Errors
+    /// As [`Caller::meet`].
+    pub fn finish(&mut self, what: &str, request: &Bytes) -> Result<Bytes, PolicyError> {
+        self.retry(what, |caller| {
+            if caller.begun.is_none() {
+                caller.begin(request);
+            }
+            caller.begun.take().unwrap_or(Ok(()))?;
+            caller.connected()?.receive()
+        })
+    }
+
+    fn connected(&mut self) -> Result<&mut C, Trouble> {
+        let connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => C::open(&self.server, &self.lifeline)?,
+        };
+        Ok(self.connection.insert(connection))
+    }
+
+    fn retry<T>(
+        &mut self,
+        what: &str,
+        mut attempt: impl FnMut(&mut Self) -> Result<T, Trouble>,
+    ) -> Result<T, PolicyError> {
+        loop {
+            let began = now();
+            let trouble = match attempt(self) {
+                Ok(value) => {
+                    let back = self.patience.succeeded(now());
+                    back.into_iter().for_each(|text| self.say(&text));
+                    return Ok(value);
+                }
+                Err(trouble) => trouble,
+            };
+            self.connection = None;
+            let reason = match trouble {
+                Trouble::Away(reason) => format!("{what}: {reason}"),
+                Trouble::Wrong(reason) => return Err(self.server.error(format!("{what}: {reason}"))),
+                Trouble::Cut => return Err(self.server.error(format!("{what}: given up, as the evaluation ends"))),
+            };
+            match self.patience.failed(&reason, began, now()) {
+                Next::GiveUp(text) => return Err(self.server.error(format!("it stays away: {text}"))),
+                Next::Again { after, say } => {
+                    say.into_iter().for_each(|text| self.say(&text));
+                    self.lifeline.rest(after);
+                }
+            }
+        }
+    }
+
+    fn say(&self, text: &str) {
+        self.lifeline.say(format!("policy server {}: {text}", self.server));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::time::Duration;
+
+    use super::*;
+
+    thread_local! {
+        /// What the attempts of this test meet, the first one last.
+        static FATES: RefCell<Vec<Result<&'static str, Trouble>>> = const { RefCell::new(Vec::new()) };
+        static OPENED: RefCell<u32> = const { RefCell::new(0) };
+    }
+
+    struct Fake;
+
+    impl Connection for Fake {
+        fn open(_: &Server, lifeline: &Lifeline) -> Result<Self, Trouble> {
+            OPENED.with_borrow_mut(|opened| *opened += 1);
+            if lifeline.is_cut() { Err(Trouble::Cut) } else { Ok(Self) }
+        }
+
+        fn send(&mut self, _: &Bytes) -> Result<(), Trouble> {
+            Ok(())
+        }
+
+        fn receive(&mut self) -> Result<Bytes, Trouble> {
+            FATES.with_borrow_mut(Vec::pop).unwrap_or(Ok("late")).map(Bytes::from)
+        }
+    }
+
+    fn server(retry: Duration) -> Server {
+        let (scheme, host) = ("tcp", "gpu7".to_owned());
+        Server { scheme, host, port: 5555, token: None, timeout: Duration::from_secs(1), retry }
+    }
+
+    fn call(mut fates: Vec<Result<&'static str, Trouble>>, retry: Duration) -> Result<Bytes, String> {
+        fates.reverse();
+        FATES.set(fates);
+        let mut caller: Caller<Fake> = Caller::new(&server(retry), &Lifeline::alone());
+        caller.call("get_action", &Bytes::new()).map_err(|err| err.to_string())
+    }
+
+    fn away() -> Result<&'static str, Trouble> {
+        Err(Trouble::Away("connection refused".to_owned()))
+    }
+
+    #[test]
+    fn a_server_that_comes_back_is_asked_again_over_a_new_connection() {
+        assert_eq!(call(vec![away(), away(), Ok("here")], Duration::from_secs(60)), Ok(Bytes::from_static(b"here")));
+        assert_eq!(OPENED.take(), 3);
+    }
+
+    #[test]
+    fn one_that_stays_away_is_named_with_what_was_tried() {
+        let text = call(vec![away(); 9], Duration::ZERO).unwrap_err();
+        assert_eq!(
+            text,
+            "policy server tcp://gpu7:5555: it stays away: 1 attempt in 0.0 s, the last one: get_action: connection refused"
+        );
+    }
+
+    #[test]
+    fn what_a_server_says_is_wrong_is_not_asked_again() {
+        let wrong = Err(Trouble::Wrong("error `no such key`".to_owned()));
+        let text = call(vec![wrong, Ok("never")], Duration::from_secs(60)).unwrap_err();
+        assert_eq!(text, "policy server tcp://gpu7:5555: get_action: error `no such key`");
+    }
+
+    #[test]
+    fn a_cut_line_ends_the_attempts() {
+        let lifeline = Lifeline::alone();
+        lifeline.cut();
+        let mut caller: Caller<Fake> = Caller::new(&server(Duration::from_secs(3600)), &lifeline);
+        assert!(caller.meet().unwrap_err().to_string().ends_with("given up, as the evaluation ends"));
+    }
+}

@@ -1,0 +1,124 @@
+//! When a server that is away is tried again, and when no more: a value without clocks and sockets.
+//!
+//! The first failure is tried again at once: a connection that was idle may have been closed. Then pauses double.
+
+use std::time::{Duration, Instant};
+
+/// The second pause; the first is none.
+const SHORTEST: Duration = Duration::from_millis(250);
+
+/// No pause is longer, so that a server which is back is found soon.
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// How long one server may stay away.
+#[derive(Debug)]
+pub struct Patience {
+    limit: Duration,
+    /// When the first attempt that failed began.
+    since: Option<Instant>,
+    failures: u32,
+    /// What was told last.
+    told: Option<String>,
+}
+
+/// What is to be done after a failure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Another attempt.
+    Again {
+        /// After this pause.
+        after: Duration,
+        /// What the user should know first.
+        say: Option<String>,
+    },
+    /// None; this is why.
+    GiveUp(String),
+}
+
+impl Patience {
+    /// Attempts may begin for so long after the one that failed first.
+    pub fn new(limit: Duration) -> Self {
+        Self { limit, since: None, failures: 0, told: None }
+    }
+
+    /// An attempt that began at `began` has failed at `now`.
+    pub fn failed(&mut self, reason: &str, began: Instant, now: Instant) -> Next {
+        let since = *self.since.get_or_insert(began);
+        self.failures += 1;
+        let waited = now.saturating_duration_since(since);
+        let Some(left) = self.limit.checked_sub(waited).filter(|left| !left.is_zero()) else {
+            let attempts =
+                if self.failures == 1 { "1 attempt".to_owned() } else { format!("{} attempts", self.failures) };
+            return Next::GiveUp(format!("{attempts} in {:.1} s, the last one: {reason}", waited.as_secs_f64()));
+        };
+        let Some(doublings) = self.failures.checked_sub(2) else {
+            return Next::Again { after: Duration::ZERO, say: None };
+        };
+        let say = (self.told.as_deref() != Some(reason)).then(|| {
+            self.told = Some(reason.to_owned());
+            format!("{reason}; it is tried again for {:.0} s", left.as_secs_f64().ceil())
+        });
+        let after = SHORTEST.saturating_mul(1 << doublings.min(8)).min(LONGEST).min(left);
+        Next::Again { after, say }
+    }
+
+    /// An attempt has succeeded; gives what the user should know, if the failures were told.
+    pub fn succeeded(&mut self, now: Instant) -> Option<String> {
+        let since = self.since.take();
+        self.failures = 0;
+        self.told.take()?;
+        Some(format!("answers again after {:.1} s", now.saturating_duration_since(since?).as_secs_f64()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(seconds: f64) -> Duration {
+        Duration::from_secs_f64(seconds)
+    }
+
+    fn after(next: &Next) -> f64 {
+        if let Next::Again { after, .. } = next { after.as_secs_f64() } else { panic!("{next:?}") }
+    }
+
+    #[test]
+    fn pauses_grow_up_to_a_limit() {
+        let (mut patience, start) = (Patience::new(seconds(100.0)), super::super::now());
+        let pauses: Vec<f64> = (0..8).map(|_| after(&patience.failed("refused", start, start))).collect();
+        assert_eq!(pauses, [0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 5.0, 5.0]);
+    }
+
+    #[test]
+    fn the_last_pause_ends_with_the_patience() {
+        let (mut patience, start) = (Patience::new(seconds(10.0)), super::super::now());
+        patience.failed("refused", start, start);
+        assert_eq!(after(&patience.failed("refused", start, start + seconds(9.9))), 0.1);
+        let last = patience.failed("timed out", start, start + seconds(10.0));
+        assert_eq!(last, Next::GiveUp("3 attempts in 10.0 s, the last one: timed out".to_owned()));
+    }
+
+    #[test]
+    fn without_patience_the_first_failure_is_the_last() {
+        let start = super::super::now();
+        let next = Patience::new(Duration::ZERO).failed("refused", start, start + seconds(2.0));
+        assert_eq!(next, Next::GiveUp("1 attempt in 2.0 s, the last one: refused".to_owned()));
+    }
+
+    #[test]
+    fn a_reason_is_told_once_and_so_is_the_return() {
+        let (mut patience, start) = (Patience::new(seconds(60.0)), super::super::now());
+        let mut say = |reason: &str, at: f64| match patience.failed(reason, start, start + seconds(at)) {
+            Next::Again { say, .. } => say,
+            Next::GiveUp(text) => panic!("{text}"),
+        };
+        assert_eq!(say("refused", 0.0), None);
+        assert_eq!(say("refused", 0.0).as_deref(), Some("refused; it is tried again for 60 s"));
+        assert_eq!(say("refused", 1.0), None);
+        assert_eq!(say("timed out", 20.5).as_deref(), Some("timed out; it is tried again for 40 s"));
+        assert_eq!(patience.succeeded(start + seconds(21.0)).as_deref(), Some("answers again after 21.0 s"));
+        patience.failed("refused", start, start);
+        assert_eq!(patience.succeeded(start), None);
+    }
+}

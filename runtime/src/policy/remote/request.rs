@@ -1,0 +1,85 @@
+//! ZeroMQ's REQ socket, one connection of it.
+//!
+//! Our own over [`zmtp`]: what libzmq does for a REQ socket, connecting again behind the caller's back and holding
+//! requests meanwhile, is what a caller that has to say how long a server was away must not have.
+
+use std::io::{Read, Write};
+
+use bytes::{Bytes, BytesMut};
+
+use crate::policy::remote::{Connection, LONGEST_ANSWER, Lifeline, Server, Stream, Trouble};
+use crate::wire::zmtp::{self, Heard, Reader, Socket};
+
+/// Bytes that are read at a time.
+const BLOCK: usize = 1 << 16;
+
+/// A connection to a REP or ROUTER socket.
+#[derive(Debug)]
+pub struct Req {
+    stream: Stream,
+    reader: Reader,
+    buffer: BytesMut,
+}
+
+impl Req {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Trouble> {
+        self.stream.write_all(bytes).map_err(|err| self.stream.trouble(&err))
+    }
+
+    fn next(&mut self) -> Result<Heard, Trouble> {
+        let mut block = vec![0; BLOCK];
+        loop {
+            let heard = self.reader.next(&mut self.buffer);
+            if let Some(heard) =
+                heard.map_err(|err| Trouble::Wrong(format!("it speaks no ZeroMQ for policies: {err}")))?
+            {
+                return Ok(heard);
+            }
+            match self.stream.read(&mut block).map_err(|err| self.stream.trouble(&err))? {
+                0 => return Err(Trouble::Away("it closed the connection".to_owned())),
+                count => self.buffer.extend_from_slice(&block[..count]),
+            }
+        }
+    }
+}
+
+impl Connection for Req {
+    fn open(server: &Server, lifeline: &Lifeline) -> Result<Self, Trouble> {
+        let stream = Stream::connect(server, lifeline)?;
+        let mut req = Self { stream, reader: Reader::new(LONGEST_ANSWER), buffer: BytesMut::new() };
+        req.write(&zmtp::greeting())?;
+        loop {
+            match req.next()? {
+                Heard::Greeting => req.write(&Socket::Req.ready())?,
+                Heard::Command(name, properties) => {
+                    let ready = Socket::Req.check_ready(&name, &properties);
+                    return ready.map(|()| req).map_err(|err| Trouble::Wrong(format!("it is {err}")));
+                }
+                Heard::Request(_) => return Err(Trouble::Wrong("it answers before it was asked".to_owned())),
+            }
+        }
+    }
+
+    fn send(&mut self, request: &Bytes) -> Result<(), Trouble> {
+        self.stream.renew();
+        self.write(&zmtp::answer_head(&[], request.len()))?;
+        self.write(request)
+    }
+
+    fn receive(&mut self) -> Result<Bytes, Trouble> {
+        self.stream.renew();
+        loop {
+            match self.next()? {
+                // A PING has two bytes of time before what the PONG has to repeat.
+                Heard::Command(name, data) if name == "PING" => {
+                    self.write(&zmtp::pong(data.get(2..).unwrap_or(&[])))?
+                }
+                Heard::Command(..) | Heard::Greeting => {}
+                Heard::Request(answer) => match &answer.body[..] {
+                    [only] => return Ok(only.clone()),
+                    parts => return Err(Trouble::Wrong(format!("an answer of {} parts, 1 is needed", parts.len()))),
+                },
+            }
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! A TCP connection whose every byte has a deadline.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use crate::policy::remote::{Lifeline, Server, Trouble, now};
+
+/// How often a wait looks at its deadline and at the lifeline.
+const SLICE: Duration = Duration::from_millis(100);
+
+/// Connecting cannot be interrupted; a machine that is there answers sooner.
+const LONGEST_CONNECT: Duration = Duration::from_secs(5);
+
+/// A connection that blocks until its deadline or until the lifeline is cut.
+#[derive(Debug)]
+pub struct Stream {
+    tcp: TcpStream,
+    lifeline: Lifeline,
+    timeout: Duration,
+    deadline: Instant,
+}
+
+impl Stream {
+    /// Connects to the first of the host's addresses that answers.
+    ///
+    /// # Errors
+    /// [`Trouble::Away`] with the reason of the last one.
+    pub fn connect(server: &Server, lifeline: &Lifeline) -> Result<Self, Trouble> {
+        let deadline = now() + server.timeout;
+        let addresses = (server.host.as_str(), server.port).to_socket_addrs();
+        let addresses = addresses.map_err(|err| Trouble::Away(format!("no address of {}: {err}", server.host)))?;
+        let mut reason = format!("no address of {}", server.host);
+        for address in addresses {
+            let left = deadline.saturating_duration_since(now()).min(LONGEST_CONNECT);
+            if lifeline.is_cut() {
+                return Err(Trouble::Cut);
+            }
+            let tcp = match TcpStream::connect_timeout(&address, left.max(SLICE)) {
+                Ok(tcp) => tcp,
+                Err(err) => {
+                    reason = plain(&err);
+                    continue;
+                }
+            };
+            let prepared = tcp
+                .set_nodelay(true)
+                .and_then(|()| tcp.set_read_timeout(Some(SLICE)))
+                .and_then(|()| tcp.set_write_timeout(Some(SLICE)));
+            prepared.map_err(|err| Trouble::Away(err.to_string()))?;
+            return Ok(Self { tcp, lifeline: lifeline.clone(), timeout: server.timeout, deadline });
+        }
+        Err(Trouble::Away(reason))
+    }
+
+    /// From now on there is the whole time-out again.
+    pub fn renew(&mut self) {
+        self.deadline = now() + self.timeout;
+    }
+
+    /// What an error of reading or writing means.
+    pub fn trouble(&self, err: &io::Error) -> Trouble {
+        match err.kind() {
+            _ if self.lifeline.is_cut() => Trouble::Cut,
+            ErrorKind::TimedOut => Trouble::Away(format!("no answer within {} s", self.timeout.as_secs_f64())),
+            _ => Trouble::Away(plain(err)),
+        }
+    }
+
+    /// Goes on until something was done, or the time is up.
+    fn persist<T>(&mut self, mut attempt: impl FnMut(&mut TcpStream) -> io::Result<T>) -> io::Result<T> {
+        loop {
+            match attempt(&mut self.tcp) {
+                Err(err)
+                    if matches!(err.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) => {}
+                other => return other,
+            }
+            if self.lifeline.is_cut() || now() >= self.deadline {
+                return Err(ErrorKind::TimedOut.into());
+            }
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.persist(|tcp| tcp.read(buffer))
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.persist(|tcp| tcp.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The system's words without its number.
+fn plain(err: &io::Error) -> String {
+    match err.kind() {
+        ErrorKind::ConnectionRefused => "connection refused".to_owned(),
+        ErrorKind::ConnectionReset
+        | ErrorKind::BrokenPipe
+        | ErrorKind::UnexpectedEof
+        | ErrorKind::ConnectionAborted => "it closed the connection".to_owned(),
+        ErrorKind::TimedOut | ErrorKind::WouldBlock => "no connection in time".to_owned(),
+        _ => err.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn server(port: u16, timeout: Duration) -> Server {
+        Server { scheme: "tcp", host: "127.0.0.1".to_owned(), port, token: None, timeout, retry: Duration::ZERO }
+    }
+
+    #[test]
+    fn a_silent_peer_costs_no_more_than_the_time_out() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = server(listener.local_addr().unwrap().port(), Duration::from_millis(300));
+        let mut stream = Stream::connect(&server, &Lifeline::alone()).unwrap();
+        let err = stream.read(&mut [0]).unwrap_err();
+        assert_eq!(stream.trouble(&err), Trouble::Away("no answer within 0.3 s".to_owned()));
+    }
+
+    #[test]
+    fn a_cut_ends_a_read() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = server(listener.local_addr().unwrap().port(), Duration::from_secs(3600));
+        let lifeline = Lifeline::alone();
+        let mut stream = Stream::connect(&server, &lifeline).unwrap();
+        lifeline.cut();
+        let err = stream.read(&mut [0]).unwrap_err();
+        assert_eq!(stream.trouble(&err), Trouble::Cut);
+    }
+
+    #[test]
+    fn nobody_at_home_is_said_at_once() {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let trouble = Stream::connect(&server(port, Duration::from_secs(60)), &Lifeline::alone()).unwrap_err();
+        assert_eq!(trouble, Trouble::Away("connection refused".to_owned()));
+    }
+}
