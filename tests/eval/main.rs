@@ -10,6 +10,7 @@ mod gr00t;
 mod placement;
 mod python;
 mod refusals;
+mod remote;
 mod results;
 mod resume;
 mod simulators;
