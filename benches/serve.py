@@ -45,16 +45,16 @@ def python(kind: str) -> list[str]:
 
 @contextlib.contextmanager
 def serving(command: list[str]):
-    """Starts a server; gives its port."""
+    """Starts a server; gives its port and pid."""
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     child = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         for line in child.stdout:
             if line.strip().isdigit():
-                yield int(line)
+                yield int(line), child.pid
                 break
             if "ready on " in line:
-                yield int(line.split("ready on ")[1].split(",")[0].rsplit(":", 1)[1])
+                yield int(line.split("ready on ")[1].split(",")[0].rsplit(":", 1)[1]), child.pid
                 break
         else:
             sys.exit(f"{command[0]} ended with {child.wait()} before it was ready")
@@ -63,11 +63,21 @@ def serving(command: list[str]):
         child.wait()
 
 
-def ask(port: int, clients: int, body: bytes) -> tuple[float, float]:
-    """Requests a second, and the 99th percentile of their latency in milliseconds."""
+def cpu_s(pid: int) -> float:
+    """CPU time of a process so far, proc_pid_stat(5)."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def ask(server: tuple[int, int], clients: int, body: bytes) -> tuple[float, float, float]:
+    """Requests a second, the 99th percentile of their latency, and the server's CPU time for each, in milliseconds."""
     import zmq
 
+    port, pid = server
+    used = cpu_s(pid)
+
     context, poller, sent, latencies = zmq.Context(), zmq.Poller(), {}, []
+    answers = 0
     for _ in range(clients):
         socket = context.socket(zmq.REQ)
         socket.linger = 0
@@ -81,29 +91,33 @@ def ask(port: int, clients: int, body: bytes) -> tuple[float, float]:
         for socket, _ in poller.poll(1000):
             answer = socket.recv()
             assert not answer.startswith(b"\x81\xa5error"), answer
+            answers += 1
             now = time.perf_counter()
             if now >= begin:
                 latencies.append(now - sent[socket])
             sent[socket] = now
             socket.send(body)
     context.destroy()
-    assert latencies, "no answer within the round"
-    return len(latencies) / ROUND_S, statistics.quantiles(latencies, n=100)[98] * 1e3 if len(latencies) > 1 else latencies[0] * 1e3
+    assert len(latencies) > 1, "no answers within the round"
+    tail = statistics.quantiles(latencies, n=100)[98] * 1e3
+    return len(latencies) / ROUND_S, tail, (cpu_s(pid) - used) / answers * 1e3
 
 
 def main() -> None:
     body = request()
-    print(f"### serve: requests a second and 99th percentile of their latency, {len(body) / 1000:.0f} kB each, one thread a server; medians\n")
-    print("| clients | rrun, batched | p99 | rrun, one by one | p99 | Python, eager PyTorch | p99 | Python, echo alone | p99 | batched / one by one | batched / eager | batched / echo |")
-    print("|---|---|---|---|---|---|---|---|---|---|---|---|")
-    commands = [rrun(64), rrun(1), python("eager"), python("echo")]
+    print(f"### serve: requests of {len(body) / 1000:.0f} kB a second, 99th percentile of their latency, CPU time of the server for each; medians\n")
+    sides = {"rrun, batched": rrun(64), "rrun, one by one": rrun(1), "Python, eager PyTorch": python("eager"), "Python, echo": python("echo")}
+    heads = " | ".join(f"{name} | p99 | CPU" for name in sides)
+    print(f"| clients | {heads} | requests: batched / one by one | / eager | / echo | CPU: one by one / batched | eager / batched |")
+    print(f"|{'---|' * (3 * len(sides) + 6)}")
     with contextlib.ExitStack() as stack:
-        ports = [stack.enter_context(serving(command)) for command in commands]
+        servers = [stack.enter_context(serving(command)) for command in sides.values()]
         for clients in CLIENTS:
-            rounds = [[ask(port, clients, body) for port in ports] for _ in range(ROUNDS)]
-            rates, tails = ([statistics.median(r[side][what] for r in rounds) for side in range(4)] for what in range(2))
-            cells = " | ".join(f"{rate:.0f} | {tail:.1f} ms" for rate, tail in zip(rates, tails))
-            print(f"| {clients} | {cells} | {' | '.join(f'{rates[0] / rate:.2f}' for rate in rates[1:])} |", flush=True)
+            rounds = [[ask(server, clients, body) for server in servers] for _ in range(ROUNDS)]
+            rates, tails, cpu = ([statistics.median(r[side][what] for r in rounds) for side in range(4)] for what in range(3))
+            cells = " | ".join(f"{rate:.0f} | {tail:.1f} ms | {ms:.2f} ms" for rate, tail, ms in zip(rates, tails, cpu))
+            ratios = [rates[0] / rate for rate in rates[1:]] + [cpu[1] / cpu[0], cpu[2] / cpu[0]]
+            print(f"| {clients} | {cells} | {' | '.join(f'{ratio:.2f}' for ratio in ratios)} |", flush=True)
     print()
 
 

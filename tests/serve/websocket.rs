@@ -7,7 +7,7 @@ use bytes::Bytes;
 use runtime::wire::{Dialect, Value, read, write};
 
 use crate::client::{Client, file};
-use crate::server::{DEADLINE, Server};
+use crate::server::{DEADLINE, Server, wait_until};
 
 struct Websocket {
     stream: TcpStream,
@@ -117,6 +117,17 @@ fn a_message_that_is_too_long_is_refused_by_its_length() {
     socket.stream.write_all(&frame).unwrap();
     let (opcode, close) = socket.receive();
     assert_eq!((opcode, &close[..2]), (CLOSE, &1009u16.to_be_bytes()[..]));
+}
+
+#[test]
+fn a_client_that_ends_without_a_word_has_done_nothing_wrong() {
+    let server = Server::start(&[]);
+    let mut socket = Websocket::connect(&server, "").unwrap_or_else(|status| panic!("{status}"));
+    socket.receive();
+    drop(socket);
+    // The connection that asks is the only one left.
+    wait_until("it is gone", || server.metric("rrun_serve_connections ") <= 1.0);
+    assert_eq!(server.metric("rrun_serve_closed_total{reason=\"violation\"}"), 0.0);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use futures_util::{SinkExt, StreamExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error, Message};
@@ -99,6 +100,8 @@ impl Peer {
                     self.held.store(0, Ordering::Relaxed);
                     return match message {
                         None | Some(Err(Error::ConnectionClosed)) => Ok(None),
+                        // Clients that end without a word are most of them.
+                        Some(Err(Error::Protocol(ProtocolError::ResetWithoutClosingHandshake))) => Ok(None),
                         Some(Ok(message)) => Ok(Some(message)),
                         Some(Err(Error::Io(err))) => Err(Closed::Io(err)),
                         Some(Err(err)) => self.violated(err).await,

@@ -1,8 +1,8 @@
 //! One ZeroMQ client from its greeting to its end, as a REP socket of its own: [`crate::wire::zmtp`] has the bytes.
 //!
 //! Our own, because what a REP socket of a library does is not what a server needs: it answers one client after the
-//! other, so that nothing could be inferred together, and the crate `zeromq` has neither a limit for a frame's length nor
-//! a deadline for a greeting. What is needed of the protocol is small.
+//! other, so that nothing could be inferred together, and the crate `zeromq` makes room for whatever length a frame
+//! promises (src/codec/zmq_codec.rs). What is needed of the protocol is small.
 
 use std::io;
 use std::sync::Arc;

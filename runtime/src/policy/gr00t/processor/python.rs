@@ -76,7 +76,7 @@ impl Object {
     }
 
     /// `str(type(value))`.
-    pub fn class(&self) -> String {
+    pub(super) fn class(&self) -> String {
         format!("<class '{}'>", self.type_name())
     }
 
