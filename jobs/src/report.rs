@@ -19,6 +19,7 @@ use crate::report::rates::Tally;
 use crate::stats::mean;
 
 mod attempts;
+mod counted;
 mod coverage;
 mod episodes;
 mod eval_info;
@@ -86,8 +87,14 @@ impl Report {
         let plan = merged.plan;
         let tally = |job: &Job| Tally::of(merged.expected(job), &merged.lines(job.index).episodes);
         let tallies: Vec<_> = plan.jobs.iter().map(tally).collect();
-        let per_job: Vec<_> =
+        let mut per_job: Vec<_> =
             plan.jobs.iter().zip(&tallies).map(|(job, tally)| of_jobs::job(merged, job, tally)).collect();
+        for (job, report) in plan.jobs.iter().zip(&mut per_job) {
+            // What is ours keeps its meaning.
+            for (name, mean) in counted::means(merged, job)? {
+                report.metrics.entry(name).or_insert(mean);
+            }
+        }
         let failures = coverage::failures(merged, &per_job)?;
         let (unsolved, unsolved_count) = coverage::unsolved(merged)?;
         let (env_losses, env_losses_count) = coverage::env_losses(merged)?;

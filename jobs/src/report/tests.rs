@@ -82,6 +82,20 @@ fn a_whole_run_is_complete() {
 }
 
 #[test]
+fn what_a_policy_counted_is_averaged_over_its_scored_episodes() {
+    let counted = |number, steps: f64| {
+        let metrics = [("planner_steps".to_owned(), steps), ("success_rate".to_owned(), 9.0)].into();
+        Episode { metrics, ..episode(0, number, true) }
+    };
+    let broken = Episode { success: None, error: Some("lost".to_owned()), end: End::Error, ..counted(2, 100.0) };
+    let lines = [line(counted(0, 2.0)), line(counted(1, 5.0)), line(broken), line(episode(1, 0, true))];
+    let report = report(&lines);
+    assert_eq!(report.per_job[0].metrics["planner_steps"], 3.5);
+    assert_eq!(report.per_job[0].metrics["success_rate"], 2.0 / 3.0, "ours has its own meaning");
+    assert!(!report.per_job[1].metrics.contains_key("planner_steps"));
+}
+
+#[test]
 fn a_job_has_an_instruction_where_its_episodes_agree() {
     let told =
         |job, number, text: &str| line(Episode { language_instruction: text.to_owned(), ..episode(job, number, true) });

@@ -79,7 +79,7 @@ pub struct JobReport {
     /// Counts and rates.
     #[serde(flatten)]
     pub rates: Rates,
-    /// By Arena's names, as in `metrics.json`.
+    /// By Arena's names, as in `metrics.json`, and the means of what a policy counted itself (`metrics` of an episode).
     #[serde(default)]
     pub metrics: BTreeMap<String, f64>,
     /// Seconds, over all attempts that ended; of several ranks that share it, of the busiest.

@@ -1,0 +1,25 @@
+//! What policies counted themselves (`Episode::metrics`): the mean over the scored episodes of a job.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use super::merged::{Merged, episode};
+use crate::job::Job;
+
+/// Means by name, over the episodes that have it; none for a job whose first episode has nothing of the kind, so that the
+/// lines of others are not read again.
+pub(super) fn means(merged: &Merged, job: &Job) -> io::Result<BTreeMap<String, f64>> {
+    let mut sums: BTreeMap<String, (f64, f64)> = BTreeMap::new();
+    let mut reader = merged.journals.reader();
+    for record in merged.lines(job.index).episodes.iter().filter(|record| record.is_scored()) {
+        let metrics = episode(reader.line(record.place)?)?.metrics;
+        if metrics.is_empty() && sums.is_empty() {
+            break;
+        }
+        for (name, value) in metrics {
+            let (sum, count) = sums.entry(name).or_default();
+            (*sum, *count) = (*sum + value, *count + 1.0);
+        }
+    }
+    Ok(sums.into_iter().map(|(name, (sum, count))| (name, sum / count)).collect())
+}
