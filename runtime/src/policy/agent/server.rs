@@ -1,15 +1,19 @@
 //! The model server: asked until it answers, or for as long as the limits say. Blocks; called from threads of its own.
 
+use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
 use ureq::Agent;
 use ureq::http::Response;
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
 use super::chat::{Completion, Message, Model, reason};
 use super::permits::Permits;
 use super::retry::{Attempts, Failure, Limits};
+use crate::policy::PolicyError;
 
 /// Bytes of an answer, at most.
 const LARGEST_ANSWER: u64 = 16 << 20;
@@ -26,8 +30,41 @@ pub(super) struct Terms {
     pub(super) timeout: Duration,
     /// How often it is made again.
     pub(super) limits: Limits,
+    /// Who vouches for a server with HTTPS; those that browsers know, if nobody is named.
+    pub(super) certificates: Option<Certificates>,
     /// Requests at the same time.
     pub(super) max_concurrent_requests: usize,
+}
+
+/// Certificates of authorities, from a file.
+#[derive(Clone, Debug)]
+pub(super) struct Certificates {
+    pem: Vec<u8>,
+    known: Arc<Vec<Certificate<'static>>>,
+}
+
+impl PartialEq for Certificates {
+    fn eq(&self, other: &Self) -> bool {
+        self.pem == other.pem
+    }
+}
+
+impl Certificates {
+    /// Those of a file in PEM.
+    ///
+    /// # Errors
+    /// [`PolicyError::File`] when it cannot be read, and when it has none.
+    pub(super) fn read(path: &Path) -> Result<Self, PolicyError> {
+        let refuse = |reason: String| PolicyError::File { path: path.to_owned(), reason };
+        let pem = std::fs::read(path).map_err(|err| refuse(err.to_string()))?;
+        let items = parse_pem(&pem).filter_map(Result::ok);
+        let known: Vec<_> =
+            items.filter_map(|item| if let PemItem::Certificate(one) = item { Some(one) } else { None }).collect();
+        if known.is_empty() {
+            return Err(refuse("it has no certificate in PEM".to_owned()));
+        }
+        Ok(Self { pem, known: Arc::new(known) })
+    }
 }
 
 /// An API key, which no message shows.
@@ -97,6 +134,13 @@ impl Server {
             .user_agent(concat!("rrun/", env!("CARGO_PKG_VERSION")));
         // A proxy of the environment is for the world outside.
         let config = if is_local(&terms.url) { config.proxy(None) } else { config };
+        let config = match &terms.certificates {
+            Some(Certificates { known, .. }) => {
+                let roots = RootCerts::Specific(Arc::clone(known));
+                config.tls_config(TlsConfig::builder().root_certs(roots).build())
+            }
+            None => config,
+        };
         let permits = Permits::new(terms.max_concurrent_requests);
         let (is_plain, is_closed) = (AtomicBool::new(false), AtomicBool::new(false));
         Self { agent: config.build().into(), permits, key, model, schema, terms, is_plain, is_closed }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::chat::Model;
 use super::retry::Limits;
-use super::server::{Key, Terms};
+use super::server::{Certificates, Key, Terms};
 use super::session::Rules;
 use crate::policy::PolicyError;
 use crate::policy::fields::{Fields, argument};
@@ -65,6 +65,7 @@ impl AgentSettings {
         let role = role_file.as_deref().map(read_role).transpose()?;
         let max_invalid_actions = whole(&mut fields, "max_invalid_actions", 1, MAX_INVALID_ACTIONS)?;
         let wait_s = number(&mut fields, "retry_wait_s", 0.0..=60.0)?.unwrap_or(RETRY_WAIT_S);
+        let certificates = fields.path("ca_file")?.map(|path| Certificates::read(&path)).transpose()?;
         let timeout_s = number(&mut fields, "request_timeout_s", 0.1..=3600.0)?.unwrap_or(TIMEOUT_S);
         let limits = Limits {
             max_retries: u32::try_from(whole(&mut fields, "max_retries", 0, MAX_RETRIES)?).unwrap_or(u32::MAX),
@@ -74,6 +75,7 @@ impl AgentSettings {
             url: completions(&url)?,
             timeout: Duration::from_secs_f64(timeout_s),
             limits,
+            certificates,
             max_concurrent_requests: whole(&mut fields, "max_concurrent_requests", 1, MAX_CONCURRENT_REQUESTS)?
                 as usize,
         };
@@ -217,6 +219,8 @@ mod tests {
             ),
             (json!({"action_chunk_length": 5}), "`policy_config_dict.action_chunk_length` is 5, but this policy"),
             (json!({"system_prompt_file": "/no/file"}), "`/no/file`: "),
+            (json!({"ca_file": "/no/ca.pem"}), "`/no/ca.pem`: "),
+            (json!({"ca_file": "Cargo.toml"}), "`Cargo.toml`: it has no certificate in PEM"),
         ];
         for (more, reason) in table {
             assert!(refusal(more.clone()).starts_with(reason), "{}", refusal(more));
