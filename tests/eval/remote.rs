@@ -51,6 +51,17 @@ impl Server {
         Self::start("openpi_server.py", settings)
     }
 
+    /// Our own, with a checkpoint.
+    fn ours(checkpoint: &Path) -> Self {
+        let mut server = Self::nowhere();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rrun-rank"));
+        command.args(["serve", "--host", "127.0.0.1", "--port", &server.port.to_string(), "--policy"]).arg(checkpoint);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        server.child = Some(command.spawn().unwrap());
+        wait_until("the server", || TcpStream::connect(("127.0.0.1", server.port)).is_ok());
+        server
+    }
+
     /// A port that nobody listens on.
     fn nowhere() -> Self {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -153,6 +164,22 @@ fn episodes_are_the_same_whoever_infers() {
     over_websocket.run().succeeds();
     assert_eq!(outcomes(&over_websocket), wanted);
     assert_eq!(openpi.count("connected"), 4, "a connection an environment");
+}
+
+#[test]
+fn a_checkpoint_behind_our_own_server_does_what_it_does_in_the_rank() {
+    let reach = |policy: &str, config: Value| {
+        json!({"name": "reach", "arena_env_args": {"environment": "reach", "num_envs": 3}, "policy_type": policy,
+               "policy_config_dict": config, "num_episodes": 4, "seed": 1})
+    };
+    let checkpoint = root().join("jobs/suites/demo_policy");
+    let local = eval(reach("gr00t", json!({"model_path": checkpoint, "action_chunk_length": 4})));
+    local.run().succeeds();
+    let server = Server::ours(&checkpoint);
+    let config = json!({"remote_host": "127.0.0.1", "remote_port": server.port, "action_chunk_length": 4});
+    let remote = eval(reach("gr00t_remote_closedloop", config));
+    remote.run().succeeds();
+    assert_eq!(outcomes(&remote), outcomes(&local));
 }
 
 #[test]
