@@ -171,6 +171,16 @@ mod tests {
     }
 
     #[test]
+    fn a_policy_server_may_move_and_its_policy_may_not_change() {
+        let job = |config: Value| json!({"num_episodes": 3, "policy_type": "pi0_remote", "policy_config_dict": config});
+        let here = job(json!({"remote_host": "gpu7", "remote_port": 8000, "policy_variant": "pi0"}));
+        let there = job(json!({"remote_host": "gpu8", "remote_retry_s": 9, "policy_variant": "pi0"}));
+        assert_eq!(differences(here, there.clone()), Vec::<String>::new());
+        let other = job(json!({"policy_variant": "pi05"}));
+        assert_eq!(differences(there, other), ["policy_config_dict.policy_variant \"pi0\" \"pi05\""]);
+    }
+
+    #[test]
     fn the_order_of_keys_and_a_seed_that_is_spelt_out_are_told_apart() {
         let one = json!({"num_episodes": 3, "variations": {"a": {"x": 1, "y": [1, {"z": null}]}}});
         let other = json!({"variations": {"a": {"y": [1, {"z": null}], "x": 1}}, "num_episodes": 3, "seed": 1});
