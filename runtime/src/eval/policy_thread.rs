@@ -325,7 +325,7 @@ mod tests {
     fn what_is_waited_for_is_told_and_the_waiting_can_be_ended() {
         let thread = PolicyThread::start(Device::Cpu).unwrap();
         let mut told = Vec::new();
-        let err = thread.make(&remote(), &env_spec(), |said| {
+        let err = thread.make(&remote(), &env_spec(), Path::new(""), |said| {
             told.extend(said);
             told.is_empty()
         });
