@@ -131,11 +131,17 @@ impl Fields {
     /// How many actions of a chunk of `horizon` are taken.
     pub(crate) fn chunk_length(&mut self, horizon: usize, default: usize) -> Result<usize, PolicyError> {
         let chunk_length = self.positive("action_chunk_length")?.unwrap_or(default);
-        if chunk_length > horizon {
-            let wanted = format!("at most the action_horizon {horizon} is needed");
-            return Err(argument("action_chunk_length", &chunk_length.to_string(), &wanted));
-        }
+        within(horizon, chunk_length)?;
         Ok(chunk_length)
+    }
+
+    /// How many actions of a chunk may be used, and how many are taken, where the job says so.
+    pub(crate) fn horizon_and_chunk_length(&mut self) -> Result<(Option<usize>, Option<usize>), PolicyError> {
+        let (horizon, chunk_length) = (self.positive("action_horizon")?, self.positive("action_chunk_length")?);
+        if let (Some(horizon), Some(chunk_length)) = (horizon, chunk_length) {
+            within(horizon, chunk_length)?;
+        }
+        Ok((horizon, chunk_length))
     }
 
     /// Refuses what nobody read.
@@ -180,6 +186,15 @@ impl Found {
             wanted: wanted.to_owned(),
         }
     }
+}
+
+/// Refuses to take more actions of a chunk than it may have.
+fn within(horizon: usize, chunk_length: usize) -> Result<(), PolicyError> {
+    if chunk_length <= horizon {
+        return Ok(());
+    }
+    let wanted = format!("at most the action_horizon {horizon} is needed");
+    Err(argument("action_chunk_length", &chunk_length.to_string(), &wanted))
 }
 
 /// Refuses a field of the job.

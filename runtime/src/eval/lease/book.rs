@@ -137,8 +137,7 @@ impl Leases {
         self.0.borrow_mut().written(job, episode);
     }
 
-    /// The environments of a job are given up; `is_done`: after all that there was. False if another rank has taken over
-    /// the job.
+    /// The environments of a job are given up; `is_done`: after all that there was.
     pub fn leave(&self, job: JobIndex, is_done: bool) {
         let mut book = self.0.borrow_mut();
         book.clerk.helps(job, -1);

@@ -59,8 +59,8 @@ impl AgentSettings {
         let name = name.ok_or_else(|| argument("model", "missing", "the name that the server knows is needed"))?;
         let key_variable = fields.string("api_key_env")?;
         let key = key_variable.as_deref().map(|name| key(name, variable(name))).transpose()?;
-        let sees = !boolean(&mut fields, "language_only")?;
-        let chat_history = boolean(&mut fields, "chat_history")?;
+        let sees = !fields.flag("language_only")?.unwrap_or(false);
+        let chat_history = fields.flag("chat_history")?.unwrap_or(false);
         let role_file = fields.path("system_prompt_file")?;
         let role = role_file.as_deref().map(read_role).transpose()?;
         let max_invalid_actions = whole(&mut fields, "max_invalid_actions", 1, MAX_INVALID_ACTIONS)?;
@@ -96,10 +96,6 @@ impl AgentSettings {
     pub(crate) fn files(&self) -> Vec<PathBuf> {
         self.role_file.iter().cloned().collect()
     }
-}
-
-fn boolean(fields: &mut Fields, field: &str) -> Result<bool, PolicyError> {
-    Ok(fields.read(field, "true or false is needed", Value::as_bool)?.unwrap_or(false))
 }
 
 fn whole(fields: &mut Fields, field: &str, least: u64, default: u64) -> Result<u64, PolicyError> {

@@ -61,14 +61,7 @@ impl Settings {
         fields.ignore(WITHOUT_EFFECT);
         let missing =
             || argument("model_path", "missing", "a checkpoint is needed, here or in the policy_config_yaml_path");
-        let action_horizon = fields.positive("action_horizon")?;
-        let chunk_length = fields.positive("action_chunk_length")?;
-        if let (Some(horizon), Some(taken)) = (action_horizon, chunk_length)
-            && taken > horizon
-        {
-            let wanted = format!("at most the action_horizon {horizon} is needed");
-            return Err(argument("action_chunk_length", &taken.to_string(), &wanted));
-        }
+        let (action_horizon, chunk_length) = fields.horizon_and_chunk_length()?;
         let settings = Self {
             model_path: find_model(&fields.path("model_path")?.ok_or_else(missing)?)?,
             vlm_path: fields.path("vlm_path")?,

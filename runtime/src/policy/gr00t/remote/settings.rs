@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use crate::policy::PolicyError;
-use crate::policy::fields::{Fields, argument};
+use crate::policy::fields::Fields;
 use crate::policy::gr00t::joints::Joints;
 use crate::policy::gr00t::settings::{SEED, WITHOUT_EFFECT};
 use crate::policy::remote::{Defaults, Server};
@@ -53,14 +53,7 @@ impl RemoteSettings {
         }
         fields.ignore(WITHOUT_EFFECT);
         fields.ignore(OF_THE_SERVER);
-        let (action_horizon, chunk_length) =
-            (fields.positive("action_horizon")?, fields.positive("action_chunk_length")?);
-        if let (Some(horizon), Some(taken)) = (action_horizon, chunk_length)
-            && taken > horizon
-        {
-            let wanted = format!("at most the action_horizon {horizon} is needed");
-            return Err(argument("action_chunk_length", &taken.to_string(), &wanted));
-        }
+        let (action_horizon, chunk_length) = fields.horizon_and_chunk_length()?;
         let server = Server::read(&mut fields, Defaults { scheme: "tcp", port: 5555, timeout: TIMEOUT })?;
         let mut notes = without_effect(config, &server);
         if fields.one_of("scheduler", &[("chunk", false), ("synced_batch", true)])? == Some(true) {
