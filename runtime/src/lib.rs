@@ -6,6 +6,7 @@
 //! record, dist ─► nothing of ours but jobs
 //! versions ─► dist
 //! policy ─► wire ─► nothing of ours
+//! eval, serve ─► prometheus
 //! ```
 
 pub mod device;
@@ -13,6 +14,7 @@ pub mod dist;
 pub mod env;
 pub mod eval;
 pub mod policy;
+mod prometheus;
 pub mod record;
 pub mod serve;
 pub mod versions;

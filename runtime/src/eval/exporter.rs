@@ -1,6 +1,5 @@
 //! The state of a run as numbers for Prometheus, `GET /metrics`: text format 0.0.4.
 
-use std::fmt::Write as _;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -8,6 +7,7 @@ use std::thread;
 use tiny_http::{Header, Response, Server};
 
 use crate::eval::view::{RankView, Snapshot};
+use crate::prometheus::Metrics;
 
 /// Name, type, help and value of a number that each rank has.
 type PerRank = (&'static str, &'static str, &'static str, fn(&RankView) -> f64);
@@ -52,10 +52,8 @@ fn serve(server: &Server, text: &Mutex<String>) {
 }
 
 fn render(snapshot: &Snapshot) -> String {
-    let mut text = String::new();
-    let mut one = |name: &str, kind: &str, help: &str, value: f64| {
-        let _ = write!(text, "# HELP rrun_{name} {help}\n# TYPE rrun_{name} {kind}\nrrun_{name} {value}\n");
-    };
+    let mut metrics = Metrics::new("rrun_");
+    let mut one = |name: &str, kind: &str, help: &str, value: f64| metrics.one(name, kind, help, value);
     let failed = snapshot.done.saturating_sub(snapshot.solved + snapshot.errors);
     if let Some(expected) = snapshot.expected {
         one("episodes_expected", "gauge", "Episodes that the jobs ask for.", expected as f64);
@@ -85,12 +83,9 @@ fn render(snapshot: &Snapshot) -> String {
         ("rank_gpu_total_bytes", "gauge", "Memory of a rank's GPU.", |rank| rank.beat.gpu_total as f64),
     ];
     for (name, kind, help, value) in ranks {
-        let _ = write!(text, "# HELP rrun_{name} {help}\n# TYPE rrun_{name} {kind}\n");
-        for (rank, view) in snapshot.ranks.iter().enumerate() {
-            let _ = writeln!(text, "rrun_{name}{{rank=\"{rank}\"}} {}", value(view));
-        }
+        metrics.by("rank", (name, kind, help), snapshot.ranks.iter().map(value).enumerate());
     }
-    text
+    metrics.into_text()
 }
 
 #[cfg(test)]

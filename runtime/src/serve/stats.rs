@@ -1,11 +1,11 @@
 //! What a server did so far, for Prometheus and for the log.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::eval::latency::Latency;
+use crate::prometheus::Metrics;
 
 /// Quantiles are of this and the last such time.
 const WINDOW: Duration = Duration::from_secs(60);
@@ -154,33 +154,23 @@ impl Stats {
     /// Prometheus' text format 0.0.4.
     pub fn render(&self, connected: usize) -> String {
         let counts = self.counts();
-        let mut text = String::new();
-        let mut family = |name: &str, kind: &str, help: &str, lines: &[(String, f64)]| {
-            let _ = write!(text, "# HELP rrun_serve_{name} {help}\n# TYPE rrun_serve_{name} {kind}\n");
-            for (labels, value) in lines {
-                let _ = writeln!(text, "rrun_serve_{name}{labels} {value}");
-            }
-        };
-        let one = |value: f64| [(String::new(), value)];
-        let by = |label: &str, names: &[(&str, f64)]| -> Vec<(String, f64)> {
-            names.iter().map(|(name, value)| (format!("{{{label}=\"{name}\"}}"), *value)).collect()
-        };
-        let requests: Vec<_> = counts.requests.iter().map(|(name, count)| (*name, *count as f64)).collect();
-        family("requests_total", "counter", "Requests by endpoint.", &by("endpoint", &requests));
-        family("errors_total", "counter", "Requests that were answered with an error.", &one(counts.errors as f64));
+        let mut metrics = Metrics::new("rrun_serve_");
+        let requests = counts.requests.iter().map(|(name, count)| (*name, *count as f64));
+        metrics.by("endpoint", ("requests_total", "counter", "Requests by endpoint."), requests);
+        metrics.one("errors_total", "counter", "Requests that were answered with an error.", counts.errors as f64);
         let refusals = [
             ("unreadable", counts.unreadable as f64),
             ("unauthorized", counts.unauthorized as f64),
             ("refused", counts.refused as f64),
         ];
-        family("rejected_total", "counter", "Requests that reached no policy, by reason.", &by("reason", &refusals));
-        family("connections", "gauge", "Open connections.", &one(connected as f64));
-        family("connections_total", "counter", "Connections since the start.", &one(counts.connections as f64));
+        metrics.by("reason", ("rejected_total", "counter", "Requests that reached no policy, by reason."), refusals);
+        metrics.one("connections", "gauge", "Open connections.", connected as f64);
+        metrics.one("connections_total", "counter", "Connections since the start.", counts.connections as f64);
         let closed = [("evicted", counts.evicted as f64), ("violation", counts.violations as f64)];
-        family("closed_total", "counter", "Connections that the server closed, by reason.", &by("reason", &closed));
-        family("queue_length", "gauge", "Requests that wait for the policy.", &one(counts.queued as f64));
-        family("batches_total", "counter", "Batches inferred.", &one(counts.batches as f64));
-        family("rows_total", "counter", "Observations inferred; by batches it is the fill.", &one(counts.rows as f64));
+        metrics.by("reason", ("closed_total", "counter", "Connections that the server closed, by reason."), closed);
+        metrics.one("queue_length", "gauge", "Requests that wait for the policy.", counts.queued as f64);
+        metrics.one("batches_total", "counter", "Batches inferred.", counts.batches as f64);
+        metrics.one("rows_total", "counter", "Observations inferred; by batches it is the fill.", counts.rows as f64);
         let times = [
             ("request_seconds", "From a whole request to its answer, last minute or two.", &counts.total),
             ("wait_seconds", "In the queue, last minute or two.", &counts.waits),
@@ -188,10 +178,9 @@ impl Stats {
         ];
         for (name, help, recent) in times {
             let quantiles = ["0.5", "0.95", "0.99"].into_iter().zip(recent.quantiles());
-            let lines: Vec<_> = quantiles.filter_map(|(q, ms)| Some((q, ms? / 1e3))).collect();
-            family(name, "summary", help, &by("quantile", &lines));
+            metrics.by("quantile", (name, "summary", help), quantiles.filter_map(|(q, ms)| Some((q, ms? / 1e3))));
         }
-        text
+        metrics.into_text()
     }
 
     fn counts(&self) -> MutexGuard<'_, Counts> {
