@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use runtime::policy::gr00t::inputs::{InputError, Inputs};
-use runtime::policy::gr00t::model::{Features, Gr00t, NoTap, Robot, Rtc, SamplerOptions, Tap};
+use runtime::policy::gr00t::model::{Batch, Features, Gr00t, NoTap, Robot, Rtc, SamplerOptions, Tap};
 use runtime::policy::gr00t::{ModelConfig, VlmConfig, Weights};
 use serde_json::Value;
 use tch::{Device, Kind, Tensor};
@@ -71,16 +71,26 @@ impl Case {
     }
 
     pub fn features(&self, network: &Gr00t, tap: &mut dyn Tap) -> Result<Features, InputError> {
+        network.features(&self.inputs(), tap)
+    }
+
+    /// Actions as a graph computes them: what follows from shapes first, then one pass.
+    pub fn passed(&self, network: &Gr00t) -> Tensor {
+        let (inputs, noise) = (self.inputs(), self.input("noise"));
+        let frame = network.frame(&inputs, &noise, self.config.num_inference_timesteps, None).unwrap();
+        network.pass(&frame, &Batch::new(&inputs, noise))
+    }
+
+    fn inputs(&self) -> Inputs {
         let grids: Vec<i64> = Vec::try_from(self.input("model.image_grid_thw").view(-1)).unwrap();
-        let inputs = Inputs {
+        Inputs {
             input_ids: self.input("model.input_ids"),
             attention_mask: self.input("model.attention_mask"),
             pixel_values: self.input("model.pixel_values"),
             image_grid_thw: grids.chunks_exact(3).map(|grid| [grid[0], grid[1], grid[2]]).collect(),
             state: self.input("model.state"),
             embodiment_id: self.input("model.embodiment_id"),
-        };
-        network.features(&inputs, tap)
+        }
     }
 
     pub fn actions(&self, network: &Gr00t, features: &Features, rtc: Option<Rtc<'_>>, tap: &mut dyn Tap) -> Tensor {

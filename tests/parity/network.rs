@@ -47,6 +47,18 @@ fn a_second_inference_gives_the_same_actions() {
     }
 }
 
+#[test]
+fn a_pass_over_a_prepared_shape_gives_the_same_actions_to_the_last_bit() {
+    let _no_grad = tch::no_grad_guard();
+    for case in cases() {
+        let network = case.network(case.kind()).lean();
+        let features = case.features(&network, &mut runtime::policy::gr00t::model::NoTap).unwrap();
+        let wanted = case.quiet_actions(&network, &features).to_kind(Kind::Float);
+        assert_eq!(case.passed(&network), wanted, "{}", case.name());
+        assert_eq!(case.passed(&network), wanted, "{}", case.name());
+    }
+}
+
 /// All tensors of the network as its authors wrote it.
 fn trace(case: &Case) -> Tensors {
     let network = case.network(case.kind());

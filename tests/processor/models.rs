@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::rc::Rc;
 
 use runtime::policy::gr00t::inputs::Inputs;
-use runtime::policy::gr00t::model::{Gr00t, NoTap, Robot, SamplerOptions};
+use runtime::policy::gr00t::model::{Batch, Gr00t, NoTap, Normalise, Robot, SamplerOptions};
 use runtime::policy::gr00t::processor::{Picture, Processor, Raw, Rows, Sample, collate};
 use runtime::policy::gr00t::{ModelDir, Weights};
 use safetensors::Dtype;
@@ -163,6 +164,33 @@ fn wanted(expected: &BTreeMap<String, Stored>, index: usize, key: &str, len: usi
     match expected.get(&format!("action.{index}.{key}")) {
         Some(alone) => alone.floats(),
         None => expected[&format!("action.{key}")].floats()[index * len..][..len].to_vec(),
+    }
+}
+
+#[test]
+fn pixels_that_come_as_bytes_change_no_bit_of_the_actions() {
+    let _no_grad = tch::no_grad_guard();
+    for dir in cases_with("case.json") {
+        let (case, inputs) = (json(&dir.join("case.json")), tensors(&dir.join("inputs.safetensors")));
+        let cases = Case::all(&case, &inputs);
+        let noise = Tensor::read_safetensors(dir.join("inputs.safetensors")).unwrap();
+        let noise = noise.into_iter().find(|(name, _)| name == "noise").unwrap().1;
+        let kind = if case["dtype"] == "bfloat16" { Kind::BFloat16 } else { Kind::Float };
+        let passed = |as_bytes: bool| {
+            let mut processors = processors(&dir, &cases);
+            let normalise = processors.iter_mut().filter(|_| as_bytes).map(Processor::give_bytes).last();
+            let normalise = normalise.map(|scale| Rc::new(Normalise::new(scale.mean, scale.deviation, Device::Cpu)));
+            let prepare = |(processor, case): (&Processor, &Case)| processor.prepare(&[case.raw()]).unwrap().remove(0);
+            let samples: Vec<Sample> = processors.iter().zip(&cases).map(prepare).collect();
+            let batch = collate(&samples.iter().collect::<Vec<_>>(), processors[0].prompts().padding_id()).unwrap();
+            assert_eq!(batch.pixel_values.kind() == Kind::Uint8, as_bytes);
+            let (config, vlm) = ModelDir::open(&dir, None).unwrap().configs().unwrap();
+            let mut weights = Weights::open(&dir, Device::Cpu, kind).unwrap();
+            let network = Gr00t::new(&mut weights, &config, &vlm).lean();
+            let frame = network.frame(&batch, &noise, 4, normalise.as_ref()).unwrap();
+            network.pass(&frame, &Batch::new(&batch, noise.shallow_clone()))
+        };
+        assert_eq!(floats(&passed(true)), floats(&passed(false)), "{}", dir.display());
     }
 }
 

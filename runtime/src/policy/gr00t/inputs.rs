@@ -9,7 +9,8 @@ pub struct Inputs {
     pub input_ids: Tensor,
     /// 1 where `input_ids` is a token, 0 where it is padding: `[B, S]`, `i64` or `bool`.
     pub attention_mask: Tensor,
-    /// Normalised patches of all images, in the order of samples and of images in a sample: `[P, 1536]`, `f32`.
+    /// Normalised patches of all images, in the order of samples and of images in a sample: `[P, 1536]`, `f32`; or as
+    /// bytes, `[P, 768]`, `u8`, which only a [pass](crate::policy::gr00t::model::Gr00t::pass) takes.
     pub pixel_values: Tensor,
     /// Patches of each image, (time, height, width).
     pub image_grid_thw: Vec<[i64; 3]>,

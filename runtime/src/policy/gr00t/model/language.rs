@@ -58,14 +58,14 @@ impl Language {
         self.layers.iter_mut().for_each(Layer::make_lean);
     }
 
-    /// Hidden states behind the last layer, `[rows, S, H]`.
-    pub(super) fn forward(&self, prompt: &Prompt, images: &Images, tap: &mut dyn Tap) -> Tensor {
+    /// Hidden states behind the last layer, `[rows, S, H]`, of tokens `ids`, `[rows·S]`.
+    pub(super) fn forward(&self, ids: &Tensor, prompt: &Prompt, images: &Images, tap: &mut dyn Tap) -> Tensor {
         let shape = [prompt.rows, -1, self.embeddings.size()[1]];
         let see = |tap: &mut dyn Tap, name: Arguments<'_>, x: &Tensor| note(tap, name, x, Some(&shape));
         note(tap, format_args!("llm.position_ids"), &prompt.positions, None);
         note(tap, format_args!("llm.rope_cos"), &prompt.tables.0, None);
         note(tap, format_args!("llm.rope_sin"), &prompt.tables.1, None);
-        let mut x = Tensor::embedding(&self.embeddings, &prompt.ids.view(-1), -1, false, false);
+        let mut x = Tensor::embedding(&self.embeddings, ids, -1, false, false);
         see(tap, format_args!("llm.token_embeds"), &x);
         if images.tokens.numel() > 0 {
             let _ = x.index_copy_(0, &prompt.image_rows, &images.tokens);

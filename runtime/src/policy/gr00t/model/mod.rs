@@ -17,6 +17,7 @@
 //! 0.35.1 (`attention_processor.py`, `embeddings.py`).
 
 mod attention;
+mod frame;
 mod head;
 mod kept;
 mod language;
@@ -31,11 +32,12 @@ use std::rc::Rc;
 use tch::{Device, Kind, Tensor};
 
 use crate::policy::gr00t::config::{ModelConfig, VlmConfig};
-use crate::policy::gr00t::inputs::{InputError, Inputs, check_shape};
+use crate::policy::gr00t::inputs::{InputError, Inputs, check_shape, integers};
 use crate::policy::gr00t::weights::Weights;
 use kept::Kept;
 use prompt::Prompt;
 
+pub use frame::{Batch, Frame, FrameKey, Normalise};
 pub use head::{Conditions, Head, Rtc, SamplerOptions};
 pub use language::Language;
 pub use tap::{NoTap, Tap};
@@ -54,7 +56,7 @@ pub struct Gr00t {
     prompts: Kept<PromptKey, Rc<Prompt>>,
 }
 
-type PromptKey = (Vec<i64>, Vec<i64>, Vec<[i64; 3]>);
+type PromptKey = (i64, Vec<[bool; 2]>, Vec<[i64; 3]>);
 
 /// What the backbone made of images and prompts.
 #[derive(Debug)]
@@ -127,8 +129,10 @@ impl Gr00t {
         let prompt = self.prompt(inputs)?;
         let pixels = inputs.pixel_values.to_device(self.device()).to_kind(self.kind());
         check_shape("pixel_values", &pixels, &[prompt.patches, self.vision.patch_width()])?;
-        let images = self.vision.forward(&pixels, &inputs.image_grid_thw, tap);
-        let features = self.language.forward(&prompt, &images, tap);
+        let layout = self.vision.layout(&inputs.image_grid_thw);
+        let ids = inputs.input_ids.view(-1).to_device(self.device());
+        let images = self.vision.forward(&pixels, layout.as_deref(), tap);
+        let features = self.language.forward(&ids, &prompt, &images, tap);
         tap::note(tap, format_args!("backbone_features"), &features, None);
         tap::note(tap, format_args!("backbone_attention_mask"), &prompt.attention_mask, None);
         tap::note(tap, format_args!("image_mask"), &prompt.image_mask, None);
@@ -150,15 +154,15 @@ impl Gr00t {
         self.head.actions(features, robot, noise, options, tap)
     }
 
+    fn text<'a>(&self, inputs: &'a Inputs, ids: &'a [i64], mask: &'a [i64]) -> prompt::Text<'a> {
+        let (rows, grids) = (inputs.input_ids.size()[0], &inputs.image_grid_thw);
+        prompt::Text { ids, mask, grids, rows, image_token_id: self.image_token_id }
+    }
+
     fn prompt(&self, inputs: &Inputs) -> Result<Rc<Prompt>, InputError> {
-        let key = (
-            crate::policy::gr00t::inputs::integers(&inputs.input_ids),
-            crate::policy::gr00t::inputs::integers(&inputs.attention_mask),
-            inputs.image_grid_thw.clone(),
-        );
-        self.prompts.get_or_try(key, |(ids, mask, grids)| {
-            let rows = inputs.input_ids.size()[0];
-            let text = prompt::Text { ids, mask, grids, rows, image_token_id: self.image_token_id };
+        let (ids, mask) = (integers(&inputs.input_ids), integers(&inputs.attention_mask));
+        let text = self.text(inputs, &ids, &mask);
+        self.prompts.get_or_try((text.rows, text.stands(), inputs.image_grid_thw.clone()), |_| {
             Prompt::new(&text, self.vision.merge_size(), self.language.rope(), self.device()).map(Rc::new)
         })
     }

@@ -1,4 +1,5 @@
-//! Everything that follows from the token ids of a batch alone: positions, rotary tables, masks, where images go.
+//! Everything that follows from where the tokens and images of a batch are, whatever its words: positions, rotary tables,
+//! masks.
 
 use tch::{Device, Kind, Tensor};
 
@@ -26,8 +27,6 @@ pub(super) struct Text<'a> {
 pub(super) struct Prompt {
     /// Samples.
     pub rows: i64,
-    /// Token ids, `[rows, S]`.
-    pub ids: Tensor,
     /// Which positions are tokens, `[rows, S]`, `bool`.
     pub attention_mask: Tensor,
     /// Which positions are image tokens, `[rows, S]`, `bool`.
@@ -59,6 +58,14 @@ pub(super) struct Part {
     pub picked: Option<Tensor>,
 }
 
+impl Text<'_> {
+    /// Of every position, in the layout of the ids: whether a token is there, whether it has an image's id. Prompts that
+    /// agree in this and in their images share a [`Prompt`].
+    pub fn stands(&self) -> Vec<[bool; 2]> {
+        self.ids.iter().zip(self.mask).map(|(&id, &mask)| [mask != 0, id == self.image_token_id]).collect()
+    }
+}
+
 impl Prompt {
     /// Works out a batch; `merge` patches in a row become one token.
     pub fn new(text: &Text<'_>, merge: i64, rope: &TextRope, device: Device) -> Result<Self, InputError> {
@@ -78,7 +85,6 @@ impl Prompt {
         };
         Ok(Self {
             rows: text.rows,
-            ids: on_device(text.ids, &shape),
             image_mask: masked(&is_image),
             image_rows: Tensor::from_slice(&indices(&is_image)).to_device(device),
             turn: Turn::new(tables.0.unsqueeze(2), &tables.1.unsqueeze(2)),

@@ -41,7 +41,7 @@ use rayon::prelude::*;
 pub use batch::collate;
 pub use config::{Geometry, ProcessorConfig, Scaling};
 pub use error::ProcessorError;
-pub use image::{Image, Picture, Pictures, Prepared};
+pub use image::{Image, Picture, Pictures, Prepared, Scale};
 pub use modality::{ActionConfig, Modalities, ModalityConfig, PoseFormat, Representation};
 pub use numbers::Numbers;
 pub use observation::{Invalid, Observations, validate, validate_flat};
@@ -109,6 +109,12 @@ impl Processor {
     /// Pictures.
     pub fn pictures(&self) -> &Pictures {
         &self.pictures
+    }
+
+    /// From now on pixels are not normalised: they come as bytes, for who does it with this scale.
+    pub fn give_bytes(&mut self) -> Scale {
+        self.pictures.give_bytes();
+        self.pictures.scale()
     }
 
     /// Prompts.

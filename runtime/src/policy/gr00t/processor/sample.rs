@@ -65,7 +65,7 @@ impl<'a> Rows<'a> {
 pub struct Sample {
     /// Prompt tokens, without padding.
     pub ids: Arc<[i64]>,
-    /// Normalised patches of the pictures, in the order of the prompt: `[p, 1536]`, `f32`.
+    /// Normalised patches of the pictures, in the order of the prompt: `[p, 1536]`, `f32`; or as bytes, `[p, 768]`, `u8`.
     pub pixels: Tensor,
     /// Patches of each picture: time, height, width.
     pub grids: Vec<[i64; 3]>,

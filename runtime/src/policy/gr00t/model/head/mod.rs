@@ -8,13 +8,13 @@
 
 use std::rc::Rc;
 
-use tch::Tensor;
+use tch::{Device, Tensor};
 
 use crate::policy::gr00t::config::ModelConfig;
 use crate::policy::gr00t::inputs::{InputError, check_shape};
 use crate::policy::gr00t::model::attention::Heads;
 use crate::policy::gr00t::model::kept::Kept;
-use crate::policy::gr00t::model::tap::{Tap, note};
+use crate::policy::gr00t::model::tap::{NoTap, Tap, note};
 use crate::policy::gr00t::model::{Features, Robot};
 use crate::policy::gr00t::weights::Weights;
 use category::{CategoryMlp, Embodiments};
@@ -87,7 +87,16 @@ pub struct Conditions {
     keys: Vec<Option<Keys>>,
     /// The state token, `[B, 1, E]`.
     state: Tensor,
-    embodiments: Embodiments,
+    embodiments: Rc<Embodiments>,
+}
+
+/// What the head knows before it sees a batch.
+#[derive(Debug)]
+pub(super) struct HeadFrame {
+    embodiments: Rc<Embodiments>,
+    /// If all rows are of one embodiment and the head is lean.
+    plan: Option<Rc<Plan>>,
+    steps: i64,
 }
 
 impl Head {
@@ -138,17 +147,30 @@ impl Head {
         robot: &Robot<'_>,
         tap: &mut dyn Tap,
     ) -> Result<Conditions, InputError> {
-        let rows = features.prompt.rows;
+        let device = features.features.device();
+        let embodiments = self.embodiments(features.prompt.rows, robot, device)?;
+        Ok(self.conditions_of(features, &robot.state.to_device(device), embodiments, tap))
+    }
+
+    /// The embodiments of so many rows, whose state has the right shape.
+    fn embodiments(&self, rows: i64, robot: &Robot<'_>, device: Device) -> Result<Rc<Embodiments>, InputError> {
         check_shape("state", robot.state, &[rows, self.sizes.history, self.sizes.state])?;
         check_shape("embodiment_id", robot.embodiment_id, &[rows])?;
-        let device = features.features.device();
-        let embodiments = Embodiments::new(robot.embodiment_id, self.sizes.embodiments, device)?;
+        Embodiments::new(robot.embodiment_id, self.sizes.embodiments, device).map(Rc::new)
+    }
+
+    fn conditions_of(
+        &self,
+        features: &Features,
+        state: &Tensor,
+        embodiments: Rc<Embodiments>,
+        tap: &mut dyn Tap,
+    ) -> Conditions {
         let vl = self.condition.forward(&features.features, tap);
         note(tap, format_args!("head.vl_embeds"), &vl, Some(&features.features.size()));
-        let state = robot.state.to_device(device).to_kind(vl.kind()).view([rows, 1, -1]);
-        let state = self.state.forward(&state, &embodiments);
+        let state = self.state.forward(&state.to_kind(vl.kind()).view([features.prompt.rows, 1, -1]), &embodiments);
         note(tap, format_args!("head.state_features"), &state, None);
-        Ok(Conditions { keys: self.dit.keys(&vl, &features.prompt, self.is_lean), state, embodiments })
+        Conditions { keys: self.dit.keys(&vl, &features.prompt, self.is_lean), state, embodiments }
     }
 
     /// Velocity of the flow at `actions` (`[B, action_horizon, max_action_dim]`, same shape returned), each row at its
@@ -187,16 +209,43 @@ impl Head {
         options: &SamplerOptions<'_>,
         tap: &mut dyn Tap,
     ) -> Result<Tensor, InputError> {
-        check_shape("noise", noise, &[features.prompt.rows, self.sizes.horizon, self.sizes.action])?;
+        self.check_noise(noise, features.prompt.rows)?;
         let noise = noise.to_device(features.features.device()).to_kind(features.features.kind());
         let start = rtc::Start::new(noise, options.rtc.as_ref())?;
         let conditions = self.conditions(features, robot, tap)?;
-        let actions = match conditions.embodiments.only.filter(|_| self.is_lean) {
-            Some(embodiment) => self.plan(options.steps, embodiment).run(&self.dit, &conditions, start),
+        let actions = match self.plan(options.steps, &conditions.embodiments) {
+            Some(plan) => plan.run(&self.dit, &conditions, start),
             None => self.euler(&conditions, start, options.steps, tap),
         };
         note(tap, format_args!("action_pred"), &actions, None);
         Ok(actions)
+    }
+
+    /// Checks what [`Self::pass`] will be given, and makes what it needs.
+    pub(super) fn frame(
+        &self,
+        rows: i64,
+        robot: &Robot<'_>,
+        noise: &Tensor,
+        (steps, device): (i64, Device),
+    ) -> Result<HeadFrame, InputError> {
+        self.check_noise(noise, rows)?;
+        let embodiments = self.embodiments(rows, robot, device)?;
+        Ok(HeadFrame { plan: self.plan(steps, &embodiments), embodiments, steps })
+    }
+
+    /// [`Self::actions`] of what is already on the device: `state` and `noise` of the shapes that the frame was made for.
+    pub(super) fn pass(&self, frame: &HeadFrame, features: &Features, state: &Tensor, noise: &Tensor) -> Tensor {
+        let start = rtc::Start::at(noise.to_kind(features.features.kind()));
+        let conditions = self.conditions_of(features, state, Rc::clone(&frame.embodiments), &mut NoTap);
+        match &frame.plan {
+            Some(plan) => plan.run(&self.dit, &conditions, start),
+            None => self.euler(&conditions, start, frame.steps, &mut NoTap),
+        }
+    }
+
+    fn check_noise(&self, noise: &Tensor, rows: i64) -> Result<(), InputError> {
+        check_shape("noise", noise, &[rows, self.sizes.horizon, self.sizes.action])
     }
 
     fn euler(&self, conditions: &Conditions, start: rtc::Start, steps: i64, tap: &mut dyn Tap) -> Tensor {
@@ -213,9 +262,11 @@ impl Head {
         actions
     }
 
-    fn plan(&self, steps: i64, embodiment: i64) -> Rc<Plan> {
+    /// The lean sampler for rows of one embodiment.
+    fn plan(&self, steps: i64, embodiments: &Embodiments) -> Option<Rc<Plan>> {
+        let embodiment = embodiments.only.filter(|_| self.is_lean)?;
         let times = self.times.get_or(steps, |&steps| Rc::new(plan::times(self, steps)));
-        self.plans.get_or((steps, embodiment), |_| Rc::new(Plan::new(self, times, embodiment)))
+        Some(self.plans.get_or((steps, embodiment), |_| Rc::new(Plan::new(self, times, embodiment))))
     }
 }
 

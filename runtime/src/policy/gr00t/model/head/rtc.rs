@@ -28,9 +28,14 @@ pub(super) struct Start {
 }
 
 impl Start {
+    /// From noise alone.
+    pub fn at(noise: Tensor) -> Self {
+        Self { actions: noise, strength: None }
+    }
+
     /// From noise, `[B, T, max_action_dim]`.
     pub fn new(noise: Tensor, rtc: Option<&Rtc<'_>>) -> Result<Self, InputError> {
-        let Some(rtc) = rtc else { return Ok(Self { actions: noise, strength: None }) };
+        let Some(rtc) = rtc else { return Ok(Self::at(noise)) };
         rtc.check(&noise)?;
         let (kind, device) = (noise.kind(), noise.device());
         let overlap = rtc.overlap_steps;

@@ -15,7 +15,7 @@ pub(super) struct Grid {
 
 /// Tables for the patches of some images, in their order.
 #[derive(Debug)]
-pub(super) struct Layout {
+pub(in crate::policy::gr00t::model) struct Layout {
     /// Patches of each image.
     pub lengths: Vec<i64>,
     /// Angles of row and column, `[P, head_dim / 2]`.
@@ -39,7 +39,7 @@ struct Part {
 
 impl Layout {
     /// `inverse`: rotary frequencies in the dtype of the model.
-    pub fn new(grids: &[[i64; 3]], grid: Grid, inverse: &Tensor) -> Self {
+    pub(super) fn new(grids: &[[i64; 3]], grid: Grid, inverse: &Tensor) -> Self {
         let parts: Vec<_> = grids.iter().map(|&size| Part::new(size, grid, inverse)).collect();
         let cat = |of: fn(&Part) -> &Tensor, dim: i64| Tensor::cat(&parts.iter().map(of).collect::<Vec<_>>(), dim);
         let freqs = cat(|part| &part.freqs, 0);

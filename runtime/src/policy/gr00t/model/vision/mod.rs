@@ -1,5 +1,7 @@
 //! The vision tower of Qwen3-VL: patches in, image tokens and deepstack features out.
 
+use std::rc::Rc;
+
 use tch::{Kind, Tensor};
 
 use crate::policy::gr00t::config::VisionConfig;
@@ -9,7 +11,8 @@ use crate::policy::gr00t::model::rope::frequencies;
 use crate::policy::gr00t::model::tap::{Tap, note};
 use crate::policy::gr00t::weights::Weights;
 use block::Block;
-use grid::{Grid, Layout};
+use grid::Grid;
+pub(in crate::policy::gr00t::model) use grid::Layout;
 use merger::Merger;
 
 mod block;
@@ -40,7 +43,7 @@ pub struct Vision {
     deepstack: Vec<(i64, Merger)>,
     patch_width: i64,
     merge: i64,
-    layouts: Kept<Vec<[i64; 3]>, std::rc::Rc<Layout>>,
+    layouts: Kept<Vec<[i64; 3]>, Rc<Layout>>,
     is_lean: bool,
 }
 
@@ -100,11 +103,10 @@ impl Vision {
     }
 
     /// `pixels`: `[P, patch width]` in the dtype of the weights, images one after the other, merge block by merge block.
-    pub(super) fn forward(&self, pixels: &Tensor, grids: &[[i64; 3]], tap: &mut dyn Tap) -> Images {
-        if grids.is_empty() {
+    pub(super) fn forward(&self, pixels: &Tensor, layout: Option<&Layout>, tap: &mut dyn Tap) -> Images {
+        let Some(layout) = layout else {
             return Images { tokens: Tensor::empty([0], (pixels.kind(), pixels.device())), deepstack: Vec::new() };
-        }
-        let layout = self.layout(grids);
+        };
         let mut x = self.patch_embed.forward(pixels);
         note(tap, format_args!("vision.patch_embed"), &x, None);
         note(tap, format_args!("vision.rotary_freqs"), &layout.freqs, None);
@@ -116,7 +118,7 @@ impl Vision {
         x += position;
         let mut deepstack = Vec::with_capacity(self.deepstack.len());
         for (i, block) in (0i64..).zip(&self.blocks) {
-            x = block.forward(&x, &layout);
+            x = block.forward(&x, layout);
             note(tap, format_args!("vision.block.{i:02}"), &x, None);
             if let Some((j, (_, merger))) = self.deepstack.iter().enumerate().find(|(_, (after, _))| *after == i) {
                 deepstack.push(merger.forward(&x));
@@ -128,14 +130,16 @@ impl Vision {
         Images { tokens, deepstack }
     }
 
-    fn layout(&self, grids: &[[i64; 3]]) -> std::rc::Rc<Layout> {
-        self.layouts.get_or(grids.to_vec(), |grids| {
+    /// Tables for images of these sizes; `None` if there are none.
+    pub(super) fn layout(&self, grids: &[[i64; 3]]) -> Option<Rc<Layout>> {
+        let make = |grids: &Vec<[i64; 3]>| {
             let grid = Grid { side: (self.pos_embed.size()[0] as f64).sqrt() as i64, merge: self.merge };
             let mut layout = Layout::new(grids, grid, &self.inverse);
             if self.is_lean {
                 layout.position = Some(layout.interpolate(&self.pos_embed));
             }
-            std::rc::Rc::new(layout)
-        })
+            Rc::new(layout)
+        };
+        (!grids.is_empty()).then(|| self.layouts.get_or(grids.to_vec(), make))
     }
 }

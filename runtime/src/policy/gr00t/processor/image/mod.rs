@@ -24,6 +24,7 @@ use super::ProcessorError;
 use super::config::Geometry;
 use area::Area;
 use patches::Patches;
+pub use patches::Scale;
 use resample::Filter;
 
 /// Longest edge of a camera picture, in pixels.
@@ -76,7 +77,8 @@ impl Image {
 /// The patches of the pictures of one sample.
 #[derive(Debug)]
 pub struct Prepared {
-    /// Picture by picture: `[sum of height / 16 * width / 16, 1536]`, `f32`, from −1 to 1.
+    /// Picture by picture: `[sum of height / 16 * width / 16, 1536]`, `f32`, from −1 to 1; or `[…, 768]`, `u8`, where
+    /// they are asked for [as bytes](Pictures::give_bytes).
     pub pixels: Tensor,
     /// Patches of each picture: time, height, width.
     pub grids: Vec<[i64; 3]>,
@@ -92,6 +94,7 @@ pub struct Pictures {
     /// Buffers for patches, one for each sample that was ever prepared at the same time: fresh memory costs more than
     /// all the arithmetic.
     buffers: Mutex<Vec<Vec<f32>>>,
+    gives_bytes: bool,
 }
 
 #[derive(Debug)]
@@ -110,7 +113,7 @@ impl Pictures {
             Geometry::Area { edge, crop_fraction } => Steps::Area(Area::new(edge, crop_fraction)),
             Geometry::Bilinear { crop, target } => Steps::Bilinear { crop, target },
         };
-        Ok(Self { geometry, patches: Patches::read(preprocessor)?, buffers: Mutex::default() })
+        Ok(Self { geometry, patches: Patches::read(preprocessor)?, buffers: Mutex::default(), gives_bytes: false })
     }
 
     /// The geometric steps: what the reference hands to the backbone's image processor.
@@ -131,6 +134,9 @@ impl Pictures {
     /// [`ProcessorError::Input`] if a picture is too long and narrow for the backbone.
     pub fn prepare(&self, pictures: &[Picture]) -> Result<Prepared, ProcessorError> {
         let images: Vec<Image> = pictures.par_iter().map(|picture| self.sized(*picture)).collect::<Result<_, _>>()?;
+        if self.gives_bytes {
+            return Ok(prepared(&images, bytes(&images)));
+        }
         let buffers = || self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
         let mut pixels = buffers().pop().unwrap_or_default();
         pixels.resize(images.iter().map(patches::numbers).sum(), 0.0);
@@ -144,11 +150,17 @@ impl Pictures {
         parts.into_par_iter().for_each(|(image, part)| self.patches.cut(image, part));
         let tensor = patches::tensor(&pixels);
         buffers().push(pixels);
-        Ok(Prepared {
-            pixels: tensor,
-            grids: images.iter().map(patches::grid).collect(),
-            tokens: images.iter().map(patches::tokens).collect(),
-        })
+        Ok(prepared(&images, tensor))
+    }
+
+    /// From now on patches are not normalised: an eighth of the bytes go to the device, which does that.
+    pub fn give_bytes(&mut self) {
+        self.gives_bytes = true;
+    }
+
+    /// How bytes become numbers.
+    pub fn scale(&self) -> Scale {
+        self.patches.scale()
     }
 
     /// The picture as the backbone wants it, but for the patches.
@@ -157,6 +169,23 @@ impl Pictures {
         let size = self.patches.size([image.height, image.width])?;
         Ok(resample::resize(image, size, Filter::Bicubic))
     }
+}
+
+fn prepared(images: &[Image], pixels: Tensor) -> Prepared {
+    let (grids, tokens) = (images.iter().map(patches::grid).collect(), images.iter().map(patches::tokens).collect());
+    Prepared { pixels, grids, tokens }
+}
+
+/// The patches of all pictures, one after the other.
+fn bytes(images: &[Image]) -> Tensor {
+    let mut all = vec![0; images.iter().map(patches::bytes).sum()];
+    let mut rest = &mut all[..];
+    for image in images {
+        let (part, others) = rest.split_at_mut(patches::bytes(image));
+        Patches::cut_bytes(image, part);
+        rest = others;
+    }
+    patches::tensor_of_bytes(&all)
 }
 
 /// The picture in the middle of a black square as large as its longer edge; an odd rest goes to the right and below.

@@ -30,6 +30,16 @@ pub(super) struct Patches {
     most: usize,
     /// What a byte becomes, for each channel.
     values: [[f32; 256]; 3],
+    scale: Scale,
+}
+
+/// What makes numbers of bytes, for each channel: (byte − mean) / deviation in `f32`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scale {
+    /// In units of a byte.
+    pub mean: [f32; 3],
+    /// In units of a byte.
+    pub deviation: [f32; 3],
 }
 
 impl Patches {
@@ -54,7 +64,8 @@ impl Patches {
         let size = root.get("size")?;
         let least = size.get("shortest_edge")?.size(1, MOST_PIXELS)?;
         let most = size.get("longest_edge")?.size(least, MOST_PIXELS)?;
-        Ok(Self { least, most, values: values(&root)? })
+        let scale = scale(&root)?;
+        Ok(Self { least, most, values: values(&scale), scale })
     }
 
     /// Height and width, multiples of a token's edge, that a picture is resized to.
@@ -81,32 +92,53 @@ impl Patches {
         Ok([h as usize, w as usize])
     }
 
+    /// How bytes become numbers.
+    pub(super) fn scale(&self) -> Scale {
+        self.scale
+    }
+
     /// Writes the patches of a picture whose edges are multiples of a token's into [`numbers`] numbers.
     ///
     /// Order: tokens row by row, in a token its 2 × 2 patches row by row; in a patch channel, frame, row, column.
     pub(super) fn cut(&self, image: &Image, out: &mut [f32]) {
-        let columns = image.width / (PATCH * MERGE);
-        let (patches, _) = out.as_chunks_mut::<NUMBERS>();
-        for (token, patches) in patches.chunks_exact_mut(MERGE * MERGE).enumerate() {
-            let (top, left) = (token / columns * MERGE, token % columns * MERGE);
-            for (index, patch) in patches.iter_mut().enumerate() {
-                self.fill(image, [(top + index / MERGE) * PATCH, (left + index % MERGE) * PATCH], patch);
-            }
-        }
+        cut::<f32, FRAMES>(image, out, |channel, byte| self.values[channel][usize::from(byte)]);
     }
 
-    fn fill(&self, image: &Image, [top, left]: [usize; 2], patch: &mut [f32; NUMBERS]) {
-        let (planes, _) = patch.as_chunks_mut::<{ PATCH * PATCH }>();
-        for y in 0..PATCH {
-            let row = &image.rgb[((top + y) * image.width + left) * 3..][..PATCH * 3];
-            for channel in 0..3 {
-                let mut line = [0.0; PATCH];
-                for (out, pixel) in line.iter_mut().zip(row.as_chunks::<3>().0) {
-                    *out = self.values[channel][usize::from(pixel[channel])];
-                }
-                for frame in 0..FRAMES {
-                    planes[channel * FRAMES + frame][y * PATCH..][..PATCH].copy_from_slice(&line);
-                }
+    /// The same patches as [`bytes`] bytes, each frame once: for who normalises on the device.
+    pub(super) fn cut_bytes(image: &Image, out: &mut [u8]) {
+        cut::<u8, 1>(image, out, |_, byte| byte);
+    }
+}
+
+/// Writes the patches in `N` equal frames each.
+fn cut<T: Copy + Default, const N: usize>(image: &Image, out: &mut [T], value: impl Fn(usize, u8) -> T) {
+    let columns = image.width / (PATCH * MERGE);
+    let (planes, _) = out.as_chunks_mut::<{ PATCH * PATCH }>();
+    for (token, patches) in planes.chunks_exact_mut(3 * N * MERGE * MERGE).enumerate() {
+        let (top, left) = (token / columns * MERGE, token % columns * MERGE);
+        for (index, patch) in patches.chunks_exact_mut(3 * N).enumerate() {
+            let at = [(top + index / MERGE) * PATCH, (left + index % MERGE) * PATCH];
+            fill::<T, N>(image, at, patch, &value);
+        }
+    }
+}
+
+/// Writes one patch, `[channel * N + frame][row * 16 + column]`.
+fn fill<T: Copy + Default, const N: usize>(
+    image: &Image,
+    [top, left]: [usize; 2],
+    planes: &mut [[T; PATCH * PATCH]],
+    value: &impl Fn(usize, u8) -> T,
+) {
+    for y in 0..PATCH {
+        let row = &image.rgb[((top + y) * image.width + left) * 3..][..PATCH * 3];
+        for channel in 0..3 {
+            let mut line = [T::default(); PATCH];
+            for (out, pixel) in line.iter_mut().zip(row.as_chunks::<3>().0) {
+                *out = value(channel, pixel[channel]);
+            }
+            for frame in 0..N {
+                planes[channel * N + frame][y * PATCH..][..PATCH].copy_from_slice(&line);
             }
         }
     }
@@ -115,6 +147,11 @@ impl Patches {
 /// Numbers in the patches of a picture.
 pub(super) fn numbers(image: &Image) -> usize {
     tokens(image) * MERGE * MERGE * NUMBERS
+}
+
+/// Bytes of a picture.
+pub(super) fn bytes(image: &Image) -> usize {
+    numbers(image) / FRAMES
 }
 
 /// Tokens of a picture in the prompt.
@@ -133,8 +170,14 @@ pub(super) fn tensor(numbers: &[f32]) -> Tensor {
     Tensor::from_slice(numbers).view([-1, width])
 }
 
+/// The same as bytes, `[P, 768]`.
+pub(super) fn tensor_of_bytes(bytes: &[u8]) -> Tensor {
+    let width = i64::try_from(NUMBERS / FRAMES).expect("768 fits");
+    Tensor::from_slice(bytes).view([-1, width])
+}
+
 /// (byte − mean / rescale) / (std / rescale), in `f32` as torch does it.
-fn values(root: &Field) -> Result<[[f32; 256]; 3], ProcessorError> {
+fn scale(root: &Field) -> Result<Scale, ProcessorError> {
     let field = root.get("rescale_factor")?;
     let rescale = if field.is_missing() { 1.0 / 255.0 } else { field.number()? };
     if rescale <= 0.0 {
@@ -146,17 +189,17 @@ fn values(root: &Field) -> Result<[[f32; 256]; 3], ProcessorError> {
         let numbers = numbers.map_err(|_| field.refuse("one number a channel is needed"))?;
         Ok(numbers.map(|number| number as f32 * (1.0 / rescale) as f32))
     };
-    let (mean, std) = (channels("image_mean")?, channels("image_std")?);
-    if std.contains(&0.0) {
+    let (mean, deviation) = (channels("image_mean")?, channels("image_std")?);
+    if deviation.contains(&0.0) {
         return Err(root.get("image_std")?.refuse("numbers other than 0 are needed"));
     }
-    let mut values = [[0.0; 256]; 3];
-    for (channel, values) in values.iter_mut().enumerate() {
-        for (byte, value) in (0u8..=255).zip(values.iter_mut()) {
-            *value = (f32::from(byte) - mean[channel]) / std[channel];
-        }
-    }
-    Ok(values)
+    Ok(Scale { mean, deviation })
+}
+
+/// Of every byte, for each channel.
+fn values(scale: &Scale) -> [[f32; 256]; 3] {
+    let of = |channel: usize, byte: usize| (byte as f32 - scale.mean[channel]) / scale.deviation[channel];
+    std::array::from_fn(|channel| std::array::from_fn(|byte| of(channel, byte)))
 }
 
 #[cfg(test)]
@@ -185,6 +228,21 @@ mod tests {
     fn bytes_become_minus_one_to_one() {
         let values = released().values[0];
         assert_eq!((values[0], values[255], values[128]), (-1.0, 1.0, (128.0 - 127.5) / 127.5));
+    }
+
+    #[test]
+    fn bytes_are_the_patches_before_they_are_normalised() {
+        let patches = released();
+        let image = Image { height: 32, width: 64, rgb: (0..32 * 64 * 3).map(|i| (i * 7 % 251) as u8).collect() };
+        let (mut found, mut wanted) = (vec![0; bytes(&image)], vec![0.0; numbers(&image)]);
+        Patches::cut_bytes(&image, &mut found);
+        patches.cut(&image, &mut wanted);
+        let planes = found
+            .chunks(256)
+            .enumerate()
+            .flat_map(|(at, plane)| plane.iter().map(move |&byte| (at % 3, byte)).cycle().take(2 * 256));
+        let found: Vec<f32> = planes.map(|(channel, byte)| patches.values[channel][usize::from(byte)]).collect();
+        assert_eq!(found, wanted);
     }
 
     proptest! {

@@ -1,0 +1,201 @@
+//! A batch in two parts: what follows from its shape, and what differs between batches of that shape.
+//!
+//! ```text
+//! Inputs ─┬─► Frame   tables, masks, the sampler's constants: made once for a shape
+//!         └─► Batch   tokens, pixels, state, noise: copied to the device each time
+//! pass(Frame, Batch) ─► actions
+//! ```
+//!
+//! A pass starts work on the device and does nothing else: it makes no table, copies nothing from the host and waits
+//! for nothing. That is what a CUDA graph can hold.
+
+use std::rc::Rc;
+
+use tch::{Device, Kind, Tensor};
+
+use crate::policy::gr00t::inputs::{InputError, Inputs, check_shape, integers};
+use crate::policy::gr00t::model::head::HeadFrame;
+use crate::policy::gr00t::model::prompt::Prompt;
+use crate::policy::gr00t::model::vision::Layout;
+use crate::policy::gr00t::model::{Features, Gr00t, NoTap, Robot};
+
+/// Frames in a patch: the same picture twice.
+const FRAMES: i64 = 2;
+
+/// Channels of a picture.
+const CHANNELS: i64 = 3;
+
+/// What two batches have in common if one [`Frame`] serves both.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FrameKey {
+    /// Samples.
+    pub rows: i64,
+    /// Of every position, `[rows, S]`: whether a token is there, whether it has an image's id.
+    stands: Vec<[bool; 2]>,
+    /// Patches of each image.
+    grids: Vec<[i64; 3]>,
+    /// Of each sample.
+    embodiments: Vec<i64>,
+    /// Euler steps.
+    steps: i64,
+    /// Whether pixels come as bytes.
+    has_bytes: bool,
+}
+
+impl FrameKey {
+    #[cfg(test)]
+    pub(in crate::policy::gr00t) fn of_rows(rows: i64) -> Self {
+        Self { rows, stands: vec![], grids: vec![], embodiments: vec![], steps: 4, has_bytes: false }
+    }
+
+    /// Positions of a prompt, S.
+    pub fn tokens(&self) -> i64 {
+        self.stands.len() as i64 / self.rows.max(1)
+    }
+}
+
+/// Everything that a pass needs beside its batch. It owns its tables: they live as long as it does.
+#[derive(Debug)]
+pub struct Frame {
+    prompt: Rc<Prompt>,
+    layout: Option<Rc<Layout>>,
+    head: HeadFrame,
+    normalise: Option<Rc<Normalise>>,
+}
+
+/// What differs between batches of one shape.
+#[derive(Debug)]
+pub struct Batch {
+    /// Token ids, `[rows·S]`, `i64`.
+    pub ids: Tensor,
+    /// Patches: `[P, 1536]` normalised, `f32`; or `[P, 768]` as the camera has them, `u8`.
+    pub pixels: Tensor,
+    /// Normalised state, `[rows, T, max_state_dim]`, `f32`.
+    pub state: Tensor,
+    /// Where actions start, `[rows, action_horizon, max_action_dim]`, `f32`.
+    pub noise: Tensor,
+}
+
+impl Batch {
+    /// Of samples and their noise, on the host.
+    pub fn new(inputs: &Inputs, noise: Tensor) -> Self {
+        let (pixels, state) = (inputs.pixel_values.shallow_clone(), inputs.state.shallow_clone());
+        Self { ids: inputs.input_ids.view(-1), pixels, state, noise }
+    }
+
+    /// All tensors, in a fixed order.
+    pub fn tensors(&self) -> [&Tensor; 4] {
+        [&self.ids, &self.pixels, &self.state, &self.noise]
+    }
+
+    /// Room for batches of this shape.
+    #[must_use]
+    pub fn empty_like(&self, device: Device) -> Self {
+        let room = |x: &Tensor| Tensor::empty(x.size(), (x.kind(), device));
+        let [ids, pixels, state, noise] = self.tensors().map(room);
+        Self { ids, pixels, state, noise }
+    }
+
+    /// A copy.
+    #[must_use]
+    pub fn to_device(&self, device: Device) -> Self {
+        let [ids, pixels, state, noise] = self.tensors().map(|x| x.to_device(device));
+        Self { ids, pixels, state, noise }
+    }
+}
+
+/// How bytes of a picture become numbers: (byte − mean) / deviation in float32, as the image processor does it, so that
+/// either side may do it and no bit differs.
+#[derive(Debug)]
+pub struct Normalise {
+    /// `[1, 3, 1]`.
+    mean: Tensor,
+    /// `[1, 3, 1]`.
+    deviation: Tensor,
+}
+
+impl Normalise {
+    /// Of each channel, in units of a byte.
+    pub fn new(mean: [f32; 3], deviation: [f32; 3], device: Device) -> Self {
+        let channels = |values: [f32; 3]| Tensor::from_slice(&values).view([1, CHANNELS, 1]).to_device(device);
+        Self { mean: channels(mean), deviation: channels(deviation) }
+    }
+
+    /// `[P, 768]` bytes (channel, row, column) to `[P, 1536]` (channel, frame, row, column) in `kind`.
+    ///
+    /// The divisor is a tensor: torch divides by a number by multiplying with its inverse, which rounds otherwise.
+    fn apply(&self, bytes: &Tensor, kind: Kind) -> Tensor {
+        let (patches, width) = bytes.size2().expect("patches are [P, 768]");
+        let plane = width / CHANNELS;
+        let values = bytes.view([patches, CHANNELS, plane]).to_kind(Kind::Float);
+        let values = ((values - &self.mean) / &self.deviation).to_kind(kind);
+        values.unsqueeze(2).expand([patches, CHANNELS, FRAMES, plane], false).reshape([patches, FRAMES * width])
+    }
+}
+
+impl Gr00t {
+    /// What batches have to share to share a frame.
+    pub fn frame_key(&self, inputs: &Inputs, steps: i64) -> FrameKey {
+        let (ids, mask) = (integers(&inputs.input_ids), integers(&inputs.attention_mask));
+        FrameKey {
+            rows: inputs.input_ids.size()[0],
+            stands: self.text(inputs, &ids, &mask).stands(),
+            grids: inputs.image_grid_thw.clone(),
+            embodiments: integers(&inputs.embodiment_id),
+            steps,
+            has_bytes: inputs.pixel_values.kind() == Kind::Uint8,
+        }
+    }
+
+    /// Checks a batch and makes what its passes need; `normalise` if its pixels are bytes.
+    ///
+    /// # Errors
+    /// [`InputError`] when prompts, images, state, embodiments or noise do not fit the model or each other.
+    pub fn frame(
+        &self,
+        inputs: &Inputs,
+        noise: &Tensor,
+        steps: i64,
+        normalise: Option<&Rc<Normalise>>,
+    ) -> Result<Frame, InputError> {
+        let prompt = self.prompt(inputs)?;
+        let has_bytes = inputs.pixel_values.kind() == Kind::Uint8;
+        let width = self.vision.patch_width() / if has_bytes { FRAMES } else { 1 };
+        check_shape("pixel_values", &inputs.pixel_values, &[prompt.patches, width])?;
+        let robot = Robot { state: &inputs.state, embodiment_id: &inputs.embodiment_id };
+        let head = self.head.frame(prompt.rows, &robot, noise, (steps, self.device()))?;
+        let layout = self.vision.layout(&inputs.image_grid_thw);
+        let normalise = normalise.filter(|_| has_bytes).map(Rc::clone);
+        Ok(Frame { prompt, layout, head, normalise })
+    }
+
+    /// Actions of a batch on the model's device: `[rows, action_horizon, max_action_dim]`, `f32`, normalised.
+    pub fn pass(&self, frame: &Frame, batch: &Batch) -> Tensor {
+        let pixels = match &frame.normalise {
+            Some(normalise) => normalise.apply(&batch.pixels, self.kind()),
+            None => batch.pixels.to_kind(self.kind()),
+        };
+        let images = self.vision.forward(&pixels, frame.layout.as_deref(), &mut NoTap);
+        let features = self.language.forward(&batch.ids, &frame.prompt, &images, &mut NoTap);
+        let features = Features { features, prompt: Rc::clone(&frame.prompt) };
+        self.head.pass(&frame.head, &features, &batch.state, &batch.noise).to_kind(Kind::Float).contiguous()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_become_the_same_numbers_as_on_the_host() {
+        let (mean, deviation) = ([127.5, 123.675, 116.28], [127.5, 58.395, 57.12]);
+        let normalise = Normalise::new(mean, deviation, Device::Cpu);
+        let bytes: Vec<u8> = (0..3 * 256).map(|i| (i % 256) as u8).collect();
+        let found = normalise.apply(&Tensor::from_slice(&bytes).view([1, 768]), Kind::Float);
+        let found = Vec::<f32>::try_from(found.view(-1)).unwrap();
+        for (at, found) in found.into_iter().enumerate() {
+            let (channel, byte) = (at / 512, at % 256);
+            assert_eq!(found, (byte as f32 - mean[channel]) / deviation[channel], "channel {channel}, byte {byte}");
+        }
+    }
+}
