@@ -4,10 +4,11 @@
 //! libtorch looks for its CUDA half once and remembers that there was none.
 
 use crate::dist::error::DistError;
-use crate::dist::ffi::{CudaShim, Library, RawDevice};
+use crate::dist::ffi::{CudaShim, GraphHandle, Library, RawDevice};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::{fmt, fs};
+use tch::Tensor;
 
 /// `shim/cuda.cc`, compiled by build.rs.
 static SHIM: &[u8] = include_bytes!(env!("RRUN_CUDA_SHIM"));
@@ -155,6 +156,33 @@ impl Cuda {
         Ok(self.shim.empty_cache()?)
     }
 
+    /// Gives this thread a stream of its own on device `index`, behind all work that was started before; calls after the
+    /// first change nothing.
+    pub fn own_stream(&self, index: usize) -> Result<(), DistError> {
+        Ok(self.shim.own_stream(number(index)?)?)
+    }
+
+    /// Waits for the work of this thread's stream.
+    pub fn synchronize(&self, index: usize) -> Result<(), DistError> {
+        Ok(self.shim.synchronize(number(index)?)?)
+    }
+
+    /// Copies each host tensor of `from` into the device tensor of `to`, through pinned memory, after this thread's work
+    /// so far and before its later work. Does not wait.
+    ///
+    /// # Panics
+    /// If there are not as many of both.
+    pub fn feed(&self, index: usize, to: &[&Tensor], from: &[&Tensor]) -> Result<(), DistError> {
+        Ok(self.shim.feed(number(index)?, to, from)?)
+    }
+
+    /// Writes down what `work` starts on this thread's own stream, instead of doing it. `work` may not wait for the
+    /// device, nor copy from the host; if it panics, the capture has ended when the panic goes on.
+    pub fn capture<T>(&self, index: usize, work: impl FnOnce() -> T) -> Result<(CudaGraph, T), DistError> {
+        let (handle, done) = self.shim.capture(number(index)?, work)?;
+        Ok((CudaGraph { handle }, done))
+    }
+
     /// Versions of what is loaded.
     pub fn versions(&self) -> Result<CudaVersions, DistError> {
         Ok(self.shim.versions()?)
@@ -162,6 +190,30 @@ impl Cuda {
 
     pub(super) fn shim(&self) -> CudaShim {
         self.shim
+    }
+}
+
+/// Captured work on a device (`at::cuda::CUDAGraph`), of the thread that captured it. The tensors that it reads and
+/// writes must be kept as long as it is replayed.
+pub struct CudaGraph {
+    handle: GraphHandle,
+}
+
+impl fmt::Debug for CudaGraph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CudaGraph").field("bytes", &self.bytes()).finish_non_exhaustive()
+    }
+}
+
+impl CudaGraph {
+    /// Starts it on this thread's stream. Does not wait.
+    pub fn replay(&self) -> Result<(), DistError> {
+        Ok(self.handle.replay()?)
+    }
+
+    /// Memory that it holds on the device: its tensors and itself.
+    pub fn bytes(&self) -> u64 {
+        self.handle.bytes()
     }
 }
 

@@ -238,6 +238,8 @@ fn run_into(site: &Site, job: &Job, earlier: &Earlier, desk: &mut Desk, counts: 
     }
     let held = held?;
     held.notes.iter().for_each(|note| desk.audience.say(&format!("{}: {note}", job.name)));
+    let rows = world.made.env.num_envs().div_ceil(site.stages(job, &held).max(1));
+    site.policy.warm_up(rows, site.max_batch(&held));
     let episodes = match (job.length, held.spec.num_episodes) {
         (Length::Episodes(count), _) | (Length::Policy, Some(count)) => Some(count),
         (Length::Steps(_), _) => None,

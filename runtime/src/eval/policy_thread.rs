@@ -88,6 +88,7 @@ impl Drop for Reply {
 
 enum Question {
     Make { job: Box<Job>, env: Box<EnvSpec>, folder: PathBuf, reply: Sender<Result<Held, PolicyError>> },
+    WarmUp { rows: usize, max_rows: usize },
     Reset(EpisodeStart),
     Observe(EnvIndex, Arc<Observation>),
     Act { rows: Vec<Row>, max_batch: usize, reply: Reply },
@@ -139,6 +140,11 @@ impl PolicyThread {
     /// What the policy has said to the user since the last time.
     pub fn said(&self) -> Vec<String> {
         self.words.try_iter().collect()
+    }
+
+    /// Inferences will have `rows` rows as a rule, and at most `max_rows`.
+    pub fn warm_up(&self, rows: usize, max_rows: usize) {
+        self.ask(Question::WarmUp { rows, max_rows });
     }
 
     /// An episode begins.
@@ -214,6 +220,7 @@ fn run(device: Device, questions: &Receiver<Question>, lifeline: &Lifeline) {
                     held
                 }));
             }
+            Question::WarmUp { rows, max_rows } => on(&mut made, |policy| policy.warm_up(rows, max_rows)),
             Question::Reset(start) => on(&mut made, |policy| policy.reset(&[start])),
             Question::Observe(env, observation) => on(&mut made, |policy| policy.observe(env, &observation)),
             Question::Act { rows, max_batch, reply } => {

@@ -176,6 +176,10 @@ pub trait Policy {
         None
     }
 
+    /// Gets ready for inferences of `rows` rows, none of which has more than `max_rows`: what the first ones would have
+    /// to wait for is done before an episode begins.
+    fn warm_up(&mut self, _rows: usize, _max_rows: usize) {}
+
     /// Forgets what it knew of these environments.
     fn reset(&mut self, starts: &[EpisodeStart]);
 

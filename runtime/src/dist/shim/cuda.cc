@@ -7,10 +7,15 @@
 
 #include <chrono>
 #include <cstdint>
+#include <algorithm>
 #include <cstring>
+#include <memory>
+#include <optional>
 
 #include <ATen/ATen.h>
 #include <ATen/cuda/CUDAContext.h>
+#include <ATen/cuda/CUDAEvent.h>
+#include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -108,6 +113,129 @@ int rr_cuda_reset_peak(int device) {
 
 int rr_cuda_empty_cache() {
   return guarded([&] { allocator::emptyCache(); });
+}
+
+// From now on this thread's work on the device goes to a stream of its own, behind all that was started before.
+int rr_cuda_own_stream(int device) {
+  return guarded([&] {
+    at::globalContext().lazyInitDevice(at::kCUDA);
+    const auto index = static_cast<c10::DeviceIndex>(device);
+    const c10::cuda::CUDAGuard guard(index);
+    if (c10::cuda::getCurrentCUDAStream(index) != c10::cuda::getDefaultCUDAStream(index)) return;
+    c10::cuda::device_synchronize();
+    c10::cuda::setCurrentCUDAStream(c10::cuda::getStreamFromPool(true, index));
+  });
+}
+
+int rr_cuda_synchronize(int device) {
+  return guarded([&] {
+    const auto index = static_cast<c10::DeviceIndex>(device);
+    c10::cuda::getCurrentCUDAStream(index).synchronize();
+  });
+}
+
+// Copies host tensors into device tensors through pinned memory on a stream of their own: after what this thread's
+// stream was told so far, which may still read the old values, and before what it will be told.
+int rr_cuda_feed(int device, at::Tensor* const* to, at::Tensor* const* from, size_t count) {
+  return guarded([&] {
+    const auto index = static_cast<c10::DeviceIndex>(device);
+    const c10::cuda::CUDAGuard guard(index);
+    thread_local std::optional<c10::cuda::CUDAStream> copies;
+    if (!copies || copies->device_index() != index) copies = c10::cuda::getStreamFromPool(true, index);
+    const auto compute = c10::cuda::getCurrentCUDAStream(index);
+    at::cuda::CUDAEvent before, after;
+    before.record(compute);
+    before.block(*copies);
+    {
+      const c10::cuda::CUDAStreamGuard on(*copies);
+      // The pinned copy goes back to libtorch's cache, which waits for the stream before it gives it out again.
+      for (size_t i = 0; i < count; ++i) to[i]->copy_(from[i]->contiguous().pin_memory(), /*non_blocking=*/true);
+    }
+    after.record(*copies);
+    after.block(compute);
+  });
+}
+
+// A captured graph, with the pool that its tensors are in.
+struct RrGraph {
+  at::cuda::CUDAGraph graph;
+  c10::DeviceIndex device;
+  at::cuda::MempoolId_t pool;
+  size_t free_before, reserved_before;
+};
+
+static size_t reserved_bytes(c10::DeviceIndex device) {
+  return static_cast<size_t>(allocator::getDeviceStats(device).reserved_bytes[0].current);
+}
+
+static size_t free_bytes() {
+  size_t free = 0, total = 0;
+  C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+  return free;
+}
+
+// What this thread starts on its stream (see rr_cuda_own_stream) is written down from here on instead of done.
+//
+// Other threads go on as they are: NCCL's watchdog asks events, the loop asks for free memory.
+int rr_graph_begin(int device, RrGraph** out) {
+  return guarded([&] {
+    const auto index = static_cast<c10::DeviceIndex>(device);
+    const c10::cuda::CUDAGuard guard(index);
+    c10::cuda::getCurrentCUDAStream(index).synchronize();
+    auto box = std::make_unique<RrGraph>();
+    box->device = index;
+    box->pool = at::cuda::graph_pool_handle();
+    box->free_before = free_bytes();
+    box->reserved_before = reserved_bytes(index);
+    box->graph.capture_begin(box->pool, cudaStreamCaptureModeThreadLocal);
+    *out = box.release();
+  });
+}
+
+// Ends it and makes the graph ready; `bytes`: what it holds on the device.
+int rr_graph_end(RrGraph* box, uint64_t* bytes) {
+  return guarded([&] {
+    const c10::cuda::CUDAGuard guard(box->device);
+    box->graph.capture_end();
+    const size_t reserved = reserved_bytes(box->device), free = free_bytes();
+    const size_t grown = reserved > box->reserved_before ? reserved - box->reserved_before : 0;
+    const size_t taken = box->free_before > free ? box->free_before - free : 0;
+    *bytes = std::max(grown, taken);
+  });
+}
+
+// Ends a capture that went wrong, whose pass threw or whose end failed.
+//
+// If the stream's end of the capture fails, the allocator was not told: all later memory would come from the pool. Where
+// it was told, the graph gives the pool back itself.
+void rr_graph_abort(RrGraph* box) {
+  guarded([&] {
+    const c10::cuda::CUDAGuard guard(box->device);
+    if (guarded([&] { box->graph.capture_end(); }) != rrun::OK) {
+      guarded([&] {
+        allocator::endAllocateToPool(box->device, box->pool);
+        allocator::releasePool(box->device, box->pool);
+      });
+    }
+    cudaGetLastError();  // the failed capture's, which the next check would find
+  });
+  delete box;
+}
+
+int rr_graph_replay(RrGraph* box) {
+  return guarded([&] {
+    const c10::cuda::CUDAGuard guard(box->device);
+    box->graph.replay();
+  });
+}
+
+// Waits for the last replay.
+void rr_graph_free(RrGraph* box) {
+  guarded([&] {
+    const c10::cuda::CUDAGuard guard(box->device);
+    c10::cuda::getCurrentCUDAStream(box->device).synchronize();
+  });
+  delete box;
 }
 
 int rr_cuda_versions(RrVersions* out) {

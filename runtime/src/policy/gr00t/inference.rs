@@ -14,9 +14,11 @@ use tch::{Device, Kind, Tensor};
 use crate::policy::PolicyError;
 use crate::policy::fields::argument;
 use crate::policy::gr00t::ModelDir;
-use crate::policy::gr00t::model::{NoTap, Robot, SamplerOptions};
+use crate::policy::gr00t::graphs::{Pass, bucket};
+use crate::policy::gr00t::inputs::InputError;
+use crate::policy::gr00t::model::{Batch, Normalise};
 use crate::policy::gr00t::models::{Loaded, Models};
-use crate::policy::gr00t::processor::{ActionRows, Processor, ProcessorConfig, Raw, Sample, collate};
+use crate::policy::gr00t::processor::{ActionRows, Processor, ProcessorConfig, Raw, Sample, Scale, collate};
 use crate::policy::gr00t::settings::Settings;
 
 /// Network and processor of one embodiment.
@@ -26,6 +28,9 @@ pub struct Inference {
     processor: Processor,
     steps: i64,
     pads: bool,
+    /// Normalises pixels on the device; `None` where the host has done it.
+    normalise: Option<Rc<Normalise>>,
+    captures: bool,
 }
 
 impl Inference {
@@ -33,11 +38,17 @@ impl Inference {
     ///
     /// # Errors
     /// [`PolicyError::Checkpoint`] for files that cannot be used.
-    pub fn load(settings: &Settings, processor: Processor, models: &mut Models) -> Result<Self, PolicyError> {
+    pub fn load(settings: &Settings, mut processor: Processor, models: &mut Models) -> Result<Self, PolicyError> {
         let vlm = settings.vlm_path.as_deref();
         let loaded = models.get(&settings.model_path, vlm, settings.kind).map_err(checkpoint)?;
         let steps = settings.denoising_steps.map_or(loaded.config.num_inference_timesteps, |steps| steps as i64);
-        Ok(Self { loaded, processor, steps, pads: settings.padded_batches })
+        let device = loaded.network.device();
+        let normalise = device.is_cuda().then(|| {
+            let Scale { mean, deviation } = processor.give_bytes();
+            Rc::new(Normalise::new(mean, deviation, device))
+        });
+        let captures = settings.cuda_graphs && loaded.graphs.borrow().is_some();
+        Ok(Self { loaded, processor, steps, pads: settings.padded_batches, normalise, captures })
     }
 
     /// Both directions of the embodiment's numbers, pictures and words.
@@ -59,7 +70,13 @@ impl Inference {
             ("embodiment_tag", settings.embodiment_tag.clone().into()),
             ("policy_seed", settings.seed.into()),
             ("padded_batches", settings.padded_batches.into()),
+            ("cuda_graphs", self.captures.into()),
         ]
+    }
+
+    /// Whether the first inferences of a shape take much longer than the later ones.
+    pub fn warms_up(&self) -> bool {
+        self.loaded.network.device().is_cuda()
     }
 
     /// Steps that the network gives and the embodiment has.
@@ -87,7 +104,7 @@ impl Inference {
         let mut answers: Vec<_> = samples.iter().map(|_| None).collect();
         for group in self.groups(&samples) {
             for rows in group.chunks(max_rows.max(1)) {
-                for (row, predicted) in self.predict_each(rows, &samples, noises) {
+                for (row, predicted) in self.predict_each(rows, &samples, noises, max_rows) {
                     let decode = |predicted: Vec<f32>| self.processor.numbers().decode(&predicted, &raws[row].state);
                     answers[row] = Some(predicted.and_then(|predicted| decode(predicted).map_err(inference)));
                 }
@@ -113,11 +130,12 @@ impl Inference {
         rows: &[usize],
         samples: &[Result<Sample, E>],
         noises: &[Tensor],
+        max_rows: usize,
     ) -> Vec<(usize, Result<Vec<f32>, PolicyError>)> {
-        match self.predict(rows, samples, noises) {
+        match self.predict(rows, samples, noises, max_rows) {
             Ok(all) => rows.iter().copied().zip(all.into_iter().map(Ok)).collect(),
             Err(err) if rows.len() == 1 => vec![(rows[0], Err(err))],
-            Err(_) => rows.iter().flat_map(|row| self.predict_each(&[*row], samples, noises)).collect(),
+            Err(_) => rows.iter().flat_map(|row| self.predict_each(&[*row], samples, noises, max_rows)).collect(),
         }
     }
 
@@ -127,27 +145,43 @@ impl Inference {
         rows: &[usize],
         samples: &[Result<Sample, E>],
         noises: &[Tensor],
+        max_rows: usize,
     ) -> Result<Vec<Vec<f32>>, PolicyError> {
-        let members: Vec<&Sample> = rows.iter().filter_map(|row| samples[*row].as_ref().ok()).collect();
-        let noises: Vec<&Tensor> = rows.iter().map(|row| &noises[*row]).collect();
+        let mut members: Vec<&Sample> = rows.iter().filter_map(|row| samples[*row].as_ref().ok()).collect();
+        let mut noises: Vec<&Tensor> = rows.iter().map(|row| &noises[*row]).collect();
+        if let (true, Some(sample), Some(noise)) = (self.captures, members.last().copied(), noises.last().copied()) {
+            // To a size of which there is a graph; what the rows that fill it up get is nobody's.
+            members.resize(bucket(rows.len(), max_rows), sample);
+            noises.resize(bucket(rows.len(), max_rows), noise);
+        }
         // libtorch's errors come as panics; the first line says what was wrong, the rest is a C++ backtrace.
-        catch_unwind(AssertUnwindSafe(|| self.run(&members, &noises))).unwrap_or_else(|panic| {
+        catch_unwind(AssertUnwindSafe(|| self.run(&members, &noises, rows.len()))).unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().map_or("libtorch failed", String::as_str);
             Err(PolicyError::Inference(text.split("\nException raised from").next().unwrap_or(text).to_owned()))
         })
     }
 
-    fn run(&self, samples: &[&Sample], noises: &[&Tensor]) -> Result<Vec<Vec<f32>>, PolicyError> {
-        let network = &self.loaded.network;
+    /// The actions of the first `rows` samples.
+    fn run(&self, samples: &[&Sample], noises: &[&Tensor], rows: usize) -> Result<Vec<Vec<f32>>, PolicyError> {
         let inputs = collate(samples, self.processor.prompts().padding_id()).map_err(inference)?;
-        let noise = Tensor::stack(noises, 0).to_device(network.device()).to_kind(network.kind());
-        let features = network.features(&inputs, &mut NoTap).map_err(inference)?;
-        let robot = Robot { state: &inputs.state, embodiment_id: &inputs.embodiment_id };
-        let options = SamplerOptions { steps: self.steps, rtc: None };
-        let actions = network.actions(&features, &robot, &noise, &options, &mut NoTap).map_err(inference)?;
-        let actions = actions.to_kind(Kind::Float).to_device(Device::Cpu).contiguous();
+        let noise = Tensor::stack(noises, 0);
+        let network = Rc::clone(&self.loaded.network);
+        let frame = || network.frame(&inputs, &noise, self.steps, self.normalise.as_ref());
+        let batch = Batch::new(&inputs, noise.shallow_clone());
+        let actions = match self.loaded.graphs.borrow_mut().as_mut().filter(|_| self.captures) {
+            Some(graphs) => {
+                let key = network.frame_key(&inputs, self.steps);
+                let pass = || -> Result<Pass, InputError> {
+                    let (network, frame) = (Rc::clone(&network), frame()?);
+                    Ok(Rc::new(move |batch: &Batch| network.pass(&frame, batch)))
+                };
+                graphs.run(key, &batch, pass).map_err(inference)?
+            }
+            None => network.pass(&frame().map_err(inference)?, &batch.to_device(network.device())),
+        };
+        let actions = actions.to_device(Device::Cpu);
         let row = |index: usize| Vec::<f32>::try_from(actions.get(index as i64).reshape([-1])).map_err(inference);
-        (0..samples.len()).map(row).collect()
+        (0..rows).map(row).collect()
     }
 }
 

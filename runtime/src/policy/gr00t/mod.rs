@@ -9,10 +9,12 @@
 //! settings (job, YAML) ─► policy ◄─ models (what is loaded)
 //!                          │
 //! Observation ─► wiring ─► inference: processor ─► inputs ─► model ─► processor ─► wiring ─► Chunk
+//!                                                             └─ graphs: captured passes, on a GPU
 //! ```
 
 pub mod config;
 pub mod directory;
+pub mod graphs;
 pub mod inference;
 pub mod inputs;
 pub mod layout;

@@ -1,18 +1,23 @@
 //! Checkpoints in memory: jobs of a rank that use the same one share it.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use tch::{Device, Kind};
 
+use crate::dist::cuda;
+use crate::policy::gr00t::graphs::{CudaEngine, Graphs};
 use crate::policy::gr00t::model::Gr00t;
 use crate::policy::gr00t::{LoadError, ModelConfig, ModelDir, Weights, layout};
 
 /// A network on its device, with the folder it came from.
 #[derive(Debug)]
 pub struct Loaded {
+    /// Its captured passes, where the device can capture. Before the network, whose memory they read.
+    pub graphs: RefCell<Option<Graphs>>,
     /// The network, arranged for inference.
-    pub network: Gr00t,
+    pub network: Rc<Gr00t>,
     /// Sizes and switches.
     pub config: ModelConfig,
     /// Its files.
@@ -77,6 +82,27 @@ impl Loaded {
         weights.check(&layout::tensors(&config, &vlm))?;
         let network = Gr00t::new(&mut weights, &config, &vlm);
         weights.finish()?;
-        Ok(Self { network: network.lean(), config, dir, of })
+        let network = Rc::new(network.lean());
+        Ok(Self { graphs: RefCell::new(graphs(device)), network, config, dir, of })
     }
+}
+
+/// Room for captured passes, with a stream of this thread's own; none on a CPU, and none with a reason where CUDA does
+/// not have it.
+fn graphs(device: Device) -> Option<Graphs> {
+    let Device::Cuda(index) = device else { return None };
+    let cuda = cuda::load().map_err(|none| none.reason).ok()?;
+    let total = cuda.memory(index).map_or(0, |memory| memory.total_bytes);
+    match CudaEngine::new(cuda, index) {
+        Ok(engine) => Some(Graphs::new(Box::new(engine), graph_cap(total))),
+        Err(reason) => {
+            tracing::warn!("no CUDA graphs on cuda:{index}, operators are started one by one: {reason}");
+            None
+        }
+    }
+}
+
+/// Bytes that captured graphs may hold on a device of `total` bytes.
+fn graph_cap(total: u64) -> u64 {
+    (total / 16).min(2 << 30)
 }

@@ -14,7 +14,7 @@ use jobs::seed;
 use serde_json::Value;
 use tch::Tensor;
 
-use crate::env::{EnvIndex, EnvSpec, Observation};
+use crate::env::{CameraSpec, EnvIndex, EnvSpec, Frame, Observation};
 use crate::policy::gr00t::history::History;
 use crate::policy::gr00t::inference::{self, Inference, inference};
 use crate::policy::gr00t::models::Models;
@@ -33,6 +33,10 @@ pub struct Gr00tPolicy {
     episodes: BTreeMap<EnvIndex, (u64, u64)>,
     /// Actions of a chunk that may be used.
     horizon: usize,
+    /// Rows of one inference at most.
+    max_rows: usize,
+    /// What the environment shows before it shows anything.
+    blank: Observation,
     settings: Settings,
 }
 
@@ -51,15 +55,25 @@ impl Gr00tPolicy {
         let modalities = inference.processor().modalities();
         let deltas = [&modalities.video, &modalities.state].map(|modality| modality.delta_indices.clone());
         let history = History::new(deltas.concat());
-        Ok(Self { history, episodes: BTreeMap::new(), inference, wiring, horizon, settings })
+        let (episodes, blank) = (BTreeMap::new(), blank(env));
+        Ok(Self { history, episodes, inference, wiring, horizon, max_rows: usize::MAX, blank, settings })
     }
 
     fn infer(&mut self, rows: &[(EnvIndex, &Observation)]) -> Result<Vec<Chunk>, PolicyError> {
         let noises: Vec<Tensor> = rows.iter().map(|(env, _)| self.noise(*env)).collect();
         let views = rows.iter().map(|(env, now)| View::new(self, *env, now)).collect::<Result<Vec<_>, _>>()?;
         let raws = views.iter().map(View::raw).collect::<Result<Vec<_>, _>>()?;
-        let answers = self.inference.infer(&raws, &noises, raws.len());
+        let answers = self.inference.infer(&raws, &noises, self.max_rows);
         answers.into_iter().map(|actions| Ok(self.chunk(&actions?))).collect()
+    }
+
+    /// As many rows of nothing to see, twice: the second time is what later ones will be like.
+    fn run_blank(&self, rows: usize) -> Result<(), PolicyError> {
+        let view = View::new(self, EnvIndex(0), &self.blank)?;
+        let raws = (0..rows).map(|_| view.raw()).collect::<Result<Vec<_>, _>>()?;
+        let noises: Vec<Tensor> = (0..rows).map(|row| self.inference.noise(row as u64)).collect();
+        let answers = (0..2).flat_map(|_| self.inference.infer(&raws, &noises, self.max_rows));
+        answers.map(|answer| answer.map(drop)).collect()
     }
 
     fn chunk(&self, actions: &[ActionRows]) -> Chunk {
@@ -84,6 +98,17 @@ impl Policy for Gr00tPolicy {
 
     fn facts(&self) -> Vec<(&'static str, Value)> {
         self.inference.facts(&self.settings)
+    }
+
+    fn warm_up(&mut self, rows: usize, max_rows: usize) {
+        self.max_rows = max_rows.max(1);
+        if !self.inference.warms_up() {
+            return;
+        }
+        if let Err(err) = self.run_blank(rows.clamp(1, self.max_rows)) {
+            // The first episode will say it with more right.
+            tracing::debug!("warming up: {err}");
+        }
     }
 
     fn reset(&mut self, starts: &[EpisodeStart]) {
@@ -146,6 +171,20 @@ fn picture<'a>(seen: &'a Observation, camera: &str) -> Result<Picture<'a>, Polic
     let gone = || PolicyError::Inference(format!("the observation has no picture of camera {camera}"));
     let frame = seen.video.get(camera).ok_or_else(gone)?;
     Picture::new(frame.height as usize, frame.width as usize, &frame.rgb).map_err(inference)
+}
+
+/// Black pictures, a state of zeros, and the task.
+fn blank(env: &EnvSpec) -> Observation {
+    let mut blank = Observation::empty();
+    blank.state = env.state.iter().map(|(key, width)| (key.clone(), vec![0.0; *width])).collect();
+    blank.language = env.language.as_str().into();
+    blank.video = env.cameras.iter().map(|camera| (camera.name.clone(), black(camera))).collect();
+    blank
+}
+
+fn black(camera: &CameraSpec) -> Frame {
+    let bytes = camera.height as usize * camera.width as usize * 3;
+    Frame { height: camera.height, width: camera.width, rgb: vec![0; bytes].into() }
 }
 
 fn keys(processor: &Processor) -> Keys {

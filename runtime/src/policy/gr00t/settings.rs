@@ -46,6 +46,8 @@ pub struct Settings {
     pub seed: u64,
     /// Prompts of different lengths go into the network one after the other unless it is to be as the reference does.
     pub padded_batches: bool,
+    /// On a GPU, replay captured passes instead of starting operators one by one; as it is unless it is said.
+    pub cuda_graphs: bool,
 }
 
 impl Settings {
@@ -75,6 +77,7 @@ impl Settings {
             kind: fields.one_of("dtype", &[("bfloat16", Kind::BFloat16), ("float32", Kind::Float)])?,
             seed: fields.seed("seed")?.unwrap_or(SEED),
             padded_batches: fields.one_of("batching", &[("by_length", false), ("padded", true)])?.unwrap_or_default(),
+            cuda_graphs: fields.flag("cuda_graphs")?.unwrap_or(true),
         };
         fields.finish()?;
         Ok(settings)

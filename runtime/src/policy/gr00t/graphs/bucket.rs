@@ -1,0 +1,33 @@
+//! Sizes that batches are filled up to.
+
+/// The next size of a batch of `rows`, at most `most`: 1, 2, 3, 4, 6, 8, 12, 16, 24 and so on. No batch grows by half.
+pub fn bucket(rows: usize, most: usize) -> usize {
+    let power = rows.next_power_of_two();
+    let between = power / 4 * 3;
+    let next = if rows <= between { between } else { power };
+    next.min(most).max(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn sizes_are_powers_of_two_and_those_between() {
+        let mut sizes: Vec<_> = (1..=48).map(|rows| bucket(rows, usize::MAX)).collect();
+        sizes.dedup();
+        assert_eq!(sizes, [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48]);
+    }
+
+    proptest! {
+        #[test]
+        fn a_batch_grows_by_less_than_half_and_never_beyond_the_limit(rows in 1usize..10_000, most in 1usize..10_000) {
+            let size = bucket(rows, most);
+            prop_assert!(size >= rows && 2 * size < 3 * rows.max(2) + 1);
+            prop_assert!(size <= most.max(rows));
+            prop_assert_eq!(bucket(size, most), size);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Things that are kept while there is room; the one that was longest unused goes first. Pure.
+
+/// At most so many bytes of things by key.
+#[derive(Debug)]
+pub struct Shelf<K, V> {
+    /// The last is the one that was used last.
+    entries: Vec<(K, V, u64)>,
+    cap: u64,
+}
+
+impl<K: PartialEq, V> Shelf<K, V> {
+    /// Empty; what is on it weighs at most `cap` together.
+    pub fn new(cap: u64) -> Self {
+        Self { entries: Vec::new(), cap }
+    }
+
+    /// What all may weigh together.
+    pub fn cap(&self) -> u64 {
+        self.cap
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// What they weigh.
+    pub fn bytes(&self) -> u64 {
+        self.entries.iter().map(|(.., bytes)| bytes).sum()
+    }
+
+    /// The one of `key`, which is now the one used last.
+    pub fn get(&mut self, key: &K) -> Option<&V> {
+        let at = self.entries.iter().position(|(found, ..)| found == key)?;
+        let entry = self.entries.remove(at);
+        self.entries.push(entry);
+        self.entries.last().map(|(_, value, _)| value)
+    }
+
+    /// Puts one there, in place of another of this key, and gives back what has to go: the one itself if it is too
+    /// heavy alone, else those that were longest unused.
+    pub fn insert(&mut self, key: K, value: V, bytes: u64) -> Vec<(K, V)> {
+        let mut gone = Vec::new();
+        if let Some(at) = self.entries.iter().position(|(found, ..)| *found == key) {
+            let (key, value, _) = self.entries.remove(at);
+            gone.push((key, value));
+        }
+        if bytes > self.cap {
+            gone.push((key, value));
+            return gone;
+        }
+        while self.bytes() > self.cap - bytes {
+            let (key, value, _) = self.entries.remove(0);
+            gone.push((key, value));
+        }
+        self.entries.push((key, value, bytes));
+        gone
+    }
+
+    /// Takes everything away.
+    pub fn clear(&mut self) {
+        self.entries.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_was_longest_unused_goes_first() {
+        let mut shelf = Shelf::new(10);
+        assert!(shelf.insert("a", 1, 4).is_empty() && shelf.insert("b", 2, 4).is_empty());
+        assert_eq!(shelf.get(&"a"), Some(&1));
+        assert_eq!(shelf.insert("c", 3, 4), [("b", 2)]);
+        assert_eq!((shelf.len(), shelf.bytes(), shelf.get(&"b")), (2, 8, None));
+    }
+
+    #[test]
+    fn what_is_too_heavy_alone_takes_no_other_place() {
+        let mut shelf = Shelf::new(10);
+        shelf.insert("a", 1, 10);
+        assert_eq!(shelf.insert("b", 2, 11), [("b", 2)]);
+        assert_eq!(shelf.get(&"a"), Some(&1));
+    }
+
+    #[test]
+    fn a_key_is_there_once() {
+        let mut shelf = Shelf::new(10);
+        shelf.insert("a", 1, 6);
+        assert_eq!(shelf.insert("a", 2, 6), [("a", 1)]);
+        assert_eq!(shelf.get(&"a"), Some(&2));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_lost_and_the_cap_holds(puts in prop::collection::vec((0u8..8, 0u64..12), 0..60), cap in 0u64..30) {
+            let mut shelf = Shelf::new(cap);
+            let mut gone = 0;
+            for (number, (key, bytes)) in puts.iter().enumerate() {
+                gone += shelf.insert(*key, number, *bytes).len();
+                prop_assert!(shelf.bytes() <= cap);
+                prop_assert_eq!(shelf.len() + gone, number + 1);
+            }
+        }
+    }
+}
