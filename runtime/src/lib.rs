@@ -7,6 +7,7 @@
 //! versions ─► dist
 //! policy ─► wire ─► nothing of ours
 //! eval, serve ─► prometheus
+//! policy, dist ─► torch_error ─► nothing of ours
 //! ```
 
 pub mod device;
@@ -17,5 +18,6 @@ pub mod policy;
 mod prometheus;
 pub mod record;
 pub mod serve;
+mod torch_error;
 pub mod versions;
 pub mod wire;

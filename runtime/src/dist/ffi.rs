@@ -4,6 +4,7 @@
 //! thread. What is sound is decided here, what is meant in `store`, `group` and `cuda`.
 
 use crate::dist::cuda::CudaVersions;
+use crate::torch_error::is_out_of_memory;
 use libc::{c_char, c_int, c_void};
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -24,7 +25,7 @@ pub struct Fault {
 impl Fault {
     /// tch keeps only the text of an exception, not its type.
     pub fn from_tch(text: &str) -> Self {
-        let kind = if text.contains("out of memory") { Kind::OutOfMemory } else { Kind::Other };
+        let kind = if is_out_of_memory(text) { Kind::OutOfMemory } else { Kind::Other };
         Self { kind, text: text.to_owned() }
     }
 }

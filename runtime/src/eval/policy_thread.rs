@@ -202,7 +202,7 @@ fn run(device: Device, questions: &Receiver<Question>, lifeline: &Lifeline) {
         // CUDA's current device is one a thread; policies name theirs wherever they can.
         tracing::warn!("policy thread on cuda:{index}: {err}");
     }
-    let mut models = Models::new(device);
+    let mut models = Models::heard_by(device, lifeline.clone());
     let mut made: Option<Made> = None;
     for question in questions {
         match question {

@@ -95,7 +95,7 @@ pub fn make_with(
         Kind::Random => Box::new(RandomAction::new(&env.action)),
         Kind::Replay { path, only } => Box::new(ReplayAction::open(&path, only.as_deref(), env)?),
         Kind::Gr00t(settings) => Box::new(Gr00tPolicy::new(*settings, env, models)?),
-        Kind::Script(settings) => Box::new(TorchScript::open(&settings, env, models.device())?),
+        Kind::Script(settings) => Box::new(TorchScript::open(&settings, env, models)?),
         Kind::Gr00tRemote(settings) => Box::new(Gr00tRemote::new(*settings, env, lifeline)?),
         Kind::Openpi(settings) => Box::new(Openpi::new(*settings, env, lifeline)?),
         Kind::Scripted { horizon } => Box::new(Scripted::new(env, horizon)?),

@@ -9,6 +9,7 @@ use crate::env::{EnvIndex, EnvSpec, Observation};
 
 mod agent;
 mod basic;
+mod batches;
 mod config;
 mod fields;
 pub mod gr00t;
@@ -21,6 +22,7 @@ pub mod served;
 mod torchscript;
 
 pub use basic::{RandomAction, ZeroAction};
+pub use batches::Shortage;
 pub use config::{Made, check, files, make, make_with};
 pub use planner::{Account, Give, Over, Planner};
 pub use remote::Lifeline;
@@ -169,6 +171,11 @@ pub trait Policy {
     /// Whether another process infers: then no number of rows of one inference is better than all.
     fn is_remote(&self) -> bool {
         false
+    }
+
+    /// How often it ran out of memory, and what that came down to.
+    fn shortage(&self) -> Shortage {
+        Shortage::default()
     }
 
     /// Seed that an episode must start from, if the policy knows better than the plan (a replay does).

@@ -17,8 +17,11 @@ use tch::{CModule, Device, Kind, Tensor};
 use tokenizers::Tokenizer;
 
 use crate::env::{EnvIndex, EnvSpec, Observation};
+use crate::policy::batches::{Batches, Shortage};
 use crate::policy::fields::{Fields, argument};
+use crate::policy::gr00t::Models;
 use crate::policy::{Chunk, EpisodeStart, Policy, PolicyError, PolicySpec, require_state};
+use crate::torch_error::message;
 
 const NAME: &str = "torchscript";
 
@@ -83,16 +86,18 @@ pub struct TorchScript {
     state_keys: Vec<String>,
     action_dim: usize,
     horizon: usize,
+    batches: Batches,
 }
 
 impl TorchScript {
-    /// Loads a module to a device and tries it on an observation of zeros.
+    /// Loads a module to the device of `models` and tries it on an observation of zeros.
     ///
     /// # Errors
     /// [`PolicyError`] naming the file, or what the environment lacks, or the shape that came out.
-    pub fn open(settings: &ScriptSettings, env: &EnvSpec, device: Device) -> Result<Self, PolicyError> {
+    pub fn open(settings: &ScriptSettings, env: &EnvSpec, models: &mut Models) -> Result<Self, PolicyError> {
+        let device = models.device();
         let path = settings.model_path.clone();
-        let mut module = CModule::load_on_device(&path, device).map_err(|err| file(&path, &first_line(&err)))?;
+        let mut module = CModule::load_on_device(&path, device).map_err(|err| file(&path, &words(&err)))?;
         module.set_eval();
         let read = |path: &PathBuf| Tokenizer::from_file(path).map_err(|err| file(path, &err.to_string()));
         let all_states = || env.state.iter().map(|(name, _)| name.clone()).collect();
@@ -109,6 +114,7 @@ impl TorchScript {
             state_keys,
             action_dim: env.action.names.len(),
             horizon: 0,
+            batches: models.batches(&path),
             path,
         };
         script.horizon = script.probe(env)?;
@@ -139,7 +145,7 @@ impl TorchScript {
     fn forward(&self, images: Tensor, state: Tensor, tokens: Tensor) -> Result<Tensor, PolicyError> {
         let _no_grad = tch::no_grad_guard();
         let inputs = [images, state, tokens].map(|input| input.to_device(self.device));
-        let actions = self.module.forward_ts(&inputs).map_err(|err| file(&self.path, &first_line(&err)))?;
+        let actions = self.module.forward_ts(&inputs).map_err(|err| file(&self.path, &words(&err)))?;
         Ok(actions.to_device(Device::Cpu).to_kind(Kind::Float))
     }
 
@@ -156,26 +162,9 @@ impl TorchScript {
         ids.resize(self.max_tokens, 0);
         Ok(ids)
     }
-}
 
-impl Policy for TorchScript {
-    fn spec(&self) -> PolicySpec {
-        let needs_video = !self.cameras.is_empty();
-        PolicySpec { action_horizon: self.horizon, needs_video, looks_back: 0, num_episodes: None }
-    }
-
-    fn facts(&self) -> Vec<(&'static str, Value)> {
-        vec![
-            ("policy_path", self.path.display().to_string().into()),
-            ("max_tokens", self.max_tokens.into()),
-            ("cameras", self.cameras.clone().into()),
-            ("state_keys", self.state_keys.clone().into()),
-        ]
-    }
-
-    fn reset(&mut self, _: &[EpisodeStart]) {}
-
-    fn act(&mut self, rows: &[(EnvIndex, &Observation)]) -> Result<Vec<Chunk>, PolicyError> {
+    /// Chunks of rows that are inferred together.
+    fn infer(&self, rows: &[(EnvIndex, &Observation)]) -> Result<Vec<Chunk>, PolicyError> {
         let batch = rows.len() as i64;
         let [height, width] = self.size.map(i64::from);
         let (mut images, mut states, mut tokens) = (Vec::new(), Vec::new(), Vec::new());
@@ -200,6 +189,34 @@ impl Policy for TorchScript {
         let values = values.map_err(|err| PolicyError::Inference(err.to_string()))?;
         let chunks = values.chunks_exact(self.horizon * self.action_dim);
         Ok(chunks.map(|chunk| Chunk::new(self.action_dim, chunk.to_vec())).collect())
+    }
+}
+
+impl Policy for TorchScript {
+    fn spec(&self) -> PolicySpec {
+        let needs_video = !self.cameras.is_empty();
+        PolicySpec { action_horizon: self.horizon, needs_video, looks_back: 0, num_episodes: None }
+    }
+
+    fn facts(&self) -> Vec<(&'static str, Value)> {
+        vec![
+            ("policy_path", self.path.display().to_string().into()),
+            ("max_tokens", self.max_tokens.into()),
+            ("cameras", self.cameras.clone().into()),
+            ("state_keys", self.state_keys.clone().into()),
+        ]
+    }
+
+    fn shortage(&self) -> Shortage {
+        self.batches.shortage()
+    }
+
+    fn reset(&mut self, _: &[EpisodeStart]) {}
+
+    fn act(&mut self, rows: &[(EnvIndex, &Observation)]) -> Result<Vec<Chunk>, PolicyError> {
+        let parts = self.batches.split(rows, rows.len(), |rows| self.infer(rows));
+        let chunks = parts.into_iter().map(|(_, chunks)| chunks).collect::<Result<Vec<_>, _>>()?;
+        Ok(chunks.concat())
     }
 }
 
@@ -238,10 +255,9 @@ fn file(path: &Path, reason: &str) -> PolicyError {
     PolicyError::File { path: path.to_owned(), reason: reason.to_owned() }
 }
 
-/// libtorch's message without its C++ backtrace.
-fn first_line(err: &tch::TchError) -> String {
-    let text = err.to_string();
-    text.split("\nException raised from").next().unwrap_or(&text).to_owned()
+/// What libtorch says.
+fn words(err: &tch::TchError) -> String {
+    message(&err.to_string()).to_owned()
 }
 
 #[cfg(test)]
@@ -294,7 +310,8 @@ mod tests {
     #[test]
     fn a_module_sees_pictures_state_and_tokens() {
         let folder = tempfile::tempdir().unwrap();
-        let mut policy = TorchScript::open(&settings(&module(folder.path(), 7)), &env(), Device::Cpu).unwrap();
+        let mut policy =
+            TorchScript::open(&settings(&module(folder.path(), 7)), &env(), &mut Models::new(Device::Cpu)).unwrap();
         assert_eq!(policy.spec().action_horizon, 2);
         let (first, second) = (observation(10, 0.5), observation(20, 1.5));
         let chunks = policy.act(&[(EnvIndex(0), &first), (EnvIndex(1), &second)]).unwrap();
@@ -305,7 +322,9 @@ mod tests {
     #[test]
     fn a_module_of_another_action_is_refused_with_its_shape() {
         let folder = tempfile::tempdir().unwrap();
-        let refusal = TorchScript::open(&settings(&module(folder.path(), 6)), &env(), Device::Cpu).err().unwrap();
+        let refusal = TorchScript::open(&settings(&module(folder.path(), 6)), &env(), &mut Models::new(Device::Cpu))
+            .err()
+            .unwrap();
         let wanted = "its `forward` gave [1, 2, 6] for one observation, [1, horizon, 7] is needed for `push`";
         assert!(refusal.to_string().ends_with(wanted), "{refusal}");
     }
@@ -315,7 +334,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("policy.pt");
         std::fs::write(&path, "not a module").unwrap();
-        let refusal = TorchScript::open(&settings(&path), &env(), Device::Cpu).err().unwrap().to_string();
+        let refusal =
+            TorchScript::open(&settings(&path), &env(), &mut Models::new(Device::Cpu)).err().unwrap().to_string();
         assert!(refusal.contains("policy.pt`: ") && !refusal.contains("Exception raised"), "{refusal}");
     }
 }

@@ -7,9 +7,9 @@ use jobs::serve_args::PolicyChoice;
 use tch::Device;
 
 use crate::dist::cuda;
-use crate::policy::PolicyError;
 use crate::policy::gr00t::Models;
 use crate::policy::served::{self, Actions, Card, Question};
+use crate::policy::{Lifeline, PolicyError};
 use crate::serve::now;
 
 /// As the thread of an evaluation's policy has.
@@ -35,11 +35,15 @@ pub struct PolicyThread {
 }
 
 impl PolicyThread {
-    /// Starts the thread and makes the policy in it, on `device`.
+    /// Starts the thread and makes the policy in it, on `device`. `say` gets what the user should know, in the thread.
     ///
     /// # Errors
     /// [`PolicyError`] when the policy cannot be made.
-    pub fn start(choice: PolicyChoice, device: Device) -> Result<(Self, Card), PolicyError> {
+    pub fn start(
+        choice: PolicyChoice,
+        device: Device,
+        say: impl Fn(String) + Send + 'static,
+    ) -> Result<(Self, Card), PolicyError> {
         // The batcher gives one at a time.
         let (batches, inbox) = sync_channel(1);
         let (told, card) = channel();
@@ -50,11 +54,12 @@ impl PolicyThread {
             {
                 tracing::warn!("policy thread on cuda:{index}: {err}");
             }
-            match served::serve(&choice.policy_type, &choice.config, &mut Models::new(device)) {
+            let (lifeline, words) = Lifeline::heard();
+            match served::serve(&choice.policy_type, &choice.config, &mut Models::heard_by(device, lifeline)) {
                 Ok(policy) => {
                     // `start` waits for it.
                     let _ = told.send(Ok(policy.card()));
-                    run(policy, &inbox);
+                    run(policy, &inbox, || words.try_iter().for_each(&say));
                 }
                 Err(err) => drop(told.send(Err(err))),
             }
@@ -70,10 +75,11 @@ impl PolicyThread {
     }
 }
 
-fn run(mut policy: Box<dyn served::Served>, batches: &Receiver<Batch>) {
+fn run(mut policy: Box<dyn served::Served>, batches: &Receiver<Batch>, tell: impl Fn()) {
     for Batch { questions, max_rows, give } in batches {
         let started = now();
         let answers = policy.answer(&questions, max_rows);
         give(answers.into_iter().map(|answer| answer.map_err(|err| err.to_string())).collect(), started.elapsed());
+        tell();
     }
 }

@@ -114,7 +114,9 @@ async fn serve(
     let listener = TcpListener::bind(address).await.map_err(unusable)?;
     let address = listener.local_addr().map_err(unusable)?;
     let name = choice.policy_type.clone();
-    let (policy, card) = PolicyThread::start(choice, device).map_err(|err| err.to_string())?;
+    let own = voice.clone();
+    let say = move |text| own.say(&format!("warning: {text}"));
+    let (policy, card) = PolicyThread::start(choice, device, say).map_err(|err| err.to_string())?;
     let limits = Limits {
         max_rows: args.max_batch.unwrap_or(if device.is_cuda() { GPU_BATCH } else { 1 }),
         max_wait: args.max_wait(),

@@ -12,6 +12,7 @@ use serde_json::Value;
 use tch::{Device, Kind, Tensor};
 
 use crate::policy::PolicyError;
+use crate::policy::batches::{Batches, Shortage};
 use crate::policy::fields::argument;
 use crate::policy::gr00t::ModelDir;
 use crate::policy::gr00t::graphs::{Pass, bucket};
@@ -20,6 +21,7 @@ use crate::policy::gr00t::model::{Batch, Normalise};
 use crate::policy::gr00t::models::{Loaded, Models};
 use crate::policy::gr00t::processor::{ActionRows, Processor, ProcessorConfig, Raw, Sample, Scale, collate};
 use crate::policy::gr00t::settings::Settings;
+use crate::torch_error::{is_out_of_memory, message};
 
 /// Network and processor of one embodiment.
 #[derive(Debug)]
@@ -31,6 +33,7 @@ pub struct Inference {
     /// Normalises pixels on the device; `None` where the host has done it.
     normalise: Option<Rc<Normalise>>,
     captures: bool,
+    batches: Batches,
 }
 
 impl Inference {
@@ -48,12 +51,19 @@ impl Inference {
             Rc::new(Normalise::new(mean, deviation, device))
         });
         let captures = settings.cuda_graphs && loaded.graphs.borrow().is_some();
-        Ok(Self { loaded, processor, steps, pads: settings.padded_batches, normalise, captures })
+        let batches = models.batches(&settings.model_path);
+        let pads = settings.padded_batches;
+        Ok(Self { loaded, processor, steps, pads, normalise, captures, batches })
     }
 
     /// Both directions of the embodiment's numbers, pictures and words.
     pub fn processor(&self) -> &Processor {
         &self.processor
+    }
+
+    /// How often memory was short, and what it came down to.
+    pub fn shortage(&self) -> Shortage {
+        self.batches.shortage()
     }
 
     /// What a policy made of it says of itself.
@@ -103,11 +113,9 @@ impl Inference {
         let samples = self.processor.prepare_each(raws);
         let mut answers: Vec<_> = samples.iter().map(|_| None).collect();
         for group in self.groups(&samples) {
-            for rows in group.chunks(max_rows.max(1)) {
-                for (row, predicted) in self.predict_each(rows, &samples, noises, max_rows) {
-                    let decode = |predicted: Vec<f32>| self.processor.numbers().decode(&predicted, &raws[row].state);
-                    answers[row] = Some(predicted.and_then(|predicted| decode(predicted).map_err(inference)));
-                }
+            for (row, predicted) in self.predict_each(&group, max_rows, &samples, noises) {
+                let decode = |predicted: Vec<f32>| self.processor.numbers().decode(&predicted, &raws[row].state);
+                answers[row] = Some(predicted.and_then(|predicted| decode(predicted).map_err(inference)));
             }
         }
         let samples = samples.into_iter().map(|sample| sample.err().map(|err| Err(inference(err))));
@@ -124,19 +132,21 @@ impl Inference {
         groups.into_values().collect()
     }
 
-    /// Where a batch fails, each of its rows is tried alone.
+    /// Rows in batches that fit into memory. Where one fails for another reason, each of its rows is tried alone.
     fn predict_each<E>(
         &self,
         rows: &[usize],
+        max_rows: usize,
         samples: &[Result<Sample, E>],
         noises: &[Tensor],
-        max_rows: usize,
     ) -> Vec<(usize, Result<Vec<f32>, PolicyError>)> {
-        match self.predict(rows, samples, noises, max_rows) {
+        let parts = self.batches.split(rows, max_rows, |rows| self.predict(rows, samples, noises, max_rows));
+        let each = parts.into_iter().flat_map(|(rows, all)| match all {
             Ok(all) => rows.iter().copied().zip(all.into_iter().map(Ok)).collect(),
             Err(err) if rows.len() == 1 => vec![(rows[0], Err(err))],
-            Err(_) => rows.iter().flat_map(|row| self.predict_each(&[*row], samples, noises, max_rows)).collect(),
-        }
+            Err(_) => self.predict_each(rows, 1, samples, noises),
+        });
+        each.collect()
     }
 
     /// Runs the network on some rows: for each `[action_horizon, max_action_dim]`, row-major.
@@ -149,15 +159,23 @@ impl Inference {
     ) -> Result<Vec<Vec<f32>>, PolicyError> {
         let mut members: Vec<&Sample> = rows.iter().filter_map(|row| samples[*row].as_ref().ok()).collect();
         let mut noises: Vec<&Tensor> = rows.iter().map(|row| &noises[*row]).collect();
+        let most = self.shortage().batch.map_or(max_rows, |limit| limit.min(max_rows));
+        let size = bucket(rows.len(), most);
         if let (true, Some(sample), Some(noise)) = (self.captures, members.last().copied(), noises.last().copied()) {
             // To a size of which there is a graph; what the rows that fill it up get is nobody's.
-            members.resize(bucket(rows.len(), max_rows), sample);
-            noises.resize(bucket(rows.len(), max_rows), noise);
+            members.resize(size, sample);
+            noises.resize(size, noise);
         }
-        // libtorch's errors come as panics; the first line says what was wrong, the rest is a C++ backtrace.
+        // libtorch's errors come as panics.
         catch_unwind(AssertUnwindSafe(|| self.run(&members, &noises, rows.len()))).unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().map_or("libtorch failed", String::as_str);
-            Err(PolicyError::Inference(text.split("\nException raised from").next().unwrap_or(text).to_owned()))
+            if is_out_of_memory(text)
+                && let Ok(mut graphs) = self.loaded.graphs.try_borrow_mut()
+                && let Some(graphs) = graphs.as_mut()
+            {
+                graphs.make_room();
+            }
+            Err(PolicyError::Inference(message(text).to_owned()))
         })
     }
 

@@ -7,6 +7,8 @@ use std::rc::Rc;
 use tch::{Device, Kind};
 
 use crate::dist::cuda;
+use crate::policy::Lifeline;
+use crate::policy::batches::{Batches, Ladders};
 use crate::policy::gr00t::graphs::{CudaEngine, Graphs};
 use crate::policy::gr00t::model::Gr00t;
 use crate::policy::gr00t::{LoadError, ModelConfig, ModelDir, Weights, layout};
@@ -32,17 +34,28 @@ struct Origin {
     kind: Kind,
 }
 
-/// The checkpoint that was used last, for the next job.
+/// The checkpoint that was used last, for the next job, and what is known of all of them.
 #[derive(Debug)]
 pub struct Models {
     device: Device,
     last: Option<Rc<Loaded>>,
+    ladders: Ladders,
 }
 
 impl Models {
     /// None yet; they are to be loaded to `device`.
     pub fn new(device: Device) -> Self {
-        Self { device, last: None }
+        Self::heard_by(device, Lifeline::alone())
+    }
+
+    /// [`Models::new`] for somebody who hears when memory is short.
+    pub fn heard_by(device: Device, lifeline: Lifeline) -> Self {
+        Self { device, last: None, ladders: Ladders::new(device, lifeline) }
+    }
+
+    /// How many rows of a policy of this file or folder fit into one inference.
+    pub(crate) fn batches(&mut self, path: &Path) -> Batches {
+        self.ladders.batches(path)
     }
 
     /// Where they are loaded to.

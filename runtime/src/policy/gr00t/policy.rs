@@ -21,7 +21,7 @@ use crate::policy::gr00t::models::Models;
 use crate::policy::gr00t::processor::{ActionRows, Picture, Processor, Raw, Rows};
 use crate::policy::gr00t::settings::Settings;
 use crate::policy::gr00t::wiring::{Keys, Wiring};
-use crate::policy::{Chunk, EpisodeStart, Policy, PolicyError, PolicySpec};
+use crate::policy::{Chunk, EpisodeStart, Policy, PolicyError, PolicySpec, Shortage};
 
 /// A checkpoint that acts in one environment.
 #[derive(Debug)]
@@ -109,6 +109,10 @@ impl Policy for Gr00tPolicy {
             // The first episode will say it with more right.
             tracing::debug!("warming up: {err}");
         }
+    }
+
+    fn shortage(&self) -> Shortage {
+        self.inference.shortage()
     }
 
     fn reset(&mut self, starts: &[EpisodeStart]) {

@@ -25,6 +25,7 @@ use std::rc::Rc;
 use tch::{Device, Tensor};
 
 use crate::policy::gr00t::model::{Batch, FrameKey};
+use crate::torch_error::message;
 pub use bucket::bucket;
 pub use cuda::CudaEngine;
 pub use shelf::Shelf;
@@ -178,19 +179,23 @@ impl Graphs {
         Ok(out)
     }
 
+    /// Gives the memory of all graphs back, for who needs it more.
+    pub fn make_room(&mut self) {
+        self.shelf.clear();
+        self.engine.trim();
+    }
+
     fn turn_off(&mut self, reason: &str) {
         let reason = reason.lines().next().unwrap_or_default();
         tracing::warn!("no CUDA graphs from now on, operators are started one by one: {reason}");
         self.off = Some(reason.to_owned());
-        self.shelf.clear();
-        self.engine.trim();
+        self.make_room();
     }
 }
 
-/// The text of a panic, without libtorch's backtrace.
+/// The text of a panic.
 fn said(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map_or("libtorch failed", String::as_str);
-    text.split("\nException raised from").next().unwrap_or(text).to_owned()
+    message(panic.downcast_ref::<String>().map_or("libtorch failed", String::as_str)).to_owned()
 }
 
 #[cfg(test)]

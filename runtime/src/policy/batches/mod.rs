@@ -1,0 +1,131 @@
+//! Rows of an inference in batches that fit into memory.
+//!
+//! ```text
+//! rows ─► as many as fit ─► network ─┬─ answered ───────► the next ones
+//!              ▲                     └─ out of memory ─► cache released, ladder: fewer rows
+//!              └───────────────────────────┘
+//! ```
+//!
+//! What a checkpoint has learnt on its device stands for all jobs of the rank that use it.
+
+mod ladder;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use tch::Device;
+
+use crate::dist::cuda;
+use crate::policy::{Lifeline, PolicyError};
+use crate::torch_error::is_out_of_memory;
+
+use ladder::{Ladder, Next};
+
+/// How often a policy ran out of memory, and what it came down to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shortage {
+    /// Inferences that failed for want of memory.
+    pub count: u64,
+    /// Rows of one inference at most; `None` as long as memory was no limit.
+    pub batch: Option<usize>,
+}
+
+/// What the checkpoints of a rank have learnt.
+#[derive(Debug)]
+pub struct Ladders {
+    device: Device,
+    lifeline: Lifeline,
+    by_path: BTreeMap<PathBuf, Rc<RefCell<Ladder>>>,
+}
+
+/// What one policy has of it.
+#[derive(Debug)]
+pub struct Batches {
+    ladder: Rc<RefCell<Ladder>>,
+    device: Device,
+    lifeline: Lifeline,
+    count: Cell<u64>,
+}
+
+/// Rows that were inferred together, and what came of it.
+pub type Part<'a, R, T> = (&'a [R], Result<T, PolicyError>);
+
+impl Ladders {
+    /// Nothing is known yet of any checkpoint on `device`; what is learnt is said to `lifeline`.
+    pub fn new(device: Device, lifeline: Lifeline) -> Self {
+        Self { device, lifeline, by_path: BTreeMap::new() }
+    }
+
+    /// For a policy made from this file or folder.
+    pub fn batches(&mut self, path: &Path) -> Batches {
+        let ladder = Rc::clone(self.by_path.entry(path.to_owned()).or_default());
+        Batches { ladder, device: self.device, lifeline: self.lifeline.clone(), count: Cell::new(0) }
+    }
+}
+
+impl Batches {
+    /// So far, of this policy.
+    pub fn shortage(&self) -> Shortage {
+        Shortage { count: self.count.get(), batch: self.ladder.borrow().limit() }
+    }
+
+    /// Infers all rows in their order, at most `max_rows` at a time and no more than fit; where memory is short `run` is
+    /// asked again about fewer. It must have let go of its tensors when it comes back with an error.
+    pub fn split<'a, R, T>(
+        &self,
+        rows: &'a [R],
+        max_rows: usize,
+        mut run: impl FnMut(&'a [R]) -> Result<T, PolicyError>,
+    ) -> Vec<Part<'a, R, T>> {
+        let mut parts = Vec::new();
+        let mut left = rows;
+        while !left.is_empty() {
+            let limit = self.ladder.borrow().limit().unwrap_or(usize::MAX);
+            let (now, later) = left.split_at(left.len().min(max_rows.max(1)).min(limit));
+            let Some(result) = self.settled(now.len(), run(now)) else { continue };
+            parts.push((now, result));
+            left = later;
+        }
+        parts
+    }
+
+    /// What came of an inference, unless it is tried again.
+    fn settled<T>(&self, rows: usize, result: Result<T, PolicyError>) -> Option<Result<T, PolicyError>> {
+        let err = match result {
+            Err(err) if is_out_of_memory(&err.to_string()) => err,
+            Err(err) => return Some(Err(err)),
+            Ok(answer) => {
+                if let Some(landed) = self.ladder.borrow_mut().on_answer() {
+                    self.lifeline.say(format!(
+                        "out of memory with {} rows in one inference: at most {} from now on; --max-batch {} does so from \
+                         the start, and fewer num_envs leave the policy more",
+                        landed.from, landed.to, landed.to
+                    ));
+                }
+                return Some(Ok(answer));
+            }
+        };
+        self.count.set(self.count.get() + 1);
+        self.release();
+        match self.ladder.borrow_mut().on_oom(rows) {
+            Next::Halve | Next::Again => None,
+            Next::GiveUp => Some(Err(PolicyError::Inference(format!(
+                "out of memory with one row in an inference, and again with libtorch's cache released: fewer num_envs leave \
+                 the policy more, and so does a higher --gpu-memory where it is given ({err})"
+            )))),
+        }
+    }
+
+    /// Gives what libtorch keeps for later back to the device.
+    fn release(&self) {
+        let (Device::Cuda(_), Ok(cuda)) = (self.device, cuda::load()) else { return };
+        if let Err(err) = cuda.empty_cache() {
+            tracing::warn!("libtorch's cache is not released: {err}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+//! Rows against a device that has room for some, with the errors that libtorch really gives.
+
+use std::sync::mpsc::Receiver;
+
+use proptest::prelude::*;
+use tch::{Kind, Tensor};
+
+use super::*;
+use crate::torch_error::tests::ABSURD;
+
+/// A device with room for `limit` rows, and what was asked of it.
+struct Small {
+    limit: usize,
+    asked: RefCell<Vec<usize>>,
+}
+
+impl Small {
+    fn new(limit: usize) -> Self {
+        Self { limit, asked: RefCell::new(Vec::new()) }
+    }
+
+    /// Ten times each row, if they fit.
+    fn infer(&self, rows: &[usize]) -> Result<Vec<usize>, PolicyError> {
+        self.asked.borrow_mut().push(rows.len());
+        let bytes = if rows.len() > self.limit { ABSURD } else { 1 };
+        let tensor = Tensor::f_empty([bytes], (Kind::Uint8, Device::Cpu));
+        let _room = tensor.map_err(|err| PolicyError::Inference(err.to_string()))?;
+        Ok(rows.iter().map(|row| row * 10).collect())
+    }
+}
+
+fn batches() -> (Batches, Receiver<String>) {
+    let (lifeline, heard) = Lifeline::heard();
+    (Ladders::new(Device::Cpu, lifeline).batches(Path::new("checkpoint")), heard)
+}
+
+fn answers(parts: Vec<Part<usize, Vec<usize>>>) -> Vec<usize> {
+    parts.into_iter().flat_map(|(_, answers)| answers.unwrap()).collect()
+}
+
+#[test]
+fn a_batch_that_does_not_fit_is_halved_and_all_rows_are_answered() {
+    let (device, (batches, heard)) = (Small::new(2), batches());
+    let rows: Vec<usize> = (0..8).collect();
+    assert_eq!(answers(batches.split(&rows, usize::MAX, |rows| device.infer(rows))), [0, 10, 20, 30, 40, 50, 60, 70]);
+    assert_eq!(*device.asked.borrow(), [8, 4, 2, 2, 2, 2]);
+    assert_eq!(batches.shortage(), Shortage { count: 2, batch: Some(2) });
+    let said: Vec<_> = heard.try_iter().collect();
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(said[0].starts_with("out of memory with 8 rows in one inference: at most 2 from now on; --max-batch 2 "));
+    assert_eq!(answers(batches.split(&rows, usize::MAX, |rows| device.infer(rows))).len(), 8);
+    assert_eq!(batches.shortage().count, 2, "it is remembered");
+}
+
+#[test]
+fn another_job_of_the_checkpoint_knows_it_and_one_of_another_does_not() {
+    let mut ladders = Ladders::new(Device::Cpu, Lifeline::alone());
+    let (device, first) = (Small::new(1), ladders.batches(Path::new("a")));
+    first.split(&[0, 1], 2, |rows| device.infer(rows));
+    assert_eq!(ladders.batches(Path::new("a")).shortage(), Shortage { count: 0, batch: Some(1) });
+    assert_eq!(ladders.batches(Path::new("b")).shortage(), Shortage::default());
+}
+
+#[test]
+fn one_row_that_does_not_fit_is_an_error_that_names_the_knobs() {
+    let (device, (batches, _)) = (Small::new(0), batches());
+    let parts = batches.split(&[7], 1, |rows| device.infer(rows));
+    let text = parts[0].1.as_ref().unwrap_err().to_string();
+    assert!(text.starts_with("out of memory with one row") && text.contains("num_envs"), "{text}");
+    assert!(text.contains("--gpu-memory") && text.contains("can't allocate memory"), "{text}");
+    assert_eq!(*device.asked.borrow(), [1, 1]);
+}
+
+#[test]
+fn a_shortage_that_passes_costs_nothing_but_a_try() {
+    let (device, (batches, heard)) = (Small::new(0), batches());
+    let tries = Cell::new(0);
+    let infer = |rows: &[usize]| {
+        tries.set(tries.get() + 1);
+        if tries.get() == 1 { device.infer(rows) } else { Small::new(1).infer(rows) }
+    };
+    assert_eq!(answers(batches.split(&[3, 4], 1, infer)), [30, 40]);
+    assert_eq!((batches.shortage(), heard.try_iter().count()), (Shortage { count: 1, batch: None }, 0));
+}
+
+#[test]
+fn another_failure_is_its_rows_alone_and_is_not_tried_again() {
+    let (batches, _) = batches();
+    let tries = Cell::new(0);
+    let parts = batches.split(&[1, 2, 3], 2, |rows| {
+        tries.set(tries.get() + 1);
+        if rows[0] == 1 { Err(PolicyError::Inference("a key is missing".to_owned())) } else { Ok(rows.len()) }
+    });
+    let found: Vec<_> = parts.iter().map(|(rows, result)| (rows.len(), result.is_ok())).collect();
+    assert_eq!((found, tries.get(), batches.shortage()), (vec![(2, false), (1, true)], 2, Shortage::default()));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+    #[test]
+    fn with_room_for_a_row_all_are_answered_in_order_after_few_tries(
+        counts in proptest::collection::vec(0usize..40, 1..5), limit in 1usize..40, max_rows in 1usize..40
+    ) {
+        let (device, (batches, _)) = (Small::new(limit), batches());
+        let most = counts.iter().copied().max().unwrap_or(0).min(max_rows);
+        for count in counts {
+            let rows: Vec<usize> = (0..count).collect();
+            let found = answers(batches.split(&rows, max_rows, |rows| device.infer(rows)));
+            prop_assert_eq!(found, rows.iter().map(|row| row * 10).collect::<Vec<_>>());
+        }
+        let falls = u64::from(most.checked_ilog2().unwrap_or(0));
+        prop_assert!(batches.shortage().count <= falls, "{} of {falls}", batches.shortage().count);
+        let failed = device.asked.borrow().iter().filter(|rows| **rows > limit).count() as u64;
+        prop_assert_eq!(failed, batches.shortage().count);
+    }
+}
