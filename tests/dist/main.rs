@@ -5,6 +5,5 @@
 mod child;
 mod collectives;
 mod gather;
-mod gpu_selftest;
 mod python_peer;
 mod ranks;

@@ -24,8 +24,12 @@ pub struct Case {
 /// Cases with a network: those that have weights.
 pub fn cases() -> Vec<Case> {
     let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/gr00t");
-    let root = std::env::var_os("RRUN_GOLDENS").map_or(committed, PathBuf::from);
-    let folders = fs::read_dir(&root).unwrap_or_else(|err| panic!("`{}`: {err}", root.display()));
+    cases_in(&std::env::var_os("RRUN_GOLDENS").map_or(committed, PathBuf::from))
+}
+
+/// The cases of a folder.
+pub fn cases_in(root: &Path) -> Vec<Case> {
+    let folders = fs::read_dir(root).unwrap_or_else(|err| panic!("`{}`: {err}", root.display()));
     let mut dirs: Vec<_> = folders.map(|entry| entry.unwrap().path()).filter(|dir| has_network(dir)).collect();
     dirs.sort();
     assert!(!dirs.is_empty(), "`{}` has no case folder", root.display());
@@ -61,10 +65,15 @@ impl Case {
         }
     }
 
-    /// The network in `kind`, its rotary frequencies rounded as the reference did.
+    /// The network in `kind` on the CPU, its rotary frequencies rounded as the reference did.
     pub fn network(&self, kind: Kind) -> Gr00t {
+        self.network_on(Device::Cpu, kind)
+    }
+
+    /// The same on another device.
+    pub fn network_on(&self, device: Device, kind: Kind) -> Gr00t {
         let vlm = VlmConfig::read(&self.dir.join("vlm/config.json")).unwrap();
-        let mut weights = Weights::open(&self.dir, Device::Cpu, kind).unwrap();
+        let mut weights = Weights::open(&self.dir, device, kind).unwrap();
         let network = Gr00t::with_buffers(&mut weights, &self.config, &vlm, Some(self.kind()));
         weights.finish().unwrap();
         network

@@ -1,0 +1,85 @@
+//! The card that a test is to run on, or why it is not run.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use runtime::dist::cuda::{self, Cuda};
+use tch::Device;
+
+/// A usable card.
+pub struct Card {
+    pub cuda: Cuda,
+    pub index: usize,
+}
+
+impl Card {
+    pub fn device(&self) -> Device {
+        Device::Cuda(self.index)
+    }
+}
+
+/// What `RRUN_DEVICE` says.
+enum Asked {
+    Nothing,
+    Cpu,
+    Card(usize),
+}
+
+/// The device to test: that of `RRUN_DEVICE`, none, with the reason printed, where it is not set. With `cpu`, what does
+/// not need a card is tried without one.
+pub fn device() -> Option<Device> {
+    match asked() {
+        Asked::Nothing => skip("RRUN_DEVICE is not set, cuda runs it"),
+        Asked::Cpu => Some(Device::Cpu),
+        Asked::Card(index) => Some(usable(index).device()),
+    }
+}
+
+/// The card to test; none, with the reason printed, where `RRUN_DEVICE` names none.
+///
+/// # Panics
+/// If a card is asked for that cannot be used: a run that is meant for a GPU must not pass without one.
+pub fn card() -> Option<Card> {
+    match asked() {
+        Asked::Nothing => skip("RRUN_DEVICE is not set, cuda runs it"),
+        Asked::Cpu => skip("RRUN_DEVICE is cpu, this needs a card"),
+        Asked::Card(index) => Some(usable(index)),
+    }
+}
+
+fn asked() -> Asked {
+    let asked = env::var("RRUN_DEVICE").unwrap_or_default();
+    match asked.as_str() {
+        "" => Asked::Nothing,
+        "cpu" => Asked::Cpu,
+        "cuda" => Asked::Card(0),
+        other => {
+            let number = other.strip_prefix("cuda:").and_then(|number| number.parse().ok());
+            Asked::Card(number.unwrap_or_else(|| panic!("RRUN_DEVICE is `{other}`, expected cpu, cuda or cuda:N")))
+        }
+    }
+}
+
+fn usable(index: usize) -> Card {
+    let cuda = cuda::load().unwrap_or_else(|none| panic!("RRUN_DEVICE asks for a card, but: {none}"));
+    let count = cuda.device_count().unwrap();
+    assert!(index < count, "RRUN_DEVICE asks for card {index}, there are {count}");
+    cuda.select(index).unwrap();
+    Card { cuda, index }
+}
+
+fn skip<T>(reason: &str) -> Option<T> {
+    println!("skipped: {reason}");
+    None
+}
+
+/// The checkout: `RRUN_ROOT`, else where this program was built.
+pub fn root() -> PathBuf {
+    let built = || Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    env::var_os("RRUN_ROOT").map_or_else(built, PathBuf::from)
+}
+
+/// The checkpoint of the demo: a GR00T of 3.5 million parameters.
+pub fn demo_policy() -> PathBuf {
+    root().join("jobs/suites/demo_policy")
+}

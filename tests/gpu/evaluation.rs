@@ -1,0 +1,59 @@
+//! The demo's checkpoint in an evaluation whose policy is on the card.
+
+use serde_json::{Value, json};
+
+use runtime::dist::cuda;
+use tch::Device;
+
+use crate::card::{demo_policy, device};
+use crate::command::Eval;
+
+fn job(name: &str) -> Value {
+    json!({
+        "name": name,
+        "arena_env_args": {"environment": "reach", "num_envs": 4, "enable_cameras": true},
+        "policy_type": "gr00t",
+        "policy_config_dict": {"model_path": demo_policy(), "action_chunk_length": 6},
+        "num_episodes": 8,
+        "seed": 1,
+    })
+}
+
+#[test]
+fn gpu_an_evaluation_runs_on_the_card_and_its_report_names_it() {
+    let Some(device) = device() else { return };
+    let name = if let Device::Cuda(index) = device { format!("cuda:{index}") } else { "cpu".to_owned() };
+    let eval = Eval::new(&[job("reach")]).nproc(1).with_video().words(&["--policy-device", &name]);
+    let ended = eval.run();
+    if !ended.status.success() && ended.stderr.contains("EGL") {
+        println!("skipped: nothing here draws the pictures of a simulator:\n{}", ended.stderr);
+        return;
+    }
+    ended.succeeds();
+    let episodes = eval.episodes();
+    assert_eq!((episodes.len(), episodes.iter().filter(|episode| episode.error.is_some()).count()), (8, 0));
+    let solved = episodes.iter().filter(|episode| episode.success == Some(true)).count();
+    println!("{solved} of 8 episodes solved");
+    assert!(solved >= 5, "{solved} of 8 episodes solved, on a CPU it is nearly all");
+    println!("{:?}", eval.report().run.gpus);
+    let named: Vec<_> = eval.report().run.gpus.into_iter().map(|gpu| gpu.name).collect();
+    assert_eq!(named, name_of(device).into_iter().collect::<Vec<_>>());
+    let videos = walk(eval.folder().root()).into_iter().filter(|path| path.ends_with(".mp4")).count();
+    assert!(videos > 0, "there are no videos");
+}
+
+/// As the driver says it; none of a CPU.
+fn name_of(device: Device) -> Option<String> {
+    let Device::Cuda(index) = device else { return None };
+    Some(cuda::load().unwrap().device(index).unwrap().name)
+}
+
+/// Files below a folder.
+fn walk(folder: &std::path::Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let below = |path: std::path::PathBuf| match path.is_dir() {
+        true => walk(&path),
+        false => vec![path.display().to_string()],
+    };
+    entries.flat_map(below).collect()
+}

@@ -1,0 +1,71 @@
+//! The gather at the end of an evaluation, with a process a rank: by NCCL where each has a card, else through the store.
+
+use crate::card::card;
+use crate::ranks::{PATIENCE, Seat, all_succeed, seat, serve, start};
+use runtime::dist::{Gathered, Route, Who, cuda, gather};
+use tch::Device;
+
+/// Ranks in the test of several cards, at most.
+const MOST: usize = 4;
+
+/// Rank 0 has nothing, the others some megabytes and not the same number.
+fn part(rank: usize) -> Vec<u8> {
+    (0..rank * 3_000_001).map(|i| (i * 31 + rank) as u8).collect()
+}
+
+fn take_part(seat: &Seat) -> Gathered {
+    cuda::load().unwrap().select(seat.card).unwrap();
+    let who = Who { rank: seat.rank, world: seat.world, restart: 0, run_id: "gpu".to_owned() };
+    gather(Some(&seat.store), who, Device::Cuda(seat.card), true, &part(seat.rank), PATIENCE).unwrap()
+}
+
+/// Rank 0 has every part, the others their own.
+fn has_its_parts(seat: &Seat, gathered: &Gathered) {
+    let is_mine = |rank: usize| seat.rank == 0 || rank == seat.rank;
+    let expected: Vec<_> = (0..seat.world).map(|rank| is_mine(rank).then(|| part(rank))).collect();
+    assert!(gathered.parts == expected, "rank {}: parts differ", seat.rank);
+}
+
+#[test]
+fn gpu_ranks_with_a_card_each_gather_by_nccl() {
+    let Some(card) = card() else { return };
+    let count = card.cuda.device_count().unwrap();
+    if count < 2 {
+        println!("skipped: {count} card, 2 are needed");
+        return;
+    }
+    let (store, world) = (serve(), count.min(MOST));
+    let role = "gather::gpu_role_gathers_by_nccl";
+    all_succeed((0..world).map(|rank| start(role, &store, (rank, world), rank)).collect());
+}
+
+#[test]
+fn gpu_ranks_on_one_card_gather_through_the_store_and_say_so() {
+    let Some(card) = card() else { return };
+    let store = serve();
+    let role = "gather::gpu_role_shares_its_card";
+    all_succeed((0..2).map(|rank| start(role, &store, (rank, 2), card.index)).collect());
+}
+
+#[test]
+#[ignore = "a role, not a test"]
+fn gpu_role_gathers_by_nccl() {
+    let Some(seat) = seat() else { return };
+    let gathered = take_part(&seat);
+    assert_eq!((gathered.route, &gathered.note), (Route::Nccl, &None));
+    has_its_parts(&seat, &gathered);
+}
+
+#[test]
+#[ignore = "a role, not a test"]
+fn gpu_role_shares_its_card() {
+    let Some(seat) = seat() else { return };
+    let gathered = take_part(&seat);
+    assert_eq!(gathered.route, Route::Store);
+    has_its_parts(&seat, &gathered);
+    if seat.rank == 0 {
+        let note = gathered.note.unwrap();
+        println!("{note}");
+        assert!(note.starts_with("NCCL was not used: rank 1 shares ") && note.contains("GPU-"), "{note}");
+    }
+}

@@ -1,0 +1,20 @@
+//! Collectives on a card.
+
+use crate::card::card;
+use crate::ranks::{PATIENCE, serve};
+use runtime::dist::{Group, Reduction};
+use tch::{Kind, Tensor};
+
+#[test]
+fn gpu_a_group_of_one_runs_collectives() {
+    let Some(card) = card() else { return };
+    let group = Group::nccl(&serve().default_group("cuda"), (0, 1), card.index, PATIENCE).unwrap();
+    let mut one = Tensor::ones([4], (Kind::Float, card.device()));
+    group.all_reduce(&mut one, Reduction::Sum).unwrap();
+    assert_eq!(one.double_value(&[0]), 1.0);
+    group.broadcast(&mut one, 0).unwrap();
+    assert_eq!(group.all_gather_bytes(b"alone").unwrap(), [b"alone"]);
+    assert_eq!(group.all_gather_bytes(b"").unwrap(), [b""]);
+    group.barrier().unwrap();
+    group.close().unwrap();
+}
