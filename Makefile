@@ -10,7 +10,7 @@ export RRUN_COMMIT := $(shell git describe --always --abbrev=12 --dirty 2>/dev/n
 CONFORMANCE := CONF_VENV=$(CURDIR)/.venv LAUNCHER=$(CURDIR)/$(RRUN) EXPECT_BETTER=1 \
 	.venv/bin/pytest -q tests/conformance
 
-.PHONY: demo test slow conformance bench build check simulators
+.PHONY: demo test slow conformance bench build check gpu simulators
 
 build:
 	@./setup.sh run
@@ -29,7 +29,7 @@ test:
 # Minutes more: all jobs at 1 to 4 ranks, long soaks, all of the black-box tests.
 slow: conformance
 	$(CARGO) test --release --locked --workspace -- --ignored --skip gpu_
-	.venv/bin/pytest -q -rs tests/page
+	.venv/bin/pytest -q -rs tests/page tests/gpu
 
 conformance:
 	@./setup.sh test
@@ -40,6 +40,11 @@ bench:
 	@./setup.sh test
 	$(CARGO) build --release --locked --workspace
 	.venv/bin/python benches/run.py
+
+# For a GPU machine without cargo: target/gpu.tar.xz travels beside the sources, `benches/gpu.sh` runs what is in it.
+gpu:
+	@./setup.sh run
+	.venv/bin/python benches/gpu_bundle.py
 
 check:
 	$(CARGO) fmt --all --check

@@ -1,0 +1,92 @@
+"""What a GPU machine without cargo needs to run `benches/gpu.sh`: built here, collected in target/gpu and packed.
+
+    make gpu      leaves target/gpu.tar.xz, which travels beside the sources
+
+In it: `rrun`, `rrun-rank`, the tests and benches for a card, and the shared libraries they load but libtorch's, the
+compiler's and the C library's. `extra/` has what many machines have themselves (the doors to OpenGL).
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tarfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+OUT = ROOT / "target/gpu"
+MOST = 60 << 20  # bytes, unpacked and packed alike: it travels
+# Every machine with PyTorch has these.
+THEIRS = ("libc", "libm", "libdl", "librt", "libpthread", "libutil", "libresolv", "libgcc_s", "libstdc++", "ld-linux-x86-64")
+TORCH = ("libtorch", "libc10", "libgomp", "libcupti", "libcudart", "libshm")
+OPENGL = ("libEGL.so.1", "libGLdispatch.so.0", "libOpenGL.so.0")
+
+
+def build() -> dict[str, pathlib.Path]:
+    """Programs by the names they get."""
+    words = ["--release", "--locked", "--message-format=json-render-diagnostics"]
+    commands = [
+        ["build", *words, "-p", "launcher", "--bin", "rrun"],
+        ["build", *words, "-p", "runtime", "--bin", "rrun-rank", "--example", "bench_gpu", "--example", "random_checkpoint"],
+        ["test", *words, "--no-run", "-p", "runtime", "--test", "gpu"],
+    ]
+    wanted = {"rrun": "rrun", "rrun-rank": "rrun-rank", "bench_gpu": "bench_gpu", "random_checkpoint": "random_checkpoint", "gpu": "gpu_tests"}
+    found = {}
+    for command in commands:
+        done = subprocess.run(["cargo", *command], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+        messages = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        programs = [message for message in messages if message.get("executable")]
+        found |= {wanted[p["target"]["name"]]: pathlib.Path(p["executable"]) for p in programs if p["target"]["name"] in wanted}
+    missing = set(wanted.values()) - set(found)
+    if missing:
+        sys.exit(f"cargo has built no {', '.join(sorted(missing))}")
+    return found
+
+
+def libraries(program: pathlib.Path) -> dict[str, pathlib.Path]:
+    """What it loads when it starts, by the names it asks for, without what every such machine has."""
+    listed = subprocess.run(["ldd", str(program)], check=True, stdout=subprocess.PIPE, text=True).stdout
+    pairs = (line.split(" => ") for line in listed.splitlines() if " => " in line)
+    found = {name.strip(): pathlib.Path(path.split(" (")[0]) for name, path in pairs}
+    absent = [name for name, path in found.items() if str(path) == "not found"]
+    if absent:
+        sys.exit(f"{program}: {', '.join(absent)} cannot be found here")
+    is_theirs = lambda name: name.split(".so")[0] in THEIRS or name.startswith(TORCH)
+    return {name: path for name, path in found.items() if not is_theirs(name)}
+
+
+def copy(source: pathlib.Path, target: pathlib.Path) -> None:
+    shutil.copy(source.resolve(), target)
+    target.chmod(0o755)
+    subprocess.run(["strip", str(target)], check=True)
+
+
+def main() -> None:
+    programs = build()
+    shutil.rmtree(OUT, ignore_errors=True)
+    for folder in ("bin", "lib", "extra"):
+        (OUT / folder).mkdir(parents=True)
+    for name, program in programs.items():
+        copy(program, OUT / "bin" / name)
+        for library, path in libraries(program).items():
+            if not (OUT / "lib" / library).exists():
+                copy(path, OUT / "lib" / library)
+    for folder in map(pathlib.Path, ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib")):
+        for name in OPENGL:
+            if (folder / name).exists() and not (OUT / "extra" / name).exists():
+                copy(folder / name, OUT / "extra" / name)
+    commit = os.environ.get("RRUN_COMMIT") or "unknown"
+    (OUT / "COMMIT").write_text(f"{commit}\n")
+    packed = OUT.with_suffix(".tar.xz")
+    with tarfile.open(packed, "w:xz", preset=6) as archive:
+        archive.add(OUT, "gpu")
+    for path in sorted(path for path in OUT.rglob("*") if path.is_file()):
+        print(f"{path.stat().st_size / 2**20:7.1f} MiB  {path.relative_to(OUT)}")
+    print(f"{packed.stat().st_size / 2**20:7.1f} MiB  {packed.relative_to(ROOT)}")
+    if packed.stat().st_size > MOST:
+        sys.exit(f"{packed} is larger than {MOST >> 20} MiB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+//! Inferences of several environments at once, through the same doors as in an evaluation.
+
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use runtime::policy::gr00t::inference::{Inference, open_processor};
+use runtime::policy::gr00t::model::{NoTap, Robot, SamplerOptions};
+use runtime::policy::gr00t::processor::{Picture, Processor, Raw, Rows, collate};
+use runtime::policy::gr00t::{Loaded, Models, Settings};
+use serde_json::{Map, Value, json};
+use tch::{Device, Kind, Tensor};
+
+use super::{Outcome, median, now, synchronize};
+
+/// Edge of a camera's picture, in pixels.
+const EDGE: usize = 256;
+/// Inferences that are not measured: shapes are new, memory is taken, graphs are captured.
+const WARM: usize = 3;
+/// Measured inferences: at least, and at most.
+const ROUNDS: [usize; 2] = [5, 100];
+/// What every environment is told.
+const TASK: &str = "pick up the red block and put it into the bowl on the left of the table";
+/// Seed of the noise of the row that is written.
+const SEED: u64 = 7;
+
+/// A checkpoint and what its environments show.
+pub struct Bench {
+    inference: Inference,
+    loaded: Rc<Loaded>,
+    settings: Settings,
+    /// One for every camera.
+    pictures: Vec<Vec<u8>>,
+    states: Vec<(String, Vec<f32>)>,
+    load_seconds: f64,
+}
+
+impl Bench {
+    pub fn load(folder: &Path, device: Device) -> Outcome<Self> {
+        let config =
+            Map::from_iter([("model_path".to_owned(), json!(folder)), ("dtype".to_owned(), json!("bfloat16"))]);
+        let settings = Settings::read(&config)?;
+        let processor = open_processor(&settings)?;
+        let (pictures, states) = (pictures(&processor), states(&processor));
+        let mut models = Models::new(device);
+        synchronize(device);
+        let begin = now();
+        let inference = Inference::load(&settings, processor, &mut models)?;
+        synchronize(device);
+        let load_seconds = begin.elapsed().as_secs_f64();
+        // The one that was just loaded.
+        let loaded = models.get(&settings.model_path, settings.vlm_path.as_deref(), settings.kind)?;
+        Ok(Self { inference, loaded, settings, pictures, states, load_seconds })
+    }
+
+    /// Medians of whole inferences and of the processor's part in them.
+    pub fn measure(&self, batch: usize, patience: Duration) -> Outcome<Value> {
+        let raws: Vec<_> = (0..batch).map(|_| self.raw()).collect::<Outcome<_>>()?;
+        let noises: Vec<_> = (0..batch as u64).map(|row| self.inference.noise(row)).collect();
+        let first = self.seconds(&raws, &noises)?;
+        for _ in 1..WARM {
+            self.seconds(&raws, &noises)?;
+        }
+        let (begin, [least, most]) = (now(), ROUNDS);
+        let (mut whole, mut processor) = (Vec::new(), Vec::new());
+        while whole.len() < least || (whole.len() < most && begin.elapsed() < patience) {
+            whole.push(self.seconds(&raws, &noises)?);
+            let begin = now();
+            drop(self.inference.processor().prepare_each(&raws));
+            processor.push(begin.elapsed().as_secs_f64());
+        }
+        Ok(json!({
+            "what": "infer", "batch": batch, "rounds": whole.len(), "first_ms": first * 1e3,
+            "end_to_end_ms": median(whole), "processor_ms": median(processor), "load_seconds": self.load_seconds,
+        }))
+    }
+
+    /// What the network reads of one environment, and the actions that come of it, normalised.
+    pub fn write(&self, path: &Path) -> Outcome<()> {
+        let _no_grad = tch::no_grad_guard();
+        let processor = self.inference.processor();
+        let samples = processor.prepare(&[self.raw()?])?;
+        let inputs = collate(&samples.iter().collect::<Vec<_>>(), processor.prompts().padding_id())?;
+        let noise = self.inference.noise(SEED).unsqueeze(0);
+        let loaded = &self.loaded;
+        let features = loaded.network.features(&inputs, &mut NoTap)?;
+        let robot = Robot { state: &inputs.state, embodiment_id: &inputs.embodiment_id };
+        let options = SamplerOptions { steps: loaded.config.num_inference_timesteps, rtc: None };
+        let actions = loaded.network.actions(&features, &robot, &noise, &options, &mut NoTap)?;
+        let named = [
+            ("input_ids", inputs.input_ids),
+            ("pixel_values", inputs.pixel_values),
+            ("image_grid_thw", Tensor::from_slice(&inputs.image_grid_thw.concat()).view([-1, 3])),
+            ("state", inputs.state),
+            ("embodiment_id", inputs.embodiment_id),
+            ("noise", noise),
+            ("actions", actions.to_kind(Kind::Float).to_device(Device::Cpu)),
+        ];
+        Ok(Tensor::write_safetensors(&named, path)?)
+    }
+
+    /// Seconds from observations in host memory to actions in host memory.
+    fn seconds(&self, raws: &[Raw<'_>], noises: &[Tensor]) -> Outcome<f64> {
+        let begin = now();
+        for row in self.inference.infer(raws, noises, raws.len()) {
+            row?;
+        }
+        Ok(begin.elapsed().as_secs_f64())
+    }
+
+    fn raw(&self) -> Outcome<Raw<'_>> {
+        let views = &self.inference.processor().modalities().video.keys;
+        let pictures = views
+            .iter()
+            .zip(&self.pictures)
+            .map(|(view, pixels)| Ok((view.as_str(), vec![Picture::new(EDGE, EDGE, pixels)?])));
+        let states = self.states.iter().map(|(key, values)| Ok((key.as_str(), Rows::new(values.len(), values)?)));
+        Ok(Raw {
+            video: pictures.collect::<Outcome<_>>()?,
+            state: states.collect::<Outcome<_>>()?,
+            instruction: self.settings.language.as_deref().unwrap_or(TASK),
+        })
+    }
+}
+
+/// Gradients, another for every camera.
+fn pictures(processor: &Processor) -> Vec<Vec<u8>> {
+    let pixel = |camera: usize, at: usize| {
+        let (y, x) = (at / EDGE, at % EDGE);
+        [(x + 40 * camera) as u8, (y * 2) as u8, (x * y / 64) as u8]
+    };
+    let cameras = 0..processor.modalities().video.keys.len();
+    cameras.map(|camera| (0..EDGE * EDGE).flat_map(|at| pixel(camera, at)).collect()).collect()
+}
+
+fn states(processor: &Processor) -> Vec<(String, Vec<f32>)> {
+    let keys = processor.numbers().state_keys().into_iter();
+    keys.map(|(key, width)| (key.to_owned(), vec![0.1; width.unwrap_or(1)])).collect()
+}

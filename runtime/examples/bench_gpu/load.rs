@@ -1,0 +1,42 @@
+//! All tensors of a checkpoint to the device, out of the page cache.
+
+use std::fs;
+use std::path::Path;
+
+use runtime::policy::gr00t::{ModelDir, Weights, layout};
+use serde_json::{Value, json};
+use tch::{Device, Kind};
+
+use super::{Outcome, now, synchronize};
+
+/// Loads it as an evaluation does, and drops it.
+pub fn measure(folder: &Path, device: Device) -> Outcome<Value> {
+    let _no_grad = tch::no_grad_guard();
+    let (model, vlm) = ModelDir::open(folder, None)?.configs()?;
+    let specs = layout::tensors(&model, &vlm);
+    synchronize(device);
+    let begin = now();
+    let mut weights = Weights::open(folder, device, Kind::BFloat16)?;
+    for (name, shape) in &specs {
+        drop(weights.take(name, shape));
+    }
+    let named = weights.finish()?;
+    synchronize(device);
+    let seconds = begin.elapsed().as_secs_f64();
+    let bytes: usize = named.iter().map(|(_, tensor)| tensor.numel() * tensor.kind().elt_size_in_bytes()).sum();
+    Ok(
+        json!({"what": "load", "seconds": seconds, "bytes": bytes, "tensors": named.len(), "files_bytes": size(folder)?}),
+    )
+}
+
+/// Bytes of the shards.
+fn size(folder: &Path) -> Outcome<u64> {
+    let mut total = 0;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.path().extension().is_some_and(|extension| extension == "safetensors") {
+            total += fs::metadata(entry.path())?.len();
+        }
+    }
+    Ok(total)
+}

@@ -1,0 +1,130 @@
+//! GR00T N1.7 as `rrun eval` runs it, for `benches/gpu.sh`: loading, and inferences from pictures in host memory to
+//! actions in host memory. Prints a JSON object a line.
+//!
+//! ```text
+//! bench_gpu DIR --device cuda:0 --cameras 1,2,4 --batches 1,8,32 --seconds 2 --inputs OUT
+//! ```
+//!
+//! DIR is what `random_checkpoint` writes. OUT gets what the network read and what came of it, one row for each number of
+//! cameras, so that another program can do the same and be compared.
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use runtime::dist::cuda;
+use serde_json::{Value, json};
+use tch::{Cuda, Device};
+
+mod infer;
+mod load;
+mod robot;
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+/// Measures loading and inference of a GR00T checkpoint.
+#[derive(Parser)]
+struct Arguments {
+    /// Model directory.
+    folder: PathBuf,
+    /// `cpu`, `cuda` or `cuda:N`.
+    #[arg(long, default_value = "cuda")]
+    device: String,
+    /// Numbers of cameras.
+    #[arg(long, value_delimiter = ',', default_value = "1,2,4")]
+    cameras: Vec<usize>,
+    /// Numbers of environments that are inferred together.
+    #[arg(long, value_delimiter = ',', default_value = "1,8,32")]
+    batches: Vec<usize>,
+    /// Time for the inferences of one row of the table.
+    #[arg(long, default_value_t = 2.0)]
+    seconds: f64,
+    /// Times the checkpoint is loaded.
+    #[arg(long, default_value_t = 3)]
+    loads: usize,
+    /// Where inputs and actions of one row are written to.
+    #[arg(long)]
+    inputs: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    match measure(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(err) => {
+            eprintln!("bench_gpu: {err}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(arguments: &Arguments) -> Outcome<()> {
+    let device = device(&arguments.device)?;
+    say(&facts(device)?);
+    for _ in 0..arguments.loads {
+        say(&load::measure(&arguments.folder, device)?);
+    }
+    for &cameras in &arguments.cameras {
+        let folder = robot::with_cameras(&arguments.folder, cameras)?;
+        let bench = infer::Bench::load(&folder, device)?;
+        if let Some(out) = &arguments.inputs {
+            bench.write(&out.join(format!("inputs.{cameras}.safetensors")))?;
+        }
+        for &batch in &arguments.batches {
+            let mut line = bench.measure(batch, Duration::from_secs_f64(arguments.seconds))?;
+            line["cameras"] = json!(cameras);
+            line["peak_bytes"] = json!(peak(device));
+            say(&line);
+        }
+    }
+    Ok(())
+}
+
+fn device(name: &str) -> Outcome<Device> {
+    let index = match name {
+        "cpu" => return Ok(Device::Cpu),
+        "cuda" => 0,
+        other => other.strip_prefix("cuda:").ok_or("the device is cpu, cuda or cuda:N")?.parse()?,
+    };
+    // Before anything else asks libtorch about CUDA.
+    cuda::load()?.select(index)?;
+    Ok(Device::Cuda(index))
+}
+
+fn facts(device: Device) -> Outcome<Value> {
+    let Device::Cuda(index) = device else { return Ok(json!({"what": "device", "name": "cpu"})) };
+    let cuda = cuda::load()?;
+    let (facts, versions) = (cuda.device(index)?, cuda.versions()?);
+    Ok(json!({"what": "device", "name": facts.name, "bytes": facts.total_bytes, "driver": versions.driver}))
+}
+
+/// Most bytes of the card that libtorch held since the last time this was asked.
+fn peak(device: Device) -> Option<u64> {
+    let (Device::Cuda(index), Ok(cuda)) = (device, cuda::load()) else { return None };
+    let peak = cuda.memory(index).ok()?.allocated_peak_bytes;
+    cuda.reset_peak(index).ok()?;
+    Some(peak)
+}
+
+/// Waits until the device has done all that it was told.
+fn synchronize(device: Device) {
+    if let Device::Cuda(index) = device {
+        Cuda::synchronize(index as i64);
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "it measures time")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Milliseconds; 0 of nothing.
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() / 2).map_or(0.0, |seconds| seconds * 1e3)
+}
+
+fn say(line: &Value) {
+    println!("{line}");
+}
