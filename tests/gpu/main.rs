@@ -23,6 +23,7 @@ mod compare;
 mod evaluation;
 mod facts;
 mod gather;
+mod graphs;
 mod nccl;
 mod parity;
 mod policy;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use runtime::policy::gr00t::inputs::{InputError, Inputs};
-use runtime::policy::gr00t::model::{Batch, Features, Gr00t, NoTap, Robot, Rtc, SamplerOptions, Tap};
+use runtime::policy::gr00t::model::{Batch, Features, Frame, FrameKey, Gr00t, NoTap, Robot, Rtc, SamplerOptions, Tap};
 use runtime::policy::gr00t::{ModelConfig, VlmConfig, Weights};
 use serde_json::Value;
 use tch::{Device, Kind, Tensor};
@@ -83,11 +83,12 @@ impl Case {
         network.features(&self.inputs(), tap)
     }
 
-    /// Actions as a graph computes them: what follows from shapes first, then one pass.
-    pub fn passed(&self, network: &Gr00t) -> Tensor {
+    /// What a graph reads: what follows from shapes, and the batch, on the host.
+    pub fn prepared(&self, network: &Gr00t) -> (FrameKey, Frame, Batch) {
         let (inputs, noise) = (self.inputs(), self.input("noise"));
-        let frame = network.frame(&inputs, &noise, self.config.num_inference_timesteps, None).unwrap();
-        network.pass(&frame, &Batch::new(&inputs, noise))
+        let steps = self.config.num_inference_timesteps;
+        let frame = network.frame(&inputs, &noise, steps, None).unwrap();
+        (network.frame_key(&inputs, steps), frame, Batch::new(&inputs, noise))
     }
 
     fn inputs(&self) -> Inputs {

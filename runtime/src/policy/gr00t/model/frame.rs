@@ -124,7 +124,7 @@ impl Normalise {
     /// `[P, 768]` bytes (channel, row, column) to `[P, 1536]` (channel, frame, row, column) in `kind`.
     ///
     /// The divisor is a tensor: torch divides by a number by multiplying with its inverse, which rounds otherwise.
-    fn apply(&self, bytes: &Tensor, kind: Kind) -> Tensor {
+    pub fn apply(&self, bytes: &Tensor, kind: Kind) -> Tensor {
         let (patches, width) = bytes.size2().expect("patches are [P, 768]");
         let plane = width / CHANNELS;
         let values = bytes.view([patches, CHANNELS, plane]).to_kind(Kind::Float);

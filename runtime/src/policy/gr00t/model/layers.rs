@@ -108,6 +108,9 @@ pub(super) struct RmsNorm {
 struct LeanRms {
     weight: Tensor,
     offset: Tensor,
+    /// The weight as the checkpoint has it.
+    plain: Tensor,
+    eps: f64,
 }
 
 impl RmsNorm {
@@ -134,12 +137,17 @@ impl RmsNorm {
         let width = *self.weight.size().last().expect("a norm has a weight per channel") as f64;
         let weight = self.weight.to_kind(Kind::Float) * width.sqrt();
         let offset = Tensor::from((width * self.eps).sqrt() as f32).to_device(weight.device());
-        self.lean = Some(LeanRms { weight, offset });
+        self.lean = Some(LeanRms { weight, offset, plain: self.weight.shallow_clone(), eps: self.eps });
     }
 }
 
 impl LeanRms {
+    /// A GPU has one operator for the norm; without a weight, as that of heads differs between them.
     fn forward(&self, x: &Tensor) -> Tensor {
+        if x.device().is_cuda() {
+            let width = x.size().last().copied().unwrap_or_default();
+            return x.rms_norm([width], None::<&Tensor>, self.eps) * &self.plain;
+        }
         let length = x.norm_scalaropt_dim_dtype(2.0, [-1], true, Kind::Float).hypot(&self.offset);
         ((x / length) * &self.weight).to_kind(x.kind())
     }
@@ -172,7 +180,15 @@ impl FeedForward {
 
     /// `[rows, width]`, same shape.
     pub fn forward(&self, x: &Tensor) -> Tensor {
-        self.down.forward(&self.up.forward(x).gelu("tanh"))
+        self.down.forward(&self.active(x))
+    }
+
+    /// On a GPU bias and GELU are the end of the matrix product; on a CPU the same call would take the exact GELU.
+    fn active(&self, x: &Tensor) -> Tensor {
+        match self.up.parts() {
+            (weight, Some(bias)) if x.device().is_cuda() => bias.internal_addmm_activation(x, &weight, true),
+            _ => self.up.forward(x).gelu("tanh"),
+        }
     }
 }
 
