@@ -42,29 +42,50 @@ pub fn canonical_policy(name: &str) -> &str {
     ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, canonical)| canonical)
 }
 
-/// A job names something that is not there.
+/// A job that is not begun.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("job {index} ({job}) field {field}: `{found}` is not known{hint}; known are {known}")]
-pub struct Unknown {
-    /// Position in the file.
-    pub index: usize,
-    /// Name.
-    pub job: String,
-    /// `arena_env_args.environment` or `policy_type`.
-    pub field: &'static str,
-    /// What was asked for.
-    pub found: String,
-    /// The nearest name, as a clause.
-    pub hint: String,
-    /// What there is, comma separated.
-    pub known: String,
+pub enum Refused {
+    /// It names something that is not there.
+    #[error("job {index} ({job}) field {field}: `{found}` is not known{hint}; known are {known}")]
+    Unknown {
+        /// Position in the file.
+        index: usize,
+        /// Name.
+        job: String,
+        /// `arena_env_args.environment` or `policy_type`.
+        field: &'static str,
+        /// What was asked for.
+        found: String,
+        /// The nearest name, as a clause.
+        hint: String,
+        /// What there is, comma separated.
+        known: String,
+    },
+    /// It has a key where only the name of a variable belongs.
+    #[error(
+        "job {index} ({job}) field policy_config_dict.{KEY} is a key, but plan and journal would show it; {KEY}_env names \
+         the variable that has it"
+    )]
+    Key {
+        /// Position in the file.
+        index: usize,
+        /// Name.
+        job: String,
+    },
 }
+
+/// A planner's key, which jobs do not hold.
+const KEY: &str = "api_key";
 
 /// Checks the names of all jobs that are to run.
 ///
 /// # Errors
-/// [`Unknown`] for the first one.
-pub fn check(jobs: &[Job]) -> Result<(), Unknown> {
+/// [`Refused`] for the first one.
+pub fn check(jobs: &[Job]) -> Result<(), Refused> {
+    // Also where it will not run: the plan shows all jobs.
+    if let Some(job) = jobs.iter().find(|job| job.policy_config.contains_key(KEY)) {
+        return Err(Refused::Key { index: job.index.0, job: job.name.clone() });
+    }
     for job in jobs.iter().filter(|job| job.status == Status::Pending) {
         if !is_python_environment(&job.environment) {
             look_up(job, "arena_env_args.environment", &job.environment, ENVIRONMENTS)?;
@@ -74,12 +95,12 @@ pub fn check(jobs: &[Job]) -> Result<(), Unknown> {
     Ok(())
 }
 
-fn look_up(job: &Job, field: &'static str, found: &str, known: &[&str]) -> Result<(), Unknown> {
+fn look_up(job: &Job, field: &'static str, found: &str, known: &[&str]) -> Result<(), Refused> {
     if known.contains(&found) {
         return Ok(());
     }
     let close = known.iter().find(|name| strsim::jaro_winkler(name, found) > 0.85);
-    Err(Unknown {
+    Err(Refused::Unknown {
         index: job.index.0,
         job: job.name.clone(),
         field,
@@ -124,6 +145,16 @@ mod tests {
     fn a_job_that_will_not_run_may_name_anything() {
         assert_eq!(check(&jobs("gr1", "x", "completed")), Ok(()));
         assert_eq!(check(&jobs("push", "scripted", "pending")), Ok(()));
+    }
+
+    #[test]
+    fn a_key_is_refused_before_a_plan_could_show_it() {
+        for status in ["pending", "completed"] {
+            let mut jobs = jobs("push", "openai_agent", status);
+            jobs[0].policy_config.insert("api_key".to_owned(), "sk-1".into());
+            let text = check(&jobs).unwrap_err().to_string();
+            assert!(text.ends_with("api_key_env names the variable that has it") && !text.contains("sk-1"), "{text}");
+        }
     }
 
     #[test]

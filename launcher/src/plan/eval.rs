@@ -60,7 +60,7 @@ pub enum EvalError {
         /// The jobs file.
         path: String,
         /// What is not known.
-        unknown: Box<known::Unknown>,
+        unknown: Box<known::Refused>,
     },
     /// The run folder.
     #[error(transparent)]
