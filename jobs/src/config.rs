@@ -19,7 +19,13 @@ mod apply;
 mod keys;
 mod references;
 mod sections;
-mod tree;
+mod set;
+pub(crate) mod tree;
+
+pub use set::Override;
+
+/// What settings on the command line are called where a file would be named.
+const SET: &str = "--set";
 
 /// What one or more configuration files say.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,6 +34,8 @@ pub struct Config {
     pub files: Vec<PathBuf>,
     /// The last one that names an environment, and so its job.
     namesake: Option<PathBuf>,
+    /// Whether settings of the command line are in it.
+    is_set: bool,
     /// `cluster.component_placement`.
     pub components: Option<Components>,
     /// `cluster.num_nodes`.
@@ -85,24 +93,32 @@ pub enum ConfigError {
 }
 
 impl Config {
-    /// Reads files, later ones over earlier ones; `variable` answers `${oc.env:NAME}`.
+    /// Reads files, later ones over earlier ones, and `sets` over all of them; `variable` answers `${oc.env:NAME}`.
     ///
     /// # Errors
     /// [`ConfigError`] for the first thing that is wrong.
-    pub fn read(files: &[PathBuf], variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
+    pub fn read(
+        files: &[PathBuf],
+        sets: &[Override],
+        variable: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, ConfigError> {
         let texts = files.iter().map(|path| Ok((path.clone(), tree::read(path)?)));
-        Self::from_texts(texts.collect::<Result<Vec<_>, _>>()?, variable)
+        Self::from_texts(texts.collect::<Result<Vec<_>, _>>()?, sets, variable)
     }
 
     /// The same for texts that are there.
     fn from_texts(
         texts: Vec<(PathBuf, String)>,
+        sets: &[Override],
         variable: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, ConfigError> {
         let mut components: Option<Components> = None;
+        let files: Vec<_> = texts.iter().map(|(path, _)| path.clone()).collect();
+        let read = texts.into_iter().map(|(path, text)| tree::parse(&path, &text).map(|tree| (path, tree)));
+        let set = sets.iter().map(|set| Ok((PathBuf::from(SET), set.tree())));
         let mut trees = Vec::new();
-        for (path, text) in texts {
-            let mut tree = tree::parse(&path, &text)?;
+        for read in read.chain(set) {
+            let (path, mut tree) = read?;
             if let Some(placed) = tree::take(&mut tree, &["cluster", "component_placement"]) {
                 let placed = Components::from_value(&placed);
                 let placed = placed.map_err(|err| ConfigError::Placement { path: path.clone(), err })?;
@@ -115,14 +131,20 @@ impl Config {
         let merged = references::resolve(&merged, variable);
         let refuse = |refusal: Refusal| ConfigError::Field { path: culprit(&trees, &refusal), refusal };
         let config = sections::read(&merged).map_err(refuse)?;
-        let namesake = trees.iter().rev().find(|(_, tree)| names_environment(tree)).map(|(path, _)| path.clone());
-        let files = trees.into_iter().map(|(path, _)| path).collect();
-        Ok(Self { files, namesake, components, ..config })
+        refuse_idle(sets, &config.unused)?;
+        let of_file = trees.iter().filter(|(path, _)| path != Path::new(SET));
+        let namesake = of_file.rev().find(|(_, tree)| names_environment(tree)).map(|(path, _)| path.clone());
+        Ok(Self { files, namesake, components, is_set: !sets.is_empty(), ..config })
     }
 
     /// Whether it brings jobs of its own: a list, or the environment and the policy of one.
     pub fn has_jobs(&self) -> bool {
         self.jobs.is_some() || (self.environment().is_some() && self.under.contains_key("policy_type"))
+    }
+
+    /// Whether nothing was read.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.files.is_empty() && !self.is_set
     }
 
     /// Whether it has settings of jobs.
@@ -138,6 +160,18 @@ impl Config {
     fn environment(&self) -> Option<&Value> {
         self.under.get("arena_env_args")?.get("environment")
     }
+}
+
+/// Refuses a setting on the command line that has no effect: in a file it may be there for another program.
+fn refuse_idle(sets: &[Override], unused: &[String]) -> Result<(), ConfigError> {
+    let is_below =
+        |name: &str, of: &str| name.strip_prefix(of).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    let idle = sets
+        .iter()
+        .find(|set| unused.iter().any(|unused| is_below(&set.name(), unused) || is_below(unused, &set.name())));
+    let Some(idle) = idle else { return Ok(()) };
+    let reason = "no use is made of it here".to_owned();
+    Err(ConfigError::Field { path: PathBuf::from(SET), refusal: Refusal { place: idle.name(), reason } })
 }
 
 fn names_environment(tree: &Value) -> bool {

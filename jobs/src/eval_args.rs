@@ -11,6 +11,7 @@ use clap::{Arg, ArgMatches, CommandFactory as _, FromArgMatches as _, Parser};
 use serde::{Deserialize, Serialize};
 
 use crate::assign::{Assign, Assignment, Only, Shard};
+use crate::config::Override;
 
 /// Runs the jobs of a file and reports what came out.
 ///
@@ -20,12 +21,16 @@ use crate::assign::{Assign, Assignment, Only, Shard};
 #[command(name = "eval", bin_name = "rrun eval", max_term_width = 100)]
 pub struct EvalArgs {
     /// Jobs file (Arena's jobs.json)
-    #[arg(long, visible_alias = "eval-jobs-config", value_name = "FILE", required_unless_present_any = ["config", "resume"])]
+    #[arg(long, visible_alias = "eval-jobs-config", value_name = "FILE", required_unless_present_any = ["config", "set", "resume"])]
     pub jobs: Option<PathBuf>,
 
     /// RLinf's YAML (cluster, env.eval, rollout, runner), over the jobs file; of several the later ones win
     #[arg(long, value_name = "FILE")]
     pub config: Vec<PathBuf>,
+
+    /// A setting over those of --config, as env.eval.total_num_envs=8; the value is read as YAML
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<Override>,
 
     /// Run folder; the same command again goes on where it stopped [default: outputs/<name of the jobs file>]
     #[arg(long, visible_alias = "output-base-dir", value_name = "DIR")]
@@ -207,7 +212,7 @@ pub enum LogFormat {
 
 /// What `--resume` does not take over: it names the run, or what differs from start to start.
 const OF_ONE_START: &[&str] =
-    &["jobs", "config", "output", "resume", "accept-changed-jobs", "num-envs", "lease", "lease-timeout"];
+    &["jobs", "config", "set", "output", "resume", "accept-changed-jobs", "num-envs", "lease", "lease-timeout"];
 
 /// Nor does it take over options under these headings: they say where, and what is shown.
 const HEADINGS_OF_ONE_START: &[&str] = &["Devices", "Output"];

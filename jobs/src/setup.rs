@@ -90,7 +90,7 @@ impl Setup {
     /// # Errors
     /// [`SetupError`] for the first thing that is wrong.
     pub fn read(args: &EvalArgs, variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, SetupError> {
-        let config = Config::read(&args.config, variable)?;
+        let config = Config::read(&args.config, &args.set, variable)?;
         let line = args.placement.as_deref().map(Components::parse).transpose().map_err(SetupError::Option)?;
         let components = match (line, config.components.clone()) {
             (Some(line), Some(below)) => Some(line.over(below)),
@@ -162,7 +162,7 @@ fn jobs(args: &EvalArgs, config: &Config) -> Result<JobFile, SetupError> {
         let path = config.files.last().cloned().unwrap_or_default();
         return Ok(JobFile::new(&path, identity(&value), &value)?);
     };
-    if config.files.is_empty() {
+    if config.is_empty() {
         return Ok(JobFile::read(path)?);
     }
     if config.has_list() {
@@ -179,7 +179,7 @@ fn of_run(args: &EvalArgs, config: &Config, folder: &Path) -> Result<JobFile, Se
     let run = RunPlan::read(&RunFolder::new(folder))?;
     let needs_jobs = |option| Err(SetupError::NeedsJobs { option, folder: folder.to_owned() });
     if config.changes_jobs() {
-        return needs_jobs("--config");
+        return needs_jobs(if config.files.is_empty() { "--set" } else { "--config" });
     }
     let steps: Option<u64> = run.options.get("num-steps").and_then(|steps| steps.parse().ok());
     if args.num_steps != steps {

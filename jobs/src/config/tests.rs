@@ -10,7 +10,35 @@ fn read(texts: &[&str]) -> Result<Config, String> {
     let name = |nth: usize| PathBuf::from(["dir/behavior.yaml", "b.yaml"][nth]);
     let texts = texts.iter().enumerate().map(|(nth, text)| (name(nth), (*text).to_owned())).collect();
     let variable = |name: &str| (name == "HOME").then(|| "/home/me".to_owned());
-    Config::from_texts(texts, &variable).map_err(|err| err.to_string())
+    Config::from_texts(texts, &[], &variable).map_err(|err| err.to_string())
+}
+
+/// The same with settings of the command line over one text.
+fn set(text: &str, sets: &[&str]) -> Result<Config, String> {
+    let sets: Vec<Override> = sets.iter().map(|set| set.parse().unwrap()).collect();
+    let texts = vec![(PathBuf::from("dir/behavior.yaml"), text.to_owned())];
+    Config::from_texts(texts, &sets, &|_| None).map_err(|err| err.to_string())
+}
+
+#[test]
+fn settings_of_the_command_line_win_and_do_not_rename_the_job() {
+    let config =
+        set(BASE, &["env.eval.total_num_envs=8", "env.eval.environment=push", "env.eval.total_num_envs=4"]).unwrap();
+    let jobs = parse(&config.jobs(None).unwrap()).unwrap();
+    assert_eq!((jobs[0].name.as_str(), jobs[0].environment.as_str(), jobs[0].num_envs), ("behavior", "push", 4));
+    let config = set(BASE, &["cluster.component_placement={env: 0, rollout: 1}"]).unwrap();
+    assert_eq!(config.components.unwrap(), Components::parse("env: 0, rollout: 1").unwrap());
+}
+
+#[test]
+fn a_setting_of_the_command_line_that_nobody_knows_or_needs_is_refused() {
+    let refusal = |text: &str| set(BASE, &[text]).unwrap_err();
+    assert_eq!(
+        refusal("env.eval.total_num_env=8"),
+        "`--set`: env.eval field total_num_env: unknown field; did you mean `total_num_envs`?"
+    );
+    assert_eq!(refusal("runner.max_epochs=8"), "`--set`: runner.max_epochs: no use is made of it here");
+    assert_eq!(refusal("actor.model.lr=8"), "`--set`: actor.model.lr: no use is made of it here");
 }
 
 fn refusal(text: &str) -> String {

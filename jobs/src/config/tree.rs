@@ -10,7 +10,7 @@ use super::ConfigError;
 const MAX_BYTES: u64 = 4 << 20;
 
 /// The text of a file.
-pub(super) fn read(path: &Path) -> Result<String, ConfigError> {
+pub(crate) fn read(path: &Path) -> Result<String, ConfigError> {
     let refuse = |reason: String| ConfigError::Read { path: path.to_owned(), reason };
     let metadata = std::fs::metadata(path).map_err(|err| refuse(err.to_string()))?;
     if !metadata.is_file() {
@@ -23,7 +23,7 @@ pub(super) fn read(path: &Path) -> Result<String, ConfigError> {
 }
 
 /// The tree of a text. A key with dots at the top level, as in s001's `env.eval.video_cfg.save_video: False`, is a path.
-pub(super) fn parse(path: &Path, text: &str) -> Result<Value, ConfigError> {
+pub(crate) fn parse(path: &Path, text: &str) -> Result<Value, ConfigError> {
     let refuse = |reason: String| ConfigError::Syntax { path: path.to_owned(), reason };
     if text.lines().all(|line| line.trim().is_empty() || line.trim().starts_with('#')) {
         return Ok(Value::Object(Map::new()));
@@ -40,7 +40,7 @@ fn at_path(key: &str, value: Value) -> Value {
 }
 
 /// `later` over `earlier`: mappings are merged, everything else is replaced.
-pub(super) fn merge(earlier: Value, later: Value) -> Value {
+pub(crate) fn merge(earlier: Value, later: Value) -> Value {
     match (earlier, later) {
         (Value::Object(mut earlier), Value::Object(later)) => {
             for (key, value) in later {

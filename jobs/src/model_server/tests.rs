@@ -97,7 +97,7 @@ fn a_configuration_has_it_too_and_its_refusals_name_the_file() {
     std::fs::write(&paths[0], "env: {eval: {environment: reach}}\n").unwrap();
     let read = |text: &str| {
         std::fs::write(&paths[1], text).unwrap();
-        Config::read(&paths, &|name| (name == "PORT").then(|| "8001".to_owned()))
+        Config::read(&paths, &[], &|name| (name == "PORT").then(|| "8001".to_owned()))
     };
     let config = read("model_server:\n  command: exec serve ${HOME}\n  health_port: ${oc.env:PORT}\n").unwrap_err();
     assert!(

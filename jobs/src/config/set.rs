@@ -1,0 +1,102 @@
+//! `--set a.b=c`: one setting on the command line, over those of all files.
+
+use std::fmt::{Display, Formatter};
+use std::path::Path;
+use std::str::FromStr;
+
+use serde_json::{Map, Value};
+
+use super::tree;
+
+/// Parts of a key; the deepest setting of RLinf has seven.
+const MOST_PARTS: usize = 32;
+
+/// A setting by its dotted key, with its value as YAML reads it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Override {
+    /// The parts of the key, none of them empty.
+    pub key: Vec<String>,
+    /// `8` is a number, `true` a bool, `[256, 128]` a list, `"8"` a text.
+    pub value: Value,
+}
+
+impl Override {
+    /// The key as it was written.
+    pub fn name(&self) -> String {
+        self.key.join(".")
+    }
+
+    /// A tree with this setting alone.
+    pub(crate) fn tree(&self) -> Value {
+        let below = |value: Value, part: &String| Value::Object(Map::from_iter([(part.clone(), value)]));
+        self.key.iter().rev().fold(self.value.clone(), below)
+    }
+}
+
+impl FromStr for Override {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some((key, value)) = text.split_once('=') else {
+            return Err(format!("`{text}` has no `=`; KEY=VALUE is needed, as env.eval.total_num_envs=8"));
+        };
+        let parts: Vec<String> = key.trim().split('.').map(|part| part.trim().to_owned()).collect();
+        if parts.iter().any(String::is_empty) || parts.len() > MOST_PARTS {
+            return Err(format!("`{key}` is no key; names joined by dots are needed, as env.eval.total_num_envs"));
+        }
+        let read = tree::parse(Path::new("--set"), &format!("value: {value}"));
+        let Ok(Value::Object(mut read)) = read else {
+            return Err(format!("`{value}` cannot be read as a value of YAML"));
+        };
+        match (read.shift_remove("value"), read.is_empty()) {
+            (Some(value), true) => Ok(Self { key: parts, value }),
+            _ => Err(format!("`{value}` is more than one value of YAML")),
+        }
+    }
+}
+
+impl Display for Override {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}={}", self.name(), self.value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn read(text: &str) -> Value {
+        text.parse::<Override>().unwrap().tree()
+    }
+
+    #[test]
+    fn values_have_the_types_of_yaml() {
+        assert_eq!(read("env.eval.total_num_envs=8"), json!({"env": {"eval": {"total_num_envs": 8}}}));
+        assert_eq!(read("a=[256, 128]"), json!({"a": [256, 128]}));
+        assert_eq!(read("a=true"), json!({"a": true}));
+        assert_eq!(read("a=\"8\""), json!({"a": "8"}));
+        assert_eq!(read("a="), json!({"a": null}));
+        assert_eq!(read("a=b=c"), json!({"a": "b=c"}));
+        assert_eq!(read("lr=3e-4"), json!({"lr": 3e-4}));
+    }
+
+    #[test]
+    fn what_is_no_setting_is_refused() {
+        let refusal = |text: &str| text.parse::<Override>().unwrap_err();
+        assert!(refusal("a.b").contains("has no `=`"));
+        assert!(refusal("a..b=1").contains("is no key"));
+        assert!(refusal("=1").contains("is no key"));
+        assert!(refusal("a=[").contains("cannot be read"));
+        assert!(refusal("a=1\nb: 2").contains("more than one value"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_the_reader_panic(text in "\\PC{0,30}", key in "[a-z.]{0,9}") {
+            let _ = text.parse::<Override>();
+            let _ = format!("{key}={text}").parse::<Override>();
+        }
+    }
+}
