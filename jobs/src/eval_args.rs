@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::assign::{Assign, Assignment, Only, Shard};
 use crate::config::Override;
+use crate::memory::ByteSize;
 
 /// Runs the jobs of a file and reports what came out.
 ///
@@ -134,6 +135,18 @@ pub struct EvalArgs {
     /// Device of the policy: cpu, cuda or cuda:N
     #[arg(long, value_name = "DEVICE", help_heading = "Devices")]
     pub policy_device: Option<String>,
+
+    /// Memory of each GPU that may be used, as 12GiB: checked before the start, and the rank's libtorch holds no more of it
+    #[arg(long, value_name = "SIZE", help_heading = "Devices")]
+    pub gpu_memory: Option<ByteSize>,
+
+    /// What environments take, as `rrun fit --probe` has measured it
+    #[arg(long, value_name = "FILE", help_heading = "Devices")]
+    pub measured: Option<PathBuf>,
+
+    /// Start even if weights and declared environments alone are more than a GPU has free
+    #[arg(long, help_heading = "Devices")]
+    pub no_memory_check: bool,
 
     /// EGL device that renders, an index into all EGL devices [default: the rank's GPU]
     #[arg(long, value_name = "N", help_heading = "Devices")]
@@ -382,6 +395,15 @@ mod tests {
         assert_eq!(parse(&["--resume", "out"]).unwrap().jobs, None);
         assert!(parse(&["--resume", "out", "--output", "out"]).is_err());
         assert!(parse(&[]).unwrap_err().to_string().contains("--jobs <FILE>"));
+    }
+
+    #[test]
+    fn memory_of_a_gpu_has_a_unit_and_is_of_one_start() {
+        let args = parse(&["--jobs", "a", "--gpu_memory", "12GiB", "--no-memory-check"]).unwrap();
+        assert_eq!((args.gpu_memory, args.no_memory_check), (Some(ByteSize(12 << 30)), true));
+        assert!(args.given.is_empty(), "another machine has other GPUs: {:?}", args.given);
+        let err = parse(&["--jobs", "a", "--gpu-memory", "much"]).unwrap_err().to_string();
+        assert!(err.contains("as 12GiB, 12GB, 12288MiB or a number of bytes"), "{err}");
     }
 
     #[test]

@@ -123,7 +123,7 @@ impl Division {
     }
 
     /// Of what a total that passes is a multiple.
-    fn unit(self) -> usize {
+    pub(crate) fn unit(self) -> usize {
         let of_workers = self.workers.max(1).saturating_mul(self.stages.max(1)).saturating_mul(self.group_size.max(1));
         least_common_multiple(of_workers, self.ranks.max(1))
     }

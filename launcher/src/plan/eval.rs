@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use jobs::eval_args::EvalArgs;
 use jobs::known;
 use jobs::layout::RunFolder;
+use jobs::memory::measured::MeasuredError;
 use jobs::placement::{Placement, Resources};
 use jobs::plan::{RunFolderError, RunPlan, WordsError};
 use jobs::setup::{Setup, SetupError};
@@ -18,6 +19,7 @@ use crate::node::Node;
 use crate::node::nvml::Memory;
 use crate::plan::PlanError;
 use crate::plan::program::Program;
+use crate::plan::room::{Room, TooMuch};
 use crate::plan::seating::{Launch, Seating, SeatingError};
 use crate::say::Note;
 
@@ -65,6 +67,12 @@ pub enum EvalError {
     /// The run folder.
     #[error(transparent)]
     Folder(#[from] RunFolderError),
+    /// `--measured`.
+    #[error(transparent)]
+    Measured(#[from] MeasuredError),
+    /// More than a GPU has.
+    #[error(transparent)]
+    Memory(#[from] TooMuch),
     /// `--policy-device-id` names a GPU that is not there.
     #[error("--policy-device-id is {found}, {visible}")]
     Device {
@@ -153,12 +161,18 @@ impl Asked {
         self.check_places(&placement, resources)?;
         self.setup.check(&placement)?;
         let output = self.setup.output.clone();
-        let seating = Seating::new(&self.setup, placement, resources, memory);
+        let room = Room::new(&self.args, resources, memory)?;
+        if !self.args.no_memory_check {
+            room.check(&self.setup, &placement)?;
+        }
+        let seating = Seating::new(&self.setup, placement, resources, &room);
         let run = RunPlan::new(&self.args, self.setup.file, world_size, rfc3339(SystemTime::now()))
             .started_in(Path::new("."));
         let accepts_changed_jobs = self.args.accept_changed_jobs;
         let changes = run.check(&RunFolder::new(&output), accepts_changed_jobs)?;
-        let warnings = self.setup.notes.into_iter().chain(changes).map(Note::warning);
+        let is_moot = self.args.gpu_memory.is_some() && resources == Resources::Labels;
+        let moot = is_moot.then(|| "--gpu-memory is of no use: there is no GPU here".to_owned());
+        let warnings = self.setup.notes.into_iter().chain(changes).chain(moot).map(Note::warning);
         let notes = warnings.chain(seating.notes()).collect();
         Ok(EvalPlan { run, output, gpus: launch.gpus, seating, accepts_changed_jobs, notes })
     }

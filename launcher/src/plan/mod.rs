@@ -24,6 +24,7 @@ pub mod program;
 pub mod python;
 pub mod ranks;
 pub mod rendezvous;
+pub mod room;
 pub mod seating;
 pub mod serve;
 pub mod signals;

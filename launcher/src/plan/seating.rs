@@ -1,12 +1,12 @@
 //! Who sits where in a launch of `eval`: how many ranks that takes, whether the nodes can do it, and what is said about
 //! it before the start.
 
-use jobs::memory::{self, Estimate};
+use jobs::memory::{Fit, Need, Planner};
 use jobs::placement::{Placement, PlacementError, Resources};
 use jobs::setup::Setup;
 use serde::Serialize;
 
-use crate::node::nvml::Memory;
+use crate::plan::room::Room;
 use crate::say::Note;
 
 /// Lines about GPUs or workers that are printed; the plan of `--dry-run` has them all.
@@ -139,7 +139,7 @@ pub struct Seating {
     /// One line a worker, where environments are shared out.
     pub distribution: Vec<String>,
     /// What each GPU will hold.
-    pub memory: Vec<Estimate>,
+    pub memory: Vec<Need>,
     /// What should be thought about.
     pub warnings: Vec<String>,
 }
@@ -223,18 +223,16 @@ fn refuse_strangers(placement: &Placement, resources: Resources, each: usize) ->
 }
 
 impl Seating {
-    /// Everything that is said about `placement`; `capacity` is what the GPUs of this node have.
-    pub fn new(setup: &Setup, placement: Placement, resources: Resources, capacity: &[Memory]) -> Self {
+    /// Everything that is said about `placement`; `room` is what its GPUs have.
+    pub fn new(setup: &Setup, placement: Placement, resources: Resources, room: &Room) -> Self {
         let total_num_envs = setup.total_num_envs();
-        let memory = memory::estimates(&setup.file.jobs, &placement, setup.assignment);
-        let lines =
-            placement.allocation(total_num_envs).into_iter().zip(&memory).map(|(line, estimate)| match resources {
-                Resources::Gpus { .. } => {
-                    format!("{line}; {}", estimate.text(total(capacity, resources, estimate.gpu)))
-                }
-                Resources::Labels => line,
-            });
-        let tight = memory.iter().filter_map(|estimate| tight(estimate, total(capacity, resources, estimate.gpu)?));
+        let planner = room.planner(setup, &placement);
+        let memory = planner.needs();
+        let lines = placement.allocation(total_num_envs).into_iter().zip(&memory).map(|(line, need)| match resources {
+            Resources::Gpus { .. } => format!("{line}; {}", need.text(planner.budget(need.gpu))),
+            Resources::Labels => line,
+        });
+        let tight = memory.iter().filter_map(|need| tight(&planner, need));
         let warnings =
             tight.chain(starts_above_zero(setup, &placement)).chain(idle(&placement, total_num_envs)).collect();
         Self {
@@ -274,18 +272,15 @@ fn shortened(lines: &[String]) -> Vec<Note> {
     shown
 }
 
-/// Bytes of a GPU; other nodes are taken to have the same ones.
-fn total(capacity: &[Memory], resources: Resources, gpu: usize) -> Option<u64> {
-    capacity.get(resources.device(gpu)?).map(|memory| memory.total)
-}
-
-fn tight(estimate: &Estimate, capacity: u64) -> Option<String> {
-    estimate.is_tight(capacity).then(|| {
+fn tight(planner: &Planner<'_>, need: &Need) -> Option<String> {
+    let budget = planner.budget(need.gpu);
+    let fit = need.fit(budget);
+    (fit.is_too_much() || fit == Fit::Tight).then(|| {
         format!(
             "GPU {} is tight, {}; fewer environments, GPUs of their own for env and rollout, or \
-             use_high_res_cameras: False help",
-            estimate.gpu,
-            estimate.text(Some(capacity))
+             use_high_res_cameras: False help, and `rrun fit` says how many fit",
+            need.gpu,
+            need.text(budget)
         )
     })
 }

@@ -3,6 +3,7 @@ use std::ffi::OsString;
 use jobs::eval_args::EvalArgs;
 
 use super::*;
+use crate::node::nvml::Memory;
 
 const GIB: u64 = 1 << 30;
 
@@ -31,7 +32,10 @@ fn refusal(launch: Launch, placement: &str) -> String {
 fn notes(gpus: usize, environment: &str, placement: &str, capacity: &[Memory]) -> Vec<crate::say::Note> {
     let setup = setup(environment, Some(placement));
     let (_, placement) = on(gpus).seat(&setup, None).unwrap();
-    Seating::new(&setup, placement, Resources::new(gpus, 1), capacity).notes()
+    let resources = Resources::new(gpus, 1);
+    let args = EvalArgs::parse_words(&["--jobs".into(), "jobs.json".into()]).unwrap();
+    let room = Room::new(&args, resources, capacity).unwrap();
+    Seating::new(&setup, placement, resources, &room).notes()
 }
 
 #[test]
@@ -101,8 +105,8 @@ fn who_sits_where_is_said_with_memory_and_distribution() {
         [
             "GPU 0: EnvWorker 0 (2 environments); memory: about 20.0 GiB of 80.0 GiB",
             "GPU 1: EnvWorker 1 (2 environments); memory: about 20.0 GiB of 80.0 GiB",
-            "GPU 2: RolloutWorker 0 (policy inference); memory: little of 80.0 GiB",
-            "GPU 3: RolloutWorker 1 (policy inference); memory: little of 80.0 GiB",
+            "GPU 2: RolloutWorker 0 (policy inference); memory: about 0.5 GiB of 80.0 GiB",
+            "GPU 3: RolloutWorker 1 (policy inference); memory: about 0.5 GiB of 80.0 GiB",
             "Worker 0 (GPU 0): Manages 2 environments (env 0, env 1)",
             "Worker 1 (GPU 1): Manages 2 environments (env 0, env 1)",
         ]

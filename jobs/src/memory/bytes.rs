@@ -1,0 +1,145 @@
+//! Amounts of memory, as people write them: `12GiB`, `12GB`, `12288MiB`, `12884901888`.
+
+use std::fmt::{Display, Formatter};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+const GIB: f64 = (1_u64 << 30) as f64;
+
+/// Bytes of memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ByteSize(pub u64);
+
+/// Units by their names in lower case, and their bytes. `G` alone is 2^30, as with `--mem` of SLURM and `-m` of docker.
+const UNITS: &[(&str, u64)] = &[
+    ("", 1),
+    ("b", 1),
+    ("k", 1 << 10),
+    ("kib", 1 << 10),
+    ("kb", 1000),
+    ("m", 1 << 20),
+    ("mib", 1 << 20),
+    ("mb", 1_000_000),
+    ("g", 1 << 30),
+    ("gib", 1 << 30),
+    ("gb", 1_000_000_000),
+    ("t", 1 << 40),
+    ("tib", 1 << 40),
+    ("tb", 1_000_000_000_000),
+];
+
+impl ByteSize {
+    /// In GiB.
+    pub fn gib(self) -> f64 {
+        self.0 as f64 / GIB
+    }
+
+    /// The nearest number of bytes; nothing for what is no amount.
+    pub fn of_gib(gib: f64) -> Option<Self> {
+        (gib.is_finite() && (0.0..1e9).contains(&gib)).then_some(Self((gib * GIB) as u64))
+    }
+}
+
+impl Display for ByteSize {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            0 => f.write_str("0"),
+            bytes if bytes < 1 << 20 => write!(f, "{:.0} KiB", (bytes as f64 / 1024.0).ceil()),
+            bytes if bytes < 1 << 30 => write!(f, "{:.0} MiB", bytes as f64 / f64::from(1 << 20)),
+            _ => write!(f, "{:.1} GiB", self.gib()),
+        }
+    }
+}
+
+impl FromStr for ByteSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wanted = "a size above 0 is needed, as 12GiB, 12GB, 12288MiB or a number of bytes";
+        let trimmed = text.trim();
+        let letters = trimmed.find(|letter: char| letter.is_alphabetic()).unwrap_or(trimmed.len());
+        let (number, unit) = trimmed.split_at(letters);
+        let unit = unit.to_lowercase();
+        let Some((_, bytes)) = UNITS.iter().find(|(name, _)| *name == unit) else {
+            return Err(format!("`{text}` has no known unit (KiB, MiB, GiB, TiB, KB, MB, GB, TB); {wanted}"));
+        };
+        amount(number.trim(), *bytes).map(Self).ok_or_else(|| format!("`{text}` is no size; {wanted}"))
+    }
+}
+
+/// `number` units: whole numbers exactly, fractions to the byte below; nothing from 2^63 on, which no machine has.
+fn amount(number: &str, unit: u64) -> Option<u64> {
+    let is_plain = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let bytes = match number.parse::<u64>() {
+        Ok(whole) if is_plain => whole.checked_mul(unit),
+        _ if is_plain => number.parse::<f64>().ok().map(|number| number * unit as f64).and_then(whole),
+        _ => None,
+    };
+    bytes.filter(|bytes| (1..1 << 63).contains(bytes))
+}
+
+fn whole(bytes: f64) -> Option<u64> {
+    (bytes < (1_u64 << 63) as f64).then_some(bytes as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn bytes(text: &str) -> Option<u64> {
+        text.parse().ok().map(|ByteSize(bytes)| bytes)
+    }
+
+    #[test]
+    fn sizes_are_read_in_binary_and_decimal_units() {
+        for (text, expected) in [
+            ("12GiB", 12 << 30),
+            ("12gib", 12 << 30),
+            ("12 GiB", 12 << 30),
+            ("12G", 12 << 30),
+            ("12GB", 12_000_000_000),
+            ("12288MiB", 12 << 30),
+            ("1.5KiB", 1536),
+            ("80000000000", 80_000_000_000),
+            ("1TiB", 1 << 40),
+        ] {
+            assert_eq!(bytes(text), Some(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_size_is_refused_with_what_would_be_one() {
+        for text in ["", "GiB", "0", "-1GiB", "0.0GiB", "1..5GiB", "1e3GiB", "9999999999TiB", "1 2GiB", "+3GiB"] {
+            assert_eq!(bytes(text), None, "{text}");
+        }
+        assert_eq!(
+            "12GO".parse::<ByteSize>().unwrap_err(),
+            "`12GO` has no known unit (KiB, MiB, GiB, TiB, KB, MB, GB, TB); a size above 0 is needed, as 12GiB, 12GB, \
+             12288MiB or a number of bytes"
+        );
+        assert!("x".parse::<ByteSize>().unwrap_err().contains("as 12GiB"));
+    }
+
+    #[test]
+    fn sizes_are_shown_in_the_unit_that_fits() {
+        let shown = [0, 1, 300 << 20, 12 << 30].map(|bytes| ByteSize(bytes).to_string());
+        assert_eq!(shown, ["0", "1 KiB", "300 MiB", "12.0 GiB"]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_the_reader_panic(text in "\\PC{0,20}", number in any::<u64>(), unit in "[KMGTkmgt]?i?[Bb]?") {
+            let _ = text.parse::<ByteSize>();
+            let _ = format!("{number}{unit}").parse::<ByteSize>();
+            let _ = format!("{number}.{number}{unit}").parse::<ByteSize>();
+        }
+
+        #[test]
+        fn a_number_of_bytes_is_read_as_it_is(number in 1..1_u64 << 63) {
+            prop_assert_eq!(bytes(&number.to_string()), Some(number));
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! The weights of a checkpoint, counted from the headers of its files; no tensor is read.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+use safetensors::Dtype;
+use safetensors::tensor::Metadata;
+use serde_json::Value;
+
+/// Bytes of the length in front of a header.
+const LENGTH: u64 = 8;
+
+/// A header is refused above this many bytes, as safetensors' own reader does.
+const MAX_HEADER: u64 = 100_000_000;
+
+/// An index is refused above this size; that of GR00T N1.7 has 90 KB.
+const MAX_INDEX: u64 = 64 << 20;
+
+/// A checkpoint in one file.
+const SINGLE: &str = "model.safetensors";
+
+/// Which file holds what, of a checkpoint in several.
+const INDEX: &str = "model.safetensors.index.json";
+
+/// Files that hold weights, for what has no header that can be read.
+const FORMATS: &[&str] = &["safetensors", "bin", "pt", "pth", "ts"];
+
+/// Folders within a checkpoint that are looked into.
+const DEPTH: usize = 3;
+
+/// Elements of a tensor, and bytes of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tensor {
+    elements: u64,
+    bits: u64,
+    is_float: bool,
+}
+
+impl Tensor {
+    /// Bytes when numbers with a point are held in `float_bytes` each.
+    pub(super) fn bytes(self, float_bytes: u64) -> u64 {
+        let bits = if self.is_float { 8 * float_bytes } else { self.bits };
+        self.elements.saturating_mul(bits).div_ceil(8)
+    }
+}
+
+/// Tensors by name, of `model.safetensors` or the files that its index names. `None` where there is no such file, or one
+/// that cannot be read.
+pub(super) fn tensors(folder: &Path) -> Option<BTreeMap<String, Tensor>> {
+    let single = folder.join(SINGLE);
+    if single.is_file() {
+        return header(&single);
+    }
+    let index = folder.join(INDEX);
+    if index.metadata().ok()?.len() > MAX_INDEX {
+        return None;
+    }
+    let index: Value = serde_json::from_slice(&std::fs::read(index).ok()?).ok()?;
+    let mut files: Vec<&str> = index.get("weight_map")?.as_object()?.values().filter_map(Value::as_str).collect();
+    files.sort_unstable();
+    files.dedup();
+    let mut all = BTreeMap::new();
+    for file in files {
+        all.extend(header(&folder.join(file))?);
+    }
+    Some(all)
+}
+
+/// The tensors that one file describes.
+fn header(path: &Path) -> Option<BTreeMap<String, Tensor>> {
+    let mut file = File::open(path).ok()?;
+    let size = file.metadata().ok()?.len();
+    let mut length = [0; LENGTH as usize];
+    file.read_exact(&mut length).ok()?;
+    let length = u64::from_le_bytes(length);
+    if length > MAX_HEADER || length > size.checked_sub(LENGTH)? {
+        return None;
+    }
+    let mut json = Vec::new();
+    file.take(length).read_to_end(&mut json).ok()?;
+    described(&json)
+}
+
+fn described(json: &[u8]) -> Option<BTreeMap<String, Tensor>> {
+    let metadata: Metadata = serde_json::from_slice(json).ok()?;
+    let tensor = |name: String| {
+        let info = metadata.info(&name)?;
+        let elements = info.shape.iter().try_fold(1_u64, |product, side| product.checked_mul(*side as u64))?;
+        let is_float = matches!(info.dtype, Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::BF16);
+        let bits = info.dtype.bitsize() as u64;
+        Some((name, Tensor { elements, bits, is_float }))
+    };
+    metadata.offset_keys().into_iter().map(tensor).collect()
+}
+
+/// Bytes of the weights in a file or folder, by the sizes of files; a checkpoint that has them in two formats loads one.
+pub(super) fn file_bytes(path: &Path) -> Option<u64> {
+    if path.is_file() {
+        return Some(path.metadata().ok()?.len());
+    }
+    let mut by_format = vec![0; FORMATS.len()];
+    add(path, DEPTH, &mut by_format);
+    by_format.into_iter().max().filter(|bytes| *bytes > 0)
+}
+
+fn add(folder: &Path, depth: usize, by_format: &mut [u64]) {
+    for path in std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
+        let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+        if let Some(format) = FORMATS.iter().position(|format| *format == extension) {
+            by_format[format] += path.metadata().map_or(0, |metadata| metadata.len());
+        } else if depth > 0 && path.is_dir() {
+            add(&path, depth - 1, by_format);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    /// A file whose header describes these tensors, without their bytes.
+    fn file(path: &Path, tensors: &Value) {
+        let json = tensors.to_string();
+        let bytes = [&(json.len() as u64).to_le_bytes()[..], json.as_bytes()].concat();
+        std::fs::write(path, bytes).unwrap();
+    }
+
+    #[test]
+    fn tensors_are_counted_in_the_type_that_they_are_computed_in() {
+        let dir = tempfile::tempdir().unwrap();
+        let tensors_of = json!({"a": {"dtype": "F32", "shape": [10, 100], "data_offsets": [0, 4000]},
+                                "ids": {"dtype": "I64", "shape": [3], "data_offsets": [4000, 4024]}});
+        file(&dir.path().join(SINGLE), &tensors_of);
+        let found = tensors(dir.path()).unwrap();
+        let bytes = |float: u64| found.values().map(|tensor| tensor.bytes(float)).sum::<u64>();
+        assert_eq!((bytes(2), bytes(4)), (2024, 4024));
+    }
+
+    #[test]
+    fn the_shards_of_an_index_are_added_up_and_a_missing_one_is_not_passed_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let one = |name: &str| json!({name: {"dtype": "BF16", "shape": [8], "data_offsets": [0, 16]}});
+        file(&dir.path().join("1.safetensors"), &one("a"));
+        file(&dir.path().join("2.safetensors"), &one("b"));
+        let index = json!({"weight_map": {"a": "1.safetensors", "b": "2.safetensors"}});
+        std::fs::write(dir.path().join(INDEX), index.to_string()).unwrap();
+        assert_eq!(tensors(dir.path()).unwrap().len(), 2);
+        std::fs::remove_file(dir.path().join("2.safetensors")).unwrap();
+        assert_eq!(tensors(dir.path()), None);
+    }
+
+    #[test]
+    fn a_file_without_a_header_is_not_believed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(SINGLE);
+        for bytes in [&b""[..], &[0; 7], &[0; 64], &[0xff; 64], b"\x02\0\0\0\0\0\0\0{]"] {
+            std::fs::write(&path, bytes).unwrap();
+            assert!(tensors(dir.path()).is_none_or(|tensors| tensors.is_empty()));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_header_makes_the_reader_panic(json in "\\PC{0,60}", sides in proptest::collection::vec(any::<u64>(), 0..4)) {
+            let _ = described(json.as_bytes());
+            let hostile = json!({"a": {"dtype": "F4", "shape": sides, "data_offsets": [0, u64::MAX]}});
+            let _ = described(hostile.to_string().as_bytes());
+        }
+    }
+}

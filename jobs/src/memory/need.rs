@@ -1,0 +1,171 @@
+//! What one GPU will hold, and whether it can.
+
+use serde::Serialize;
+
+use super::bytes::ByteSize;
+use super::part::Part;
+
+/// Use of what is free above which a GPU is tight: allocators fragment, and a simulator grows with its scene.
+const TIGHT: f64 = 0.9;
+
+/// Use by others above which it is said what of a GPU is free; a driver keeps some hundred MiB for itself.
+const WORTH_SAYING: u64 = 1 << 30;
+
+/// Memory of a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Budget {
+    /// There in all.
+    pub total: ByteSize,
+    /// Of it not in use by others.
+    pub free: ByteSize,
+}
+
+impl Budget {
+    /// A GPU that nobody uses.
+    pub fn whole(bytes: u64) -> Self {
+        Self { total: ByteSize(bytes), free: ByteSize(bytes) }
+    }
+
+    /// What NVML tells of a GPU, and no more than `limit` of it.
+    pub fn of_gpu(total: u64, used: u64, limit: Option<ByteSize>) -> Self {
+        let free = total.saturating_sub(used);
+        Self { total: ByteSize(total), free: ByteSize(limit.map_or(free, |limit| free.min(limit.0))) }
+    }
+}
+
+/// What one GPU will hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Need {
+    /// The GPU, as the placement numbers it.
+    pub gpu: usize,
+    /// Weights of policies.
+    pub weights: Part,
+    /// What a policy computes with at one time.
+    pub activations: Part,
+    /// Captured CUDA graphs, at most.
+    pub graphs: Part,
+    /// CUDA contexts of the ranks.
+    pub context: Part,
+    /// Environments.
+    pub environments: Part,
+}
+
+/// Whether a GPU can hold what it is to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fit {
+    /// By everything that is known.
+    Yes,
+    /// Hardly.
+    Tight,
+    /// By estimate it cannot.
+    No,
+    /// What is certain alone is too much.
+    Never,
+    /// What the GPU has is not known, or nothing of what it will hold.
+    Unknown,
+}
+
+impl Fit {
+    /// For a table.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Yes => "yes",
+            Self::Tight => "tight",
+            Self::No | Self::Never => "no",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// Whether it must be taken for too much.
+    pub fn is_too_much(self) -> bool {
+        matches!(self, Self::No | Self::Never)
+    }
+}
+
+impl Need {
+    /// All of it.
+    pub fn sum(&self) -> Part {
+        self.weights + self.activations + self.graphs + self.context + self.environments
+    }
+
+    /// Whether it fits into `budget`.
+    pub fn fit(&self, budget: Option<Budget>) -> Fit {
+        let sum = self.sum();
+        match budget {
+            None => Fit::Unknown,
+            Some(Budget { free, .. }) if sum.certain > free => Fit::Never,
+            Some(Budget { free, .. }) if sum.bytes > free => Fit::No,
+            Some(Budget { free, .. }) if sum.bytes.0 as f64 > TIGHT * free.0 as f64 => Fit::Tight,
+            Some(_) if self.weights.has_unknown || self.environments.has_unknown => Fit::Unknown,
+            Some(_) => Fit::Yes,
+        }
+    }
+
+    /// In words, beside what the GPU has.
+    pub fn text(&self, budget: Option<Budget>) -> String {
+        let sum = self.sum();
+        let is_only_context = sum.bytes == self.context.bytes;
+        let need = match (sum.bytes.0 > 0 && !(is_only_context && sum.has_unknown), sum.has_unknown) {
+            (true, false) => format!("about {:.1} GiB", sum.bytes.gib()),
+            (true, true) => format!("at least {:.1} GiB", sum.bytes.gib()),
+            (false, true) => "unknown".to_owned(),
+            (false, false) => "little".to_owned(),
+        };
+        let Some(Budget { total, free }) = budget else {
+            return format!("memory: {need}, what the GPU has is unknown");
+        };
+        let of = format!("memory: {need} of {:.1} GiB", total.gib());
+        if total.0 - free.0.min(total.0) < WORTH_SAYING {
+            of
+        } else {
+            format!("{of}, {:.1} GiB of it free", free.gib())
+        }
+    }
+
+    /// Adds what one rank has on this GPU.
+    pub(super) fn add(&mut self, other: &Need) {
+        self.weights += other.weights;
+        self.activations += other.activations;
+        self.graphs += other.graphs;
+        self.context += other.context;
+        self.environments += other.environments;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    #[test]
+    fn what_is_certain_and_what_is_estimated_are_held_apart() {
+        let need = Need { weights: Part::certain(6 * GIB), activations: Part::estimated(2 * GIB), ..Need::default() };
+        let fit = |gib: u64| need.fit(Some(Budget::whole(gib * GIB)));
+        assert_eq!([fit(5), fit(7), fit(8), fit(10)], [Fit::Never, Fit::No, Fit::Tight, Fit::Yes]);
+        assert_eq!(need.fit(None), Fit::Unknown);
+        let unknown = Need { environments: Part::UNKNOWN, ..need };
+        assert_eq!(unknown.fit(Some(Budget::whole(80 * GIB))), Fit::Unknown);
+        assert_eq!(unknown.fit(Some(Budget::whole(5 * GIB))), Fit::Never);
+    }
+
+    #[test]
+    fn what_others_use_is_not_free() {
+        let need = Need { weights: Part::certain(6 * GIB), ..Need::default() };
+        let budget = Budget::of_gpu(80 * GIB, 76 * GIB, None);
+        assert_eq!(need.fit(Some(budget)), Fit::Never);
+        assert_eq!(need.text(Some(budget)), "memory: about 6.0 GiB of 80.0 GiB, 4.0 GiB of it free");
+        assert_eq!(Budget::of_gpu(80 * GIB, GIB, Some(ByteSize(12 * GIB))).free, ByteSize(12 * GIB));
+        assert_eq!(Budget::of_gpu(8 * GIB, 9 * GIB, None).free, ByteSize(0));
+    }
+
+    #[test]
+    fn what_is_unknown_is_never_nothing() {
+        let unknown = Need { environments: Part::UNKNOWN, context: Part::estimated(GIB / 2), ..Need::default() };
+        assert_eq!(unknown.text(Some(Budget::whole(GIB))), "memory: unknown of 1.0 GiB");
+        let more = Need { weights: Part::certain(2 * GIB), ..unknown };
+        assert_eq!(more.text(None), "memory: at least 2.5 GiB, what the GPU has is unknown");
+        assert_eq!(more.sum().text(), "2.5 GiB + ?");
+    }
+}

@@ -1,0 +1,201 @@
+//! What the GPUs of a placement have, and whether an evaluation fits: the preflight of `eval`, and what `fit` asks.
+
+use std::collections::BTreeMap;
+
+use jobs::eval_args::EvalArgs;
+use jobs::memory::measured::MeasuredError;
+use jobs::memory::{Budget, ByteSize, Fit, Measured, Need, Planner, Proposal, Terms};
+use jobs::placement::{Placement, Resources};
+use jobs::setup::Setup;
+
+use crate::node::nvml::Memory;
+
+/// Jobs whose proposals are told beside a refusal.
+const NAMED: usize = 4;
+
+/// Memory of the GPUs, by their numbers, and what of the command line bears on it.
+#[derive(Clone, Debug, Default)]
+pub struct Room {
+    budgets: BTreeMap<usize, Budget>,
+    terms: Terms,
+}
+
+/// GPUs that cannot hold what is asked of them.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "GPU {gpu} has {free} free and {certain} are needed for certain ({parts}), {need} in all by estimate; {proposal}; \
+     --no-memory-check starts it all the same"
+)]
+pub struct TooMuch {
+    /// The first of them.
+    pub gpu: usize,
+    /// What it has.
+    pub free: ByteSize,
+    /// What is certain.
+    pub certain: ByteSize,
+    /// Of what that consists.
+    pub parts: String,
+    /// What is estimated, that included.
+    pub need: ByteSize,
+    /// What would fit.
+    pub proposal: String,
+}
+
+impl Room {
+    /// What is known before anything is started. `memory` is what NVML tells of this node's visible GPUs; other nodes are
+    /// taken to have the same ones. Without a GPU there are budgets only if `--gpu-memory` gives them to `labels`.
+    ///
+    /// # Errors
+    /// A file of measurements that cannot be read.
+    pub fn new(args: &EvalArgs, resources: Resources, memory: &[Memory]) -> Result<Self, MeasuredError> {
+        let measured = args.measured.as_deref().map(Measured::read).transpose()?.unwrap_or_default();
+        let terms = Terms {
+            max_batch: args.max_batch,
+            pipeline_stages: args.pipeline_stages,
+            are_policies_on_cpu: args.policy_device.as_deref().is_some_and(|device| device.trim() == "cpu"),
+            measured,
+        };
+        let mut budgets = BTreeMap::new();
+        if let Resources::Gpus { per_node, nodes } = resources {
+            for gpu in 0..per_node * nodes {
+                let found = resources.device(gpu).and_then(|device| memory.get(device));
+                let told = found.map(|memory| Budget::of_gpu(memory.total, memory.used, args.gpu_memory));
+                if let Some(budget) = told.or(args.gpu_memory.map(|ByteSize(bytes)| Budget::whole(bytes))) {
+                    budgets.insert(gpu, budget);
+                }
+            }
+        }
+        Ok(Self { budgets, terms })
+    }
+
+    /// The same room with `bytes` on every GPU that a placement names, whatever this machine has.
+    #[must_use]
+    pub fn of_size(mut self, placement: &Placement, ByteSize(bytes): ByteSize) -> Self {
+        self.budgets = placement.tenants().into_keys().map(|gpu| (gpu, Budget::whole(bytes))).collect();
+        self
+    }
+
+    /// The planner of jobs on a placement.
+    pub fn planner<'a>(&self, setup: &'a Setup, placement: &'a Placement) -> Planner<'a> {
+        let of = (placement, setup.assignment);
+        Planner::new(&setup.file.jobs, of, self.terms.clone(), self.budgets.clone())
+    }
+
+    /// Refuses what cannot be: weights and declared or measured environments alone are more than a GPU has free.
+    ///
+    /// # Errors
+    /// [`TooMuch`] of the first such GPU, with what would fit.
+    pub fn check(&self, setup: &Setup, placement: &Placement) -> Result<(), TooMuch> {
+        let planner = self.planner(setup, placement);
+        for need in planner.needs() {
+            let Some(budget) = planner.budget(need.gpu).filter(|budget| need.fit(Some(*budget)) == Fit::Never) else {
+                continue;
+            };
+            let proposal = proposal(&planner.propose());
+            let (certain, estimated) = (need.sum().certain, need.sum().bytes);
+            let parts = parts(&need);
+            return Err(TooMuch { gpu: need.gpu, free: budget.free, certain, parts, need: estimated, proposal });
+        }
+        Ok(())
+    }
+}
+
+/// What is certain, part by part.
+fn parts(need: &Need) -> String {
+    let parts = [("weights", need.weights.certain), ("environments", need.environments.certain)];
+    let named = parts.iter().filter(|(_, bytes)| bytes.0 > 0).map(|(name, bytes)| format!("{name} {bytes}"));
+    named.collect::<Vec<_>>().join(", ")
+}
+
+/// What would fit, of the jobs for which something else than they have would.
+fn proposal(proposals: &[Proposal]) -> String {
+    let changed = proposals.iter().filter_map(|proposal| {
+        let proposed = proposal.proposed_num_envs.filter(|proposed| *proposed < proposal.num_envs)?;
+        Some(format!("num_envs {proposed} of `{}`", proposal.job))
+    });
+    let changed: Vec<_> = changed.collect();
+    match changed.len() {
+        0 => "fewer environments do not help".to_owned(),
+        count if count > NAMED => {
+            format!("{} and of {} more jobs would fit", changed[..NAMED].join(", "), count - NAMED)
+        }
+        _ => format!("{} would fit", changed.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+    use std::path::Path;
+
+    use super::*;
+    use crate::cli::Environment;
+    use crate::plan::eval::Asked;
+    use crate::plan::seating::Launch;
+
+    const GIB: u64 = 1 << 30;
+
+    /// What `eval` says to a job with six environments of `env` on one GPU with `total` and `used` GiB.
+    fn answer(env: &str, total: u64, used: u64, extra: &[&str]) -> Result<Vec<String>, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let jobs = dir.path().join("jobs.json");
+        let text = format!(
+            r#"{{"jobs": [{{"name": "a", "arena_env_args": {{{env}, "num_envs": 6}}, "policy_type": "scripted",
+                "num_episodes": 60}}]}}"#
+        );
+        std::fs::write(&jobs, text).unwrap();
+        let out = dir.path().join("out");
+        let words: [&Path; 4] = ["--jobs".as_ref(), &jobs, "--output".as_ref(), &out];
+        let words: Vec<OsString> = words.iter().map(Into::into).chain(extra.iter().map(Into::into)).collect();
+        let launch = Launch { nproc: Some(1), nodes: (1, 1), gpus: 1, is_virtual: false };
+        let memory = Memory { total: total * GIB, used: used * GIB };
+        let asked = Asked::read(&words, &Environment::default()).map_err(|err| err.to_string())?;
+        let plan = asked.check(launch, &[memory]).map_err(|err| err.to_string())?;
+        Ok(plan.notes.iter().map(|note| note.to_string()).collect())
+    }
+
+    const DECLARED: &str = r#""environment": "reach", "env_memory_gb": 3"#;
+
+    #[test]
+    fn what_certainly_does_not_fit_is_refused_with_what_would() {
+        assert_eq!(
+            answer(DECLARED, 16, 0, &[]).unwrap_err(),
+            "GPU 0 has 16.0 GiB free and 18.0 GiB are needed for certain (environments 18.0 GiB), 18.5 GiB in all by \
+             estimate; num_envs 4 of `a` would fit; --no-memory-check starts it all the same"
+        );
+        assert!(answer(DECLARED, 80, 70, &[]).unwrap_err().contains("num_envs 2 of `a` would fit"));
+        assert!(answer(DECLARED, 80, 79, &[]).unwrap_err().contains("fewer environments do not help"));
+    }
+
+    #[test]
+    fn a_limit_holds_beside_what_the_card_has() {
+        assert!(answer(DECLARED, 80, 0, &["--gpu-memory", "12GiB"]).unwrap_err().contains("GPU 0 has 12.0 GiB free"));
+        assert!(answer(DECLARED, 80, 0, &["--gpu-memory", "40GiB"]).is_ok());
+    }
+
+    #[test]
+    fn what_is_only_estimated_is_warned_about_and_whoever_insists_is_not_held_back() {
+        let published = r#""environment": "gym:omnigibson_radio""#;
+        let warned = answer(published, 24, 0, &[]).unwrap();
+        assert!(
+            warned.iter().any(|line| line.contains("GPU 0 is tight, memory: about 60.5 GiB of 24.0 GiB")),
+            "{warned:?}"
+        );
+        let insisted = answer(DECLARED, 16, 0, &["--no-memory-check"]).unwrap();
+        assert!(insisted.iter().any(|line| line.contains("GPU 0 is tight")), "{insisted:?}");
+    }
+
+    #[test]
+    fn measurements_stand_for_declarations() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("memory.json");
+        let entry = r#"{"environment": "reach", "env_args": {}, "enable_cameras": null, "num_envs": [1, 4],
+                        "host": {"base": 0, "slope": 0}, "gpu": {"base": 0, "slope": 3221225472}}"#;
+        std::fs::write(&file, format!(r#"{{"schema": "rrun/memory/1", "environments": [{entry}]}}"#)).unwrap();
+        let words = ["--measured", file.to_str().unwrap()];
+        let plain = r#""environment": "reach""#;
+        assert!(answer(plain, 16, 0, &words).unwrap_err().contains("environments 18.0 GiB"));
+        assert!(answer(plain, 16, 0, &[]).is_ok(), "nothing is known");
+        assert!(answer(plain, 16, 0, &["--measured", "/nowhere"]).unwrap_err().contains("cannot read measurements"));
+    }
+}
