@@ -26,6 +26,7 @@ pub mod model_server;
 pub mod page;
 pub mod placement;
 pub mod plan;
+pub mod ppo;
 pub mod rank_env;
 pub mod report;
 pub mod say;

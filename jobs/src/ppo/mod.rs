@@ -1,0 +1,134 @@
+//! Sizes of a PPO training with Brax, as WildRobot's YAML has them: whether they divide, whether they fit, and what would.
+//!
+//! ```text
+//! preset ─► FILE.yaml ─► --set a.b=c ─► merged ─► Sizes ─┬─ rules: batch_size × num_minibatches % num_envs == 0 ─► Changes
+//!                                                       └─ vram: 3 GB + 5.9 MB × num_envs ─► largest num_envs
+//! ```
+//! `rrun` trains nothing; it answers before a night is lost. Sources: s003 (WildRobot's GPU memory guide), WildRobot's
+//! `playground/*.yaml`, `brax/training/agents/ppo/train.py`.
+
+mod guide;
+mod keys;
+mod preset;
+mod rules;
+mod vram;
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+
+pub use guide::{Row, rows};
+pub use preset::Preset;
+pub use rules::{Change, Sizes, Violation};
+pub use vram::{bytes, most_envs};
+
+use crate::config::{ConfigError, Override, tree};
+
+/// Sizes are believed up to this, so that products of two fit into 64 bits by far.
+const MOST: u64 = 1 << 24;
+
+/// A training, as preset, file and command line say together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Training {
+    /// The file, if there is one.
+    pub file: Option<PathBuf>,
+    /// What the command line changes.
+    pub overrides: Vec<Override>,
+    /// Everything together.
+    pub config: Value,
+    /// Names in the file that look misspelt.
+    pub notes: Vec<String>,
+}
+
+/// Why a training is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum PpoError {
+    /// The file.
+    #[error(transparent)]
+    File(#[from] ConfigError),
+    /// `--set` of what nobody knows.
+    #[error("--set {key}: there is no such setting; {near}")]
+    Unknown {
+        /// As given.
+        key: String,
+        /// The nearest names.
+        near: String,
+    },
+    /// A size that is none.
+    #[error("{key} is {found}, a whole number from 1 to {MOST} is needed")]
+    Size {
+        /// The setting.
+        key: String,
+        /// What is there.
+        found: String,
+    },
+    /// A section that is none.
+    #[error("`{section}` is {found}, a mapping is needed")]
+    Section {
+        /// Its name.
+        section: String,
+        /// What is there.
+        found: String,
+    },
+}
+
+impl Training {
+    /// Reads a file over a preset, and settings of the command line over both.
+    ///
+    /// # Errors
+    /// [`PpoError`] for the first thing that is wrong.
+    pub fn read(file: Option<&Path>, preset: Option<Preset>, overrides: &[Override]) -> Result<Self, PpoError> {
+        let own = file.map(|path| tree::parse(path, &tree::read(path)?)).transpose()?;
+        Self::new(file, own.unwrap_or_else(|| json!({})), preset, overrides)
+    }
+
+    fn new(file: Option<&Path>, own: Value, preset: Option<Preset>, sets: &[Override]) -> Result<Self, PpoError> {
+        let base = preset.map_or_else(|| Value::Object(Map::new()), Preset::config);
+        let notes = keys::doubtful(&own);
+        let below = tree::merge(base, own);
+        let mut config = below;
+        for section in ["ppo", "network", "training"] {
+            if let Some(found) = config.get(section).filter(|value| !value.is_object() && !value.is_null()) {
+                return Err(PpoError::Section { section: section.to_owned(), found: found.to_string() });
+            }
+        }
+        for set in sets {
+            keys::check(&config, set)?;
+            config = tree::merge(config, set.tree());
+        }
+        let training = Self { file: file.map(Path::to_owned), overrides: sets.to_vec(), config, notes };
+        training.sizes(1).map(|_| training)
+    }
+
+    /// The sizes that divide each other, with Brax's defaults for what is not said.
+    ///
+    /// # Errors
+    /// [`PpoError::Size`].
+    pub fn sizes(&self, devices: u64) -> Result<Sizes, PpoError> {
+        let size = |name: &str, default: u64| {
+            let key = format!("ppo.{name}");
+            match self.config.get("ppo").and_then(|ppo| ppo.get(name)) {
+                None | Some(Value::Null) => Ok(default),
+                Some(value) => match value.as_u64() {
+                    Some(size @ 1..=MOST) => Ok(size),
+                    _ => Err(PpoError::Size { key, found: value.to_string().chars().take(80).collect() }),
+                },
+            }
+        };
+        Ok(Sizes {
+            num_envs: size("num_envs", 1)?,
+            batch_size: size("batch_size", 32)?,
+            num_minibatches: size("num_minibatches", 16)?,
+            devices: devices.max(1),
+        })
+    }
+
+    /// What WildRobot's training keeps of its configuration: `{config_file, overrides, final_config}`.
+    pub fn effective(&self) -> Value {
+        let overrides: Map<String, Value> = self.overrides.iter().map(|set| (set.name(), set.value.clone())).collect();
+        json!({"config_file": self.file, "overrides": overrides, "final_config": self.config})
+    }
+}
+
+#[cfg(test)]
+mod tests;
