@@ -20,7 +20,7 @@ option may be shortened as long as it stays clear. A variable PET_<OPTION>, as P
 #[command(name = "rrun", version, term_width = 80, args_override_self = true)]
 #[command(disable_help_flag = true, disable_version_flag = true, after_help = SPELLINGS)]
 #[command(
-    override_usage = "rrun [OPTIONS] PROGRAM [ARGS]...\n       rrun [OPTIONS] eval --jobs FILE [ARGS]...\n       rrun merge DIR...\n       rrun report DIR\n       rrun verify DIR\n       rrun compare A B"
+    override_usage = "rrun [OPTIONS] PROGRAM [ARGS]...\n       rrun [OPTIONS] eval --jobs FILE [ARGS]...\n       rrun merge DIR...\n       rrun report DIR\n       rrun verify DIR\n       rrun compare A B\n       rrun fit --jobs FILE"
 )]
 pub struct Cli {
     /// Python script; a module with -m, an executable with --no-python. `eval` is built in: it runs the jobs of a file

@@ -1,22 +1,25 @@
-//! What is asked of the files of a run, without running anything: no ranks, no store, no libtorch.
+//! What is asked of the files of a run, or before one, without running anything: no ranks, no store, no libtorch.
 //!
 //! ```text
 //! rrun report DIR         the report again, from plan and journals
 //! rrun merge DIR…         one run folder of several
 //! rrun verify DIR         is everything there, and whole?
 //! rrun compare A B        two policies on the same episodes
+//! rrun fit --jobs FILE    does it fit into the memory of the GPUs, and what would?
 //! ```
 //! These words are built in, as `eval` is: `./merge` is a file. They come first, before any option of the launcher.
 
 mod compare;
+mod fit;
 mod merge;
 mod report;
 mod verify;
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
-use std::io::{self, Write as _};
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -25,13 +28,17 @@ use jobs::layout::RunFolder;
 use jobs::merge::MergeError;
 use jobs::plan::{RunFolderError, RunPlan};
 
+/// Bytes of the end of a run's output that are shown when it fails.
+const LAST_WORDS: u64 = 2000;
+
 /// The words that are tools.
-pub const NAMES: [&str; 4] = ["compare", "merge", "report", "verify"];
+pub const NAMES: [&str; 5] = ["compare", "fit", "merge", "report", "verify"];
 
 #[derive(Debug, Parser)]
 #[command(name = "rrun", bin_name = "rrun", max_term_width = 100, disable_help_subcommand = true)]
 enum Tool {
     Compare(compare::Args),
+    Fit(Box<fit::Args>),
     Merge(merge::Args),
     Report(report::Args),
     Verify(verify::Args),
@@ -56,6 +63,8 @@ enum ToolError {
     Rerun(#[from] verify::RerunError),
     #[error(transparent)]
     Report(#[from] report::ReportError),
+    #[error(transparent)]
+    Fit(#[from] fit::FitError),
 }
 
 /// Whether a command line, without the command's name, asks for a tool.
@@ -67,6 +76,7 @@ pub fn is_asked(words: &[OsString]) -> bool {
 pub fn run(words: Vec<OsString>) -> ExitCode {
     let done = match Tool::try_parse_from(std::iter::once(OsString::from("rrun")).chain(words)) {
         Ok(Tool::Compare(args)) => compare::run(&args),
+        Ok(Tool::Fit(args)) => fit::run(&args),
         Ok(Tool::Merge(args)) => merge::run(&args),
         Ok(Tool::Report(args)) => report::run(&args),
         Ok(Tool::Verify(args)) => verify::run(&args),
@@ -90,6 +100,16 @@ fn open(path: &OsStr) -> Result<(RunFolder, RunPlan), ToolError> {
     }
     let plan = RunPlan::read(&folder)?;
     Ok((folder, plan))
+}
+
+/// The last of what a run has said.
+fn end_of(log: &Path) -> io::Result<String> {
+    let mut file = File::open(log)?;
+    let len = file.metadata()?.len();
+    file.seek(SeekFrom::Start(len.saturating_sub(LAST_WORDS)))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).trim_end().to_owned())
 }
 
 /// Writes to standard output; a reader that has seen enough is no error.

@@ -6,8 +6,8 @@
 //! ```
 
 use std::fs::{self, File};
-use std::io::{self, Read as _, Seek as _, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 
 use jobs::layout::{RunFolder, write_whole};
@@ -15,8 +15,7 @@ use jobs::plan::RunPlan;
 use jobs::report::{Journals, Merged};
 use jobs::verify::rerun;
 
-/// Bytes of the end of the second run's output that are shown when it fails.
-const LAST_WORDS: u64 = 2000;
+use crate::tools::end_of;
 
 /// How the episodes are run again.
 #[derive(Debug, clap::Args)]
@@ -80,7 +79,11 @@ impl Rerun {
         let came_out = Merged::new(&again, &journals).map_err(named)?;
         if !status.success() && again.jobs.iter().all(|job| came_out.scored_of(job).next().is_none()) {
             let log = log(&folder);
-            return Err(RerunError::Failed { status, end: end(&log).map_err(named)?, log: log.display().to_string() });
+            return Err(RerunError::Failed {
+                status,
+                end: end_of(&log).map_err(named)?,
+                log: log.display().to_string(),
+            });
         }
         let wrong = rerun::differences(&chosen, &came_out, &again).map_err(named)?;
         let kept = if wrong.is_empty() {
@@ -132,13 +135,4 @@ fn launch(folder: &RunFolder, ranks: usize, envs: usize) -> io::Result<ExitStatu
     command.arg("--resume").arg(folder.root()).arg("--num-envs").arg(envs.to_string());
     command.args(["--no-video", "--no-dataset", "--continue-on-error"]);
     command.stdin(Stdio::null()).stderr(output.try_clone()?).stdout(output).status()
-}
-
-fn end(log: &Path) -> io::Result<String> {
-    let mut file = File::open(log)?;
-    let len = file.metadata()?.len();
-    file.seek(SeekFrom::Start(len.saturating_sub(LAST_WORDS)))?;
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).trim_end().to_owned())
 }

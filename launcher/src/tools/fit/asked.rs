@@ -1,0 +1,98 @@
+//! Which evaluation it is about: options of `rrun eval` that bear on memory, under their names there.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use jobs::assign::{Assign, Shard};
+use jobs::config::Override;
+
+/// Options of `eval`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Asked {
+    /// Jobs file, as of eval
+    #[arg(long, value_name = "FILE", required_unless_present_any = ["config", "ppo", "preset", "ppo_table"])]
+    jobs: Option<PathBuf>,
+
+    /// RLinf's YAML, as of eval; of several the later ones win
+    #[arg(long, value_name = "FILE")]
+    config: Vec<PathBuf>,
+
+    /// A setting over those of --config or --ppo, as env.eval.total_num_envs=8 or ppo.num_envs=512
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(super) set: Vec<Override>,
+
+    /// Who sits on which GPU, as 'env: 0-1, rollout: 2-3'
+    #[arg(long, value_name = "PLACEMENT")]
+    placement: Option<String>,
+
+    /// Ranks that share a GPU
+    #[arg(long, value_name = "N", conflicts_with = "placement", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    workers_per_gpu: Option<u32>,
+
+    /// Copies of the environment in place of num_envs (or total_num_envs) of every job
+    #[arg(long, value_name = "N", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=4096))]
+    num_envs: Option<usize>,
+
+    /// Rows of one inference at most
+    #[arg(long, value_name = "N", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    max_batch: Option<usize>,
+
+    /// Groups of environments that take turns
+    #[arg(long, value_name = "N", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=64))]
+    pipeline_stages: Option<usize>,
+
+    /// Who runs what
+    #[arg(long, value_enum, value_name = "RULE")]
+    assign: Option<Assign>,
+
+    /// What the rule deals to ranks
+    #[arg(long, value_enum, value_name = "WHAT")]
+    shard: Option<Shard>,
+
+    /// Device of the policy; with cpu it needs no GPU
+    #[arg(long, value_name = "DEVICE")]
+    policy_device: Option<String>,
+
+    /// What environments take, as --probe has measured it; with --probe, where that is written [default: memory.json]
+    #[arg(long, value_name = "FILE")]
+    pub(super) measured: Option<PathBuf>,
+}
+
+impl Asked {
+    /// The command line of `eval` that asks for the same; measurements are read later, as `--probe` may make them.
+    pub(super) fn words(&self) -> Vec<OsString> {
+        let mut words = Words(Vec::new());
+        words.add("jobs", self.jobs.as_ref());
+        self.config.iter().for_each(|file| words.add("config", Some(file)));
+        self.set.iter().for_each(|set| words.add("set", Some(&set.to_string())));
+        words.add("placement", self.placement.as_ref());
+        words.number("workers-per-gpu", self.workers_per_gpu.map(|ranks| ranks as usize));
+        words.number("num-envs", self.num_envs);
+        words.number("max-batch", self.max_batch);
+        words.number("pipeline-stages", self.pipeline_stages);
+        words.name("assign", self.assign);
+        words.name("shard", self.shard);
+        words.add("policy-device", self.policy_device.as_ref());
+        words.0
+    }
+}
+
+struct Words(Vec<OsString>);
+
+impl Words {
+    fn add<T: Clone + Into<OsString>>(&mut self, option: &str, value: Option<&T>) {
+        let Some(value) = value else { return };
+        let mut word = OsString::from(format!("--{option}="));
+        word.push::<OsString>(value.clone().into());
+        self.0.push(word);
+    }
+
+    fn number(&mut self, option: &str, value: Option<usize>) {
+        self.add(option, value.map(|value| value.to_string()).as_ref());
+    }
+
+    fn name(&mut self, option: &str, value: Option<impl clap::ValueEnum>) {
+        let name = value.and_then(|value| Some(value.to_possible_value()?.get_name().to_owned()));
+        self.add(option, name.as_ref());
+    }
+}

@@ -1,0 +1,216 @@
+//! `rrun fit`: whether an evaluation fits into the memory of its GPUs, and what would; without starting it.
+//!
+//! ```text
+//! jobs, config, placement ─► Setup ─► Launch::seat ─► Planner ─► needs, proposals ─► table or JSON
+//!                    --probe ─► two short runs ─► Measured ──┘
+//! --ppo ─► Training ─► rules, memory ─► table or JSON
+//! ```
+
+mod asked;
+mod host;
+mod ppo;
+mod probe;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use jobs::eval_args::EvalArgs;
+use jobs::known;
+use jobs::memory::measured::MeasuredError;
+use jobs::memory::{Budget, ByteSize, Fit, Need, Part, Planner, Proposal, table};
+use jobs::placement::Resources;
+use jobs::setup::{Setup, SetupError};
+use serde::Serialize;
+
+use super::{ToolError, print};
+use crate::cli::Environment;
+use crate::node::Node;
+use crate::plan::room::Room;
+use crate::plan::seating::{Launch, SeatingError};
+
+/// Says whether an evaluation fits into the memory of its GPUs, and what would.
+///
+/// One row a GPU: weights by the headers of the checkpoint, activations of the largest batch, captured graphs, contexts,
+/// environments, against what is free. For every job the largest num_envs and batch that fit. Nothing is started, but by
+/// --probe. The exit code is 0 unless something does not fit.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    asked: asked::Asked,
+
+    /// Ranks of this node, as of the launch [default: as the placement says, else 1]
+    #[arg(long, value_name = "N", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1024))]
+    nproc_per_node: Option<usize>,
+
+    /// Nodes of the launch, which are taken to be alike
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=4096))]
+    nnodes: usize,
+
+    /// Plan for GPUs with so much memory each, as 12GiB, whatever this machine has
+    #[arg(long, value_name = "SIZE")]
+    gpu_memory: Option<ByteSize>,
+
+    /// Plan for so many GPUs a node [default: those here; with --gpu-memory as many as are used]
+    #[arg(long, value_name = "N", requires = "gpu_memory",
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1024))]
+    gpus: Option<usize>,
+
+    #[command(flatten)]
+    probe: probe::Probe,
+
+    #[command(flatten)]
+    ppo: ppo::Ppo,
+
+    /// Print everything as JSON (rrun/fit/1)
+    #[arg(long)]
+    json: bool,
+}
+
+/// Why nothing can be said.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FitError {
+    #[error("{0}")]
+    Words(String),
+    #[error(transparent)]
+    Setup(#[from] Box<SetupError>),
+    #[error("`{}`: {unknown}", path.display())]
+    Unknown { path: PathBuf, unknown: Box<known::Refused> },
+    #[error(transparent)]
+    Seating(#[from] Box<SeatingError>),
+    #[error(transparent)]
+    Measured(#[from] MeasuredError),
+    #[error(transparent)]
+    Probe(#[from] Box<probe::ProbeError>),
+    #[error(transparent)]
+    Ppo(#[from] Box<ppo::PpoToolError>),
+    #[error("cannot read the facts of this node: {0}")]
+    Node(std::io::Error),
+    #[error("cannot write JSON: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+struct Told<'a> {
+    schema: &'static str,
+    fits: bool,
+    gpus: Vec<OfGpu>,
+    jobs: &'a [Proposal],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<OfHost>,
+    notes: &'a [String],
+}
+
+#[derive(Debug, Serialize)]
+struct OfGpu {
+    #[serde(flatten)]
+    need: Need,
+    sum: Part,
+    budget: Option<Budget>,
+    fits: Fit,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+struct OfHost {
+    need: Part,
+    available: Option<ByteSize>,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, ToolError> {
+    if args.ppo.is_asked() {
+        let of_training = args.ppo.run(&args.asked.set, args.gpu_memory, args.json);
+        return Ok(of_training.map_err(|err| FitError::Ppo(Box::new(err)))?);
+    }
+    Ok(plan(args)?)
+}
+
+fn plan(args: &Args) -> Result<ExitCode, FitError> {
+    let env = Environment::inherited();
+    let node = Node::read().map_err(FitError::Node)?;
+    let visible = env.get("CUDA_VISIBLE_DEVICES").map(|list| list.to_string_lossy().into_owned());
+    let eval = EvalArgs::read_words(&args.asked.words()).map_err(|err| FitError::Words(err.to_string()))?;
+    let variable = |name: &str| env.get(name).map(|value| value.to_string_lossy().into_owned());
+    let setup = Setup::read(&eval, &variable).map_err(Box::new)?;
+    let unknown = |unknown| FitError::Unknown { path: setup.file.path.clone(), unknown: Box::new(unknown) };
+    known::check(&setup.file.jobs).map_err(unknown)?;
+    let machine = probe::Machine { node: &node, visible: visible.as_deref(), is_quiet: args.json };
+    let eval = args.probe.run(&setup.file.jobs, args.asked.measured.as_deref(), eval, &machine).map_err(Box::new)?;
+
+    let per_gpu = eval.workers_per_gpu.map(|per_gpu| per_gpu as usize);
+    let launch = Launch {
+        nproc: args.nproc_per_node,
+        nodes: (args.nnodes, args.nnodes),
+        gpus: args.gpus(&node, visible.as_deref(), &setup, per_gpu),
+        is_virtual: false,
+    };
+    let (nproc, placement) = launch.seat(&setup, per_gpu).map_err(Box::new)?;
+    setup.check(&placement).map_err(Box::new)?;
+    let room = match args.gpu_memory {
+        Some(size) => Room::new(&eval, Resources::Labels, &[])?.of_size(&placement, size),
+        None => Room::new(&eval, Resources::new(launch.gpus, args.nnodes), &node.memory_of(visible.as_deref()))?,
+    };
+    let planner = room.planner(&setup, &placement);
+    tell(args, &planner, nproc, eval.measured.is_some())
+}
+
+impl Args {
+    /// GPUs of a node.
+    fn gpus(&self, node: &Node, visible: Option<&str>, setup: &Setup, per_gpu: Option<usize>) -> usize {
+        let found = || node.visible_gpus(visible);
+        match (self.gpus, self.gpu_memory) {
+            (Some(gpus), _) => gpus,
+            (None, None) => found(),
+            // The numbers of a placement name what there is to be; ranks without one have a GPU each, or a share.
+            (None, Some(_)) if setup.components.is_some() => found(),
+            (None, Some(_)) => match self.nproc_per_node {
+                Some(nproc) => nproc.div_ceil(per_gpu.unwrap_or(1)),
+                None => found().max(1),
+            },
+        }
+    }
+}
+
+fn tell(args: &Args, planner: &Planner<'_>, nproc: usize, is_measured: bool) -> Result<ExitCode, FitError> {
+    let proposals = planner.propose();
+    let needs = planner.needs();
+    let fits = !needs.iter().any(|need| need.fit(planner.budget(need.gpu)).is_too_much());
+    let host = is_measured.then(|| OfHost { need: planner.host(nproc), available: host::available() });
+    let notes = notes(planner, args);
+    let text = if args.json {
+        let of_gpu = |need: Need| {
+            let budget = planner.budget(need.gpu);
+            OfGpu { need, sum: need.sum(), budget, fits: need.fit(budget) }
+        };
+        let gpus = needs.into_iter().map(of_gpu).collect();
+        serde_json::to_string_pretty(&Told { schema: "rrun/fit/1", fits, gpus, jobs: &proposals, host, notes: &notes })?
+    } else {
+        let host = host.map(OfHost::text);
+        let lines: Vec<_> = host.into_iter().chain(notes).collect();
+        format!("{}\n{}\n{}", table::needs(planner), table::proposals(&proposals), lines.join("\n"))
+    };
+    print(text).map_err(FitError::Node)?;
+    Ok(if fits { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+impl OfHost {
+    fn text(self) -> String {
+        let need = if self.need.has_unknown { "at least" } else { "about" };
+        let of =
+            self.available.map_or_else(|| "what it has is unknown".to_owned(), |bytes| format!("{bytes} available"));
+        format!("this machine: {need} {} of {of}", self.need.bytes)
+    }
+}
+
+/// What is not known, and how it could be.
+fn notes(planner: &Planner<'_>, args: &Args) -> Vec<String> {
+    let mut notes = planner.unknown();
+    if planner.needs().iter().any(|need| planner.budget(need.gpu).is_none()) && args.gpu_memory.is_none() {
+        notes.push(
+            "what the GPUs have is unknown: there is none here, or no NVML; --gpu-memory 24GiB plans for one"
+                .to_owned(),
+        );
+    }
+    notes.push("weights are counted; activations, graphs (a cap) and contexts are estimates".to_owned());
+    notes
+}
