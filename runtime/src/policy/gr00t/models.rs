@@ -107,15 +107,10 @@ fn graphs(device: Device) -> Option<Graphs> {
     let cuda = cuda::load().map_err(|none| none.reason).ok()?;
     let total = cuda.memory(index).map_or(0, |memory| memory.total_bytes);
     match CudaEngine::new(cuda, index) {
-        Ok(engine) => Some(Graphs::new(Box::new(engine), graph_cap(total))),
+        Ok(engine) => Some(Graphs::new(Box::new(engine), jobs::memory::graph_cap(total))),
         Err(reason) => {
             tracing::warn!("no CUDA graphs on cuda:{index}, operators are started one by one: {reason}");
             None
         }
     }
-}
-
-/// Bytes that captured graphs may hold on a device of `total` bytes.
-fn graph_cap(total: u64) -> u64 {
-    (total / 16).min(2 << 30)
 }
