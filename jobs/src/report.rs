@@ -19,6 +19,7 @@ use crate::report::rates::Tally;
 use crate::stats::mean;
 
 mod attempts;
+mod busy;
 mod counted;
 mod coverage;
 mod episodes;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use crate::job::{Job, Length};
-use crate::report::{Rates, Report};
+use crate::report::{JobReport, Rates, Report};
 use crate::stats::wilson95;
 
 /// Rows that a terminal shows of a long table; the rest is counted.
@@ -117,6 +117,9 @@ pub fn conclusion(report: &Report) -> String {
     if report.duplicates_count > 0 {
         let _ = write!(text, "\n{} episodes ran more than once; the first of each counts", report.duplicates_count);
     }
+    for job in report.per_job.iter().filter(|job| job.out_of_memory > 0) {
+        let _ = write!(text, "\n{}: {}", job.name, shortage(job));
+    }
     for failure in report.failures.iter().take(10) {
         let episode = failure.episode.map_or_else(String::new, |episode| format!(" episode {episode}"));
         let _ = write!(text, "\n{}{episode}: {}", failure.job, failure.reason);
@@ -125,6 +128,19 @@ pub fn conclusion(report: &Report) -> String {
         let _ = write!(text, "\n… and {} more errors, see report.json", report.failures_count - 10);
     }
     text
+}
+
+/// How often memory was short, and what helps.
+fn shortage(job: &JobReport) -> String {
+    let times = if job.out_of_memory == 1 { "once".to_owned() } else { format!("{} times", job.out_of_memory) };
+    let knob = match job.out_of_memory_batch {
+        Some(batch) => format!(
+            "at most {batch} rows were inferred at a time from then on; --max-batch {batch} does so from the start, fewer \
+             num_envs leave the policy more"
+        ),
+        None => "it passed; fewer num_envs leave the policy more".to_owned(),
+    };
+    format!("out of memory {times}: {knob}")
 }
 
 fn first_missing(report: &Report) -> String {
@@ -193,6 +209,19 @@ mod tests {
             "{rule}\nMETRICS SUMMARY\n{rule}\n\nj0:\n  success_rate                        0.5000\n  num_episodes                        2.0000\n{rule}\n"
         );
         assert_eq!(metrics_summary(&report), expected);
+    }
+
+    #[test]
+    fn a_shortage_of_memory_is_said_with_its_knob() {
+        let mut report = Report::new(&plan(1), &[], Context::default());
+        (report.per_job[0].out_of_memory, report.per_job[0].out_of_memory_batch) = (3, Some(4));
+        let text = conclusion(&report);
+        assert!(
+            text.contains("\nj0: out of memory 3 times: at most 4 rows") && text.contains("--max-batch 4"),
+            "{text}"
+        );
+        (report.per_job[0].out_of_memory, report.per_job[0].out_of_memory_batch) = (1, None);
+        assert!(conclusion(&report).contains("\nj0: out of memory once: it passed;"));
     }
 
     #[test]

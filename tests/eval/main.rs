@@ -8,6 +8,7 @@ mod command;
 mod crash;
 mod files;
 mod gr00t;
+mod memory;
 mod placement;
 mod python;
 mod refusals;

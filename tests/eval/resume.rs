@@ -37,6 +37,7 @@ const NOT_RESULTS: &[&str] = &[
     "infer_ms",
     "sim_ms",
     "peak_rss_bytes",
+    "peak_env_bytes",
 ];
 
 /// The results of a report.

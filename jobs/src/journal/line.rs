@@ -216,6 +216,29 @@ pub struct JobEnd {
     /// Most memory of the GPU that libtorch has held at a time; `None` without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_vram_bytes: Option<u64>,
+    /// Of that, the most that was in tensors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_vram_allocated_bytes: Option<u64>,
+    /// Most memory that the environments' processes took together, as it was sampled; `None` where they have no
+    /// processes of their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_env_bytes: Option<u64>,
+    /// Most memory of GPUs that these processes held together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_env_vram_bytes: Option<u64>,
+    /// It is an estimate, as the driver does not tell whose memory is whose: what the GPU held beyond libtorch's memory and
+    /// what it held before the environments.
+    #[serde(default)]
+    pub env_vram_is_estimate: bool,
+    /// Inferences that failed for want of memory and were tried again.
+    #[serde(default)]
+    pub out_of_memory: u64,
+    /// Rows of an inference that this came down to, in an earlier job of the checkpoint perhaps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub out_of_memory_batch: Option<u64>,
+    /// Share of the time in which the GPU was at work, for whomever; `None` where the driver does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_busy: Option<f64>,
     /// UTC.
     pub ended: String,
 }

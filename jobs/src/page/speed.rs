@@ -22,6 +22,9 @@ const COLUMNS: &[Column] = &[
     numbers("Waiting", "share of the wall time in which the loop waited for files"),
     numbers("Memory", "highest resident memory of a rank up to the end of the job"),
     numbers("GPU memory", "most memory of a GPU that libtorch held up to the end of the job"),
+    numbers("Env memory", "most memory that the environments' processes of a rank took together, as it was sampled"),
+    numbers("Env GPU memory", "most memory of GPUs that these processes held; with ≈ an estimate"),
+    numbers("GPU busy", "share of the time in which the GPU was at work, for whomever"),
 ];
 
 pub(super) fn section(report: &Report) -> Markup {
@@ -43,7 +46,11 @@ fn row(job: &JobReport) -> Markup {
         value(share, &share.map_or_else(String::new, |share| format!("{:.0}{}%", share * 100.0, number::THIN)))
     };
     let episodes = (job.wall_s > 0.0).then(|| job.rates.episodes as f64 / job.wall_s * 60.0);
-    let vram = job.peak_vram_bytes;
+    let bytes = |bytes: Option<u64>, sign: &str| {
+        let text = bytes.map_or_else(|| "–".to_owned(), |bytes| format!("{sign}{}", number::bytes(bytes)));
+        value(bytes.map(|bytes| bytes as f64), &text)
+    };
+    let busy = job.gpu_busy.map_or_else(|| "–".to_owned(), |share| format!("{:.0}{}%", share * 100.0, number::THIN));
     html! {
         tr {
             th scope="row" { (title(&job.name)) }
@@ -55,7 +62,9 @@ fn row(job: &JobReport) -> Markup {
             (ms(job.infer_ms.p50)) (ms(job.infer_ms.p95)) (ms(job.sim_ms.p50)) (ms(job.sim_ms.p95))
             (share(job.sim_busy_s)) (share(job.infer_busy_s)) (share(job.record_wait_s))
             (value(Some(job.peak_rss_bytes as f64), &number::bytes(job.peak_rss_bytes)))
-            (value(vram.map(|bytes| bytes as f64), &vram.map_or_else(|| "–".to_owned(), number::bytes)))
+            (bytes(job.peak_vram_bytes, "")) (bytes(job.peak_env_bytes, ""))
+            (bytes(job.peak_env_vram_bytes, if job.env_vram_is_estimate { "≈" } else { "" }))
+            (value(job.gpu_busy, &busy))
         }
     }
 }

@@ -74,6 +74,13 @@ fn job(index: usize, environment: &str, policy: &str, rates: Rates) -> JobReport
         sim_ms: Quantiles::default(),
         peak_rss_bytes: 1 << 28,
         peak_vram_bytes: None,
+        peak_vram_allocated_bytes: None,
+        peak_env_bytes: None,
+        peak_env_vram_bytes: None,
+        env_vram_is_estimate: false,
+        out_of_memory: 0,
+        out_of_memory_batch: None,
+        gpu_busy: None,
         datasets: vec![],
         videos: vec![],
     }

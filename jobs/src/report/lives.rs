@@ -9,6 +9,7 @@
 
 use crate::job::JobIndex;
 use crate::journal::{Gpu, JobEnd, Line, RankEnd, RankStart};
+use crate::report::busy;
 use crate::report::scan::Other;
 use crate::report::schema::HowEnded;
 use crate::report::source::Source;
@@ -29,6 +30,14 @@ pub(super) struct Events {
     pub(super) peak_rss_bytes: u64,
     /// Most of it, over all jobs.
     pub(super) peak_vram_bytes: Option<u64>,
+    /// Most of it, over all jobs.
+    pub(super) peak_env_bytes: Option<u64>,
+    /// Most of it, over all jobs.
+    pub(super) peak_env_vram_bytes: Option<u64>,
+    /// Of all jobs.
+    pub(super) out_of_memory: u64,
+    /// How busy its GPU was in each job, and for how many seconds.
+    pub(super) gpu_busy: Vec<(f64, f64)>,
 }
 
 enum Event {
@@ -70,6 +79,10 @@ impl Events {
             lives: Vec::new(),
             peak_rss_bytes: 0,
             peak_vram_bytes: None,
+            peak_env_bytes: None,
+            peak_env_vram_bytes: None,
+            out_of_memory: 0,
+            gpu_busy: Vec::new(),
         }
     }
 
@@ -95,6 +108,10 @@ impl Events {
     fn peaks(&mut self, end: &JobEnd) {
         self.peak_rss_bytes = self.peak_rss_bytes.max(end.peak_rss_bytes);
         self.peak_vram_bytes = self.peak_vram_bytes.max(end.peak_vram_bytes);
+        self.peak_env_bytes = self.peak_env_bytes.max(end.peak_env_bytes);
+        self.peak_env_vram_bytes = self.peak_env_vram_bytes.max(end.peak_env_vram_bytes);
+        self.out_of_memory += end.out_of_memory;
+        self.gpu_busy.extend(busy::of_job(end));
     }
 
     /// A line of the journal was written at that moment.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::busy;
 use super::merged::Merged;
 use super::rates::Tally;
 use super::record::{Name, Record};
@@ -53,10 +54,21 @@ pub(super) fn job(merged: &Merged, job: &Job, tally: &Tally) -> JobReport {
         infer_ms: slowest(standing.iter().map(|end| end.infer_ms)),
         sim_ms: slowest(standing.iter().map(|end| end.sim_ms)),
         peak_rss_bytes: ends.iter().map(|end| end.peak_rss_bytes).max().unwrap_or(0),
-        peak_vram_bytes: ends.iter().filter_map(|end| end.peak_vram_bytes).max(),
+        peak_vram_bytes: most(ends, |end| end.peak_vram_bytes),
+        peak_vram_allocated_bytes: most(ends, |end| end.peak_vram_allocated_bytes),
+        peak_env_bytes: most(ends, |end| end.peak_env_bytes),
+        peak_env_vram_bytes: most(ends, |end| end.peak_env_vram_bytes),
+        env_vram_is_estimate: ends.iter().any(|end| end.env_vram_is_estimate),
+        out_of_memory: sum(|end| end.out_of_memory),
+        out_of_memory_batch: ends.iter().filter_map(|end| end.out_of_memory_batch).min(),
+        gpu_busy: busy::share(ends.iter().filter_map(busy::of_job)),
         datasets: names(merged, episodes, |record| record.dataset),
         videos: names(merged, episodes, |record| record.video),
     }
+}
+
+fn most(ends: &[JobEnd], part: fn(&JobEnd) -> Option<u64>) -> Option<u64> {
+    ends.iter().filter_map(part).max()
 }
 
 /// Attempts follow one another, but ranks that share a job work at the same time: there the busiest one counts.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use super::busy;
 use super::lives::{Events, LifeLines, SpanLines};
 use super::merged::Merged;
 use super::schema::{HowEnded, Life, RankReport, Span};
@@ -50,6 +51,10 @@ fn rank(names: &HashMap<JobIndex, &str>, events: &Events, episodes: u64, jobs: u
         episodes,
         peak_rss_bytes: events.peak_rss_bytes,
         peak_vram_bytes: events.peak_vram_bytes,
+        peak_env_bytes: events.peak_env_bytes,
+        peak_env_vram_bytes: events.peak_env_vram_bytes,
+        out_of_memory: events.out_of_memory,
+        gpu_busy: busy::share(events.gpu_busy.iter().copied()),
         lives: events.lives.iter().map(life).collect(),
         spans: events.lives.iter().flat_map(|life| &life.spans).map(|of| span(names, of)).collect(),
     }

@@ -156,6 +156,17 @@ impl Cuda {
         Ok(self.shim.empty_cache()?)
     }
 
+    /// Lets libtorch take at most `bytes` of device `index`; what is beyond them is out of memory. CUDA's own context, about
+    /// half a gibibyte, and what other libraries take are not counted.
+    pub fn limit(&self, index: usize, bytes: u64) -> Result<(), DistError> {
+        Ok(self.shim.limit(number(index)?, bytes)?)
+    }
+
+    /// What libtorch has taken of device `index`, in tensors or kept for later. CUDA itself is not asked.
+    pub fn reserved(&self, index: usize) -> Result<u64, DistError> {
+        Ok(self.shim.reserved(number(index)?)?)
+    }
+
     /// Gives this thread a stream of its own on device `index`, behind all work that was started before; calls after the
     /// first change nothing.
     pub fn own_stream(&self, index: usize) -> Result<(), DistError> {

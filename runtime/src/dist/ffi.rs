@@ -392,6 +392,8 @@ type Describe = unsafe extern "C" fn(c_int, *mut RawDevice) -> c_int;
 type Memory = unsafe extern "C" fn(c_int, *mut RawMemory) -> c_int;
 type OnDevice = unsafe extern "C" fn(c_int) -> c_int;
 type EmptyCache = unsafe extern "C" fn() -> c_int;
+type Limit = unsafe extern "C" fn(c_int, u64) -> c_int;
+type Reserved = unsafe extern "C" fn(c_int, *mut u64) -> c_int;
 type Versions = unsafe extern "C" fn(*mut CudaVersions) -> c_int;
 type Feed = unsafe extern "C" fn(c_int, *const RawTensor, *const RawTensor, usize) -> c_int;
 type GraphBegin = unsafe extern "C" fn(c_int, *mut *mut RawGraph) -> c_int;
@@ -449,6 +451,8 @@ pub struct CudaShim {
     memory: Memory,
     reset_peak: OnDevice,
     empty_cache: EmptyCache,
+    limit: Limit,
+    reserved: Reserved,
     versions: Versions,
     own_stream: OnDevice,
     synchronize: OnDevice,
@@ -480,6 +484,8 @@ impl CudaShim {
             memory: function!(c"rr_cuda_memory" as Memory),
             reset_peak: function!(c"rr_cuda_reset_peak" as OnDevice),
             empty_cache: function!(c"rr_cuda_empty_cache" as EmptyCache),
+            limit: function!(c"rr_cuda_limit" as Limit),
+            reserved: function!(c"rr_cuda_reserved" as Reserved),
             versions: function!(c"rr_cuda_versions" as Versions),
             own_stream: function!(c"rr_cuda_own_stream" as OnDevice),
             synchronize: function!(c"rr_cuda_synchronize" as OnDevice),
@@ -532,6 +538,18 @@ impl CudaShim {
     pub fn empty_cache(&self) -> Result<(), Fault> {
         // SAFETY: libtorch's allocator takes its own lock.
         self.check(unsafe { (self.empty_cache)() })
+    }
+
+    pub fn limit(&self, device: i32, bytes: u64) -> Result<(), Fault> {
+        // SAFETY: a wrong index is an exception, and so is a share that is none.
+        self.check(unsafe { (self.limit)(device, bytes) })
+    }
+
+    pub fn reserved(&self, device: i32) -> Result<u64, Fault> {
+        let mut bytes = 0;
+        // SAFETY: `bytes` outlives the call; a wrong index is an exception.
+        self.check(unsafe { (self.reserved)(device, &mut bytes) })?;
+        Ok(bytes)
     }
 
     pub fn versions(&self) -> Result<CudaVersions, Fault> {

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use jobs::episode::Episode;
 use serde::{Deserialize, Serialize};
 
+use crate::eval::meter::GpuBusy;
+
 /// What a rank tells the others about itself, once a second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Beat {
@@ -54,6 +56,9 @@ pub struct Beat {
     /// Bytes of the GPU.
     #[serde(default)]
     pub gpu_total: u64,
+    /// For how long the GPU was at work, for whomever; `None` where the driver does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_busy: Option<GpuBusy>,
 }
 
 /// Last change of each rank's beat.
@@ -65,6 +70,12 @@ pub struct Watch {
 }
 
 impl Beat {
+    /// Whether the rank itself has moved: what its GPU does may be others' doing.
+    pub fn has_moved_since(&self, last: &Self) -> bool {
+        let Self { gpu_used, gpu_total, gpu_busy, .. } = *last;
+        Self { gpu_used, gpu_total, gpu_busy, ..self.clone() } != *last
+    }
+
     /// Begins another job.
     pub fn of_job(&self, job: &str) -> Self {
         Self { job: job.to_owned(), done: 0, of: 0, solved: 0, ..self.clone() }
@@ -89,10 +100,11 @@ impl Watch {
 
     /// A beat was read.
     pub fn on(&mut self, rank: usize, beat: Beat, now: Instant) {
-        if let Some(last) = self.last.get_mut(rank)
-            && last.0 != beat
-        {
-            *last = (beat, now);
+        if let Some((last, since)) = self.last.get_mut(rank) {
+            if beat.has_moved_since(last) {
+                *since = now;
+            }
+            *last = beat;
         }
     }
 
@@ -168,7 +180,7 @@ mod tests {
         let mut watch = Watch::new(2, start);
         watch.on(0, Beat { arrived: true, ..Beat::default() }, start);
         watch.on(1, Beat { steps: 5, ..Beat::default() }, at(start, 1));
-        watch.on(1, Beat { steps: 5, ..Beat::default() }, at(start, 10));
+        watch.on(1, Beat { steps: 5, gpu_used: 7, ..Beat::default() }, at(start, 10));
         assert!(watch.lost(at(start, 10), TIMEOUT).is_empty());
         assert_eq!(watch.lost(at(start, 11), TIMEOUT), [1]);
         assert!(watch.settled(at(start, 11), TIMEOUT));

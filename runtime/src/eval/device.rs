@@ -75,13 +75,28 @@ pub fn described(device: Device) -> Option<Gpu> {
     Some(Gpu { index, name: facts.name, bytes: facts.total_bytes, uuid: facts.uuid })
 }
 
-/// Most memory of the GPU that libtorch has held since the last time this was asked.
-pub fn take_peak_vram_bytes(device: Device) -> Option<u64> {
+/// Most memory of the GPU that libtorch held, and of that in tensors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peak {
+    /// Taken from the device.
+    pub reserved_bytes: u64,
+    /// In tensors.
+    pub allocated_bytes: u64,
+}
+
+/// What libtorch took at most since the last time this was asked.
+pub fn take_peak(device: Device) -> Option<Peak> {
     let (Device::Cuda(index), Ok(cuda)) = (device, cuda::load()) else { return None };
-    let peak = cuda.memory(index).ok()?.reserved_peak_bytes;
+    let memory = cuda.memory(index).ok()?;
     // Without it the next peak is too high, and no less true.
     cuda.reset_peak(index).ok();
-    Some(peak)
+    Some(Peak { reserved_bytes: memory.reserved_peak_bytes, allocated_bytes: memory.allocated_peak_bytes })
+}
+
+/// What libtorch has taken of the device now.
+pub fn reserved_bytes(device: Device) -> Option<u64> {
+    let (Device::Cuda(index), Ok(cuda)) = (device, cuda::load()) else { return None };
+    cuda.reserved(index).ok()
 }
 
 /// The number in a video's name: that of the GPU, 0 without one.

@@ -85,6 +85,12 @@ fn render(snapshot: &Snapshot) -> String {
     for (name, kind, help, value) in ranks {
         metrics.by("rank", (name, kind, help), snapshot.ranks.iter().map(value).enumerate());
     }
+    let busy = |(rank, view): (usize, &RankView)| Some((rank, view.gpu_busy?));
+    let busy: Vec<_> = snapshot.ranks.iter().enumerate().filter_map(busy).collect();
+    if !busy.is_empty() {
+        let help = "Share of time in which a rank's GPU was at work, for whomever.";
+        metrics.by("rank", ("rank_gpu_busy_ratio", "gauge", help), busy);
+    }
     metrics.into_text()
 }
 
@@ -94,8 +100,20 @@ mod tests {
     use std::io::{Read, Write};
 
     use crate::eval::beat::Beat;
+    use crate::eval::meter::GpuBusy;
     use crate::eval::now;
     use crate::eval::view::{Before, View};
+
+    #[test]
+    fn a_gpu_is_busy_where_its_driver_tells_and_there_alone() {
+        let mut view = View::new(Before::default(), 2);
+        let text = render(&view.on(&[Beat::default(), Beat::default()], now()));
+        assert!(!text.contains("rank_gpu_busy_ratio"), "{text}");
+        let gpu_busy = Some(GpuBusy { busy_s: 1.0, seen_s: 4.0 });
+        let text = render(&view.on(&[Beat::default(), Beat { gpu_busy, ..Beat::default() }], now()));
+        let lines: Vec<_> = text.lines().filter(|line| line.starts_with("rrun_rank_gpu_busy_ratio")).collect();
+        assert_eq!(lines, ["rrun_rank_gpu_busy_ratio{rank=\"1\"} 0.25"]);
+    }
 
     #[test]
     fn numbers_are_answered_over_http() {

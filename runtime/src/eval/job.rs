@@ -17,6 +17,7 @@ use tch::Device;
 use crate::env::{self, Answers, EnvError, Place};
 use crate::eval::beat::Beat;
 use crate::eval::lease::{LeaseError, Leases};
+use crate::eval::meter::Meter;
 use crate::eval::policy_thread::{Held, PolicyThread};
 use crate::eval::recording::Recording;
 use crate::eval::rollout::{Event, Rollout, Source, Totals};
@@ -45,6 +46,8 @@ pub struct Site<'a> {
     pub folder: &'a RunFolder,
     /// Asked for by a signal.
     pub stop: &'a Stop,
+    /// Looks at memory.
+    pub meter: &'a Meter,
 }
 
 impl Site<'_> {
@@ -286,6 +289,8 @@ fn run_into(site: &Site, job: &Job, earlier: &Earlier, desk: &mut Desk, counts: 
             break;
         }
     }
+    // The processes are at their largest, and end with the world.
+    site.meter.look();
     let settled = recording.finish(desk, counts);
     result.and(settled)
 }

@@ -26,6 +26,7 @@ mod job;
 pub(crate) mod latency;
 pub mod lease;
 mod live;
+mod meter;
 mod outcome;
 mod peers;
 mod policy_files;

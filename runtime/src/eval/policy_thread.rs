@@ -18,7 +18,7 @@ use crate::dist::cuda;
 use crate::env::{EnvIndex, EnvSpec, Observation};
 use crate::eval::now;
 use crate::policy::gr00t::Models;
-use crate::policy::{self, Account, Chunk, EpisodeStart, Lifeline, Made, Over, PolicyError, PolicySpec};
+use crate::policy::{self, Account, Chunk, EpisodeStart, Lifeline, Made, Over, PolicyError, PolicySpec, Shortage};
 
 /// TorchScript's interpreter recurses; a main thread would have had as much.
 const STACK_BYTES: usize = 16 << 20;
@@ -62,6 +62,8 @@ pub struct Acted {
     pub chunks: Result<Vec<Chunk>, PolicyError>,
     /// Time of the call.
     pub took: Duration,
+    /// What the policy says of its memory, since it was made.
+    pub shortage: Shortage,
 }
 
 /// One row of an inference.
@@ -81,7 +83,7 @@ impl Reply {
 impl Drop for Reply {
     fn drop(&mut self) {
         if let Some(give) = self.0.take() {
-            give(Acted { chunks: Err(gone()), took: Duration::ZERO });
+            give(Acted { chunks: Err(gone()), took: Duration::ZERO, shortage: Shortage::default() });
         }
     }
 }
@@ -225,14 +227,19 @@ fn run(device: Device, questions: &Receiver<Question>, lifeline: &Lifeline) {
             Question::Observe(env, observation) => on(&mut made, |policy| policy.observe(env, &observation)),
             Question::Act { rows, max_batch, reply } => {
                 let started = now();
-                let give = move |chunks| reply.give(Acted { chunks, took: started.elapsed() });
+                let give = move |chunks, shortage| reply.give(Acted { chunks, took: started.elapsed(), shortage });
                 let Some(made) = &mut made else {
-                    give(Err(PolicyError::Inference("no policy was made".to_owned())));
+                    give(Err(PolicyError::Inference("no policy was made".to_owned())), Shortage::default());
                     continue;
                 };
                 match made.policy.planner() {
-                    Some(planner) => planner.act_later(rows, Box::new(give)),
-                    None => give(act(made, &rows, max_batch)),
+                    Some(planner) => {
+                        planner.act_later(rows, Box::new(move |chunks| give(chunks, Shortage::default())));
+                    }
+                    None => {
+                        let chunks = act(made, &rows, max_batch);
+                        give(chunks, made.policy.shortage());
+                    }
                 }
             }
             Question::End(over, reply) => {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 
 use jobs::assign::Work;
@@ -23,6 +24,7 @@ use crate::eval::exporter::Exporter;
 use crate::eval::history::History;
 use crate::eval::job::{Audience, Desk, Earlier, JobError, Site, run as run_job};
 use crate::eval::lease::{Agenda, Bystander, Leases};
+use crate::eval::meter::Meter;
 use crate::eval::peers::Peers;
 use crate::eval::policy_files::{Found, Reading};
 use crate::eval::policy_thread::PolicyThread;
@@ -78,6 +80,8 @@ fn run(args: &EvalArgs) -> Result<ExitCode, Fault> {
     let peers = Peers::meet(env).map_err(|err| Fault::Broken(err.to_string()))?;
     let policy =
         PolicyThread::start(device.device).map_err(|err| Fault::Broken(format!("no thread for the policy: {err}")))?;
+    let meter = Meter::start(device.device).map_err(|err| Fault::Broken(format!("no thread for the meter: {err}")))?;
+    let meter = Rc::new(meter);
     let mut rank = Rank {
         args,
         env,
@@ -88,7 +92,8 @@ fn run(args: &EvalArgs) -> Result<ExitCode, Fault> {
         policy,
         stop: &stop,
         journal,
-        company: Company { peers, progress, stop: stop.clone(), device: device.device },
+        company: Company { peers, progress, stop: stop.clone(), device: device.device, meter: Rc::clone(&meter) },
+        meter,
         busy_s: 0.0,
         failed: None,
         policy_files: None,
@@ -111,6 +116,7 @@ struct Rank<'a> {
     seating: &'a Seating,
     policy: PolicyThread,
     stop: &'a Stop,
+    meter: Rc<Meter>,
     journal: Journal,
     company: Company,
     busy_s: f64,
@@ -128,6 +134,7 @@ struct Company {
     progress: Progress,
     stop: Stop,
     device: tch::Device,
+    meter: Rc<Meter>,
 }
 
 impl Audience for Company {
@@ -137,7 +144,8 @@ impl Audience for Company {
             return;
         }
         let (gpu_used, gpu_total) = device::memory(self.device).unwrap_or_default();
-        let beat = &Beat { gpu_used, gpu_total, ..beat.clone() };
+        let gpu_busy = self.meter.busy();
+        let beat = &Beat { gpu_used, gpu_total, gpu_busy, ..beat.clone() };
         if let Some(reason) = self.peers.tell(beat) {
             self.stop.call_off(reason);
         }
@@ -352,7 +360,9 @@ impl Rank<'_> {
             seed: self.plan.seed,
             folder: self.folder,
             stop: self.stop,
+            meter: &self.meter,
         };
+        self.meter.begin();
         let leases = self.leases.clone();
         let mut desk = Desk { journal: &mut self.journal, audience: &mut self.company, leases };
         let (totals, result) = run_job(&site, job, &earlier, &mut desk, &mut beat);
@@ -371,6 +381,7 @@ impl Rank<'_> {
             let left = if retried { ", and is tried again" } else { "" };
             self.company.progress.say(&format!("{} failed{left}: {error}", job.name));
         }
+        let (policy, job_use) = (device::take_peak(self.device.device), self.meter.job());
         self.append(&Line::JobEnd(JobEnd {
             job_index: job.index,
             rank: self.env.rank,
@@ -391,7 +402,14 @@ impl Rank<'_> {
             infer_ms: totals.infer.quantiles(),
             sim_ms: totals.sim.quantiles(),
             peak_rss_bytes: failure::peak_rss_bytes(),
-            peak_vram_bytes: device::take_peak_vram_bytes(self.device.device),
+            peak_vram_bytes: policy.map(|peak| peak.reserved_bytes),
+            peak_vram_allocated_bytes: policy.map(|peak| peak.allocated_bytes),
+            peak_env_bytes: job_use.host_bytes,
+            peak_env_vram_bytes: job_use.gpu.map(|gpu| gpu.bytes),
+            env_vram_is_estimate: job_use.gpu.is_some_and(|gpu| gpu.is_estimate),
+            out_of_memory: totals.shortage.count,
+            out_of_memory_batch: totals.shortage.batch.map(|rows| rows as u64),
+            gpu_busy: job_use.gpu_busy,
             ended: rfc3339(SystemTime::now()),
         }))?;
         Ok((beat, error))

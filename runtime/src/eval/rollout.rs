@@ -33,7 +33,7 @@ use crate::eval::now;
 use crate::eval::policy_thread::{Acted, Held, PolicyThread};
 use crate::eval::recording::{Recording, journal_error};
 use crate::eval::schedule::{Due, Numbers, Schedule, Waiting, deal, groups};
-use crate::policy::{self, Account, Chunk, PolicyError};
+use crate::policy::{self, Account, Chunk, PolicyError, Shortage};
 use crate::record::{EpisodeEnd, EpisodeMeta};
 
 /// How often a loop that waits looks at its stop sign.
@@ -62,6 +62,8 @@ pub struct Totals {
     pub record_waits: u64,
     /// See [`Totals::record_waits`].
     pub record_wait: Duration,
+    /// What the policy says of its memory.
+    pub shortage: Shortage,
 }
 
 impl Totals {
@@ -286,7 +288,8 @@ impl Rollout<'_, '_> {
     }
 
     fn feed(&mut self, state: &mut State, index: usize, acted: Acted, desk: &mut Desk) -> Result<(), JobError> {
-        let Acted { chunks, took } = acted;
+        let Acted { chunks, took, shortage } = acted;
+        self.totals.shortage = shortage;
         let chunks = chunks?;
         self.totals.infer.add(took);
         tracing::trace!(group = index, rows = chunks.len(), ms = took.as_secs_f64() * 1e3, "inferred");

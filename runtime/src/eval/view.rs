@@ -68,6 +68,8 @@ pub struct RankView {
     pub sim_busy: f64,
     /// Share of the time in which the policy inferred, lately.
     pub infer_busy: f64,
+    /// Share of the time in which its GPU was at work, lately, for whomever; `None` where the driver does not tell.
+    pub gpu_busy: Option<f64>,
     /// Until it is done.
     pub left: Option<Duration>,
 }
@@ -149,7 +151,7 @@ impl Past {
         if self.beats.back().is_some_and(|(_, last)| beat.steps < last.steps || beat.ended < last.ended) {
             self.beats.clear();
         }
-        if self.beats.back().is_none_or(|(_, last)| last != beat) {
+        if self.beats.back().is_none_or(|(_, last)| beat.has_moved_since(last)) {
             self.beats.push_back((now, beat.clone()));
         }
         while self.beats.len() > 2
@@ -172,6 +174,7 @@ impl Past {
             steps_per_s: per_s((beat.steps - first.steps) as f64),
             sim_busy: per_s(beat.sim_s - first.sim_s).clamp(0.0, 1.0),
             infer_busy: per_s(beat.infer_s - first.infer_s).clamp(0.0, 1.0),
+            gpu_busy: beat.gpu_busy.and_then(|busy| busy.since(first.gpu_busy.unwrap_or_default()).share()),
             left: if beat.arrived { Some(Duration::ZERO) } else { left },
         }
     }
@@ -224,11 +227,20 @@ impl Snapshot {
             shown.sort_unstable();
         }
         let width = shown.iter().map(|rank| self.ranks[*rank].beat.job.chars().count()).max().unwrap_or(0).clamp(3, 32);
+        let has_gpus = self.ranks.iter().any(|rank| rank.gpu_busy.is_some());
         let mut lines = vec![format!(
-            "{:>4}  {:<width$}  {:>11}  {:>6}  {:>8}  {:>4}  {:>5}  {:>8}  device",
-            "rank", "job", "episodes", "solved", "steps/s", "sim", "infer", "left"
+            "{:>4}  {:<width$}  {:>11}  {:>6}  {:>8}  {:>4}  {:>5}{}  {:>8}  device",
+            "rank",
+            "job",
+            "episodes",
+            "solved",
+            "steps/s",
+            "sim",
+            "infer",
+            if has_gpus { "   gpu" } else { "" },
+            "left"
         )];
-        lines.extend(shown.iter().map(|rank| self.row(*rank, width)));
+        lines.extend(shown.iter().map(|rank| self.row(*rank, width, has_gpus)));
         if shown.len() < self.ranks.len() {
             lines.push(format!("      … and {} ranks that will be done before them", self.ranks.len() - shown.len()));
         }
@@ -237,7 +249,7 @@ impl Snapshot {
         lines
     }
 
-    fn row(&self, rank: usize, width: usize) -> String {
+    fn row(&self, rank: usize, width: usize, has_gpus: bool) -> String {
         let view = &self.ranks[rank];
         let beat = &view.beat;
         let job: String = match beat.arrived {
@@ -247,12 +259,17 @@ impl Snapshot {
         let episodes = if beat.of > 0 { format!("{}/{}", beat.done, beat.of) } else { beat.done.to_string() };
         let percent = |share: f64| format!("{:.0} %", share * 100.0);
         let left = view.left.map_or_else(|| "?".to_owned(), clock);
+        let gpu = match (has_gpus, view.gpu_busy) {
+            (false, _) => String::new(),
+            (true, None) => format!("  {:>4}", "-"),
+            (true, Some(share)) => format!("  {:>4}", percent(share)),
+        };
         let device = match (beat.gpu_used, beat.gpu_total) {
             (used, total) if total > 0 => format!("{} {:.1}/{:.1} GiB", beat.device, gib(used), gib(total)),
             _ => beat.device.clone(),
         };
         format!(
-            "{rank:>4}  {job:<width$}  {episodes:>11}  {:>6}  {:>8}  {:>4}  {:>5}  {left:>8}  {device}",
+            "{rank:>4}  {job:<width$}  {episodes:>11}  {:>6}  {:>8}  {:>4}  {:>5}{gpu}  {left:>8}  {device}",
             beat.solved,
             short(view.steps_per_s),
             percent(view.sim_busy),
@@ -284,6 +301,7 @@ fn clock(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::eval::meter::GpuBusy;
     use crate::eval::now;
 
     fn beat(steps: u64, ended: u64, own: u64) -> Beat {
@@ -351,6 +369,21 @@ mod tests {
         view.on(&[beat(100, 10, 0)], start);
         let snapshot = view.on(&[beat(0, 8, 0)], after(10, start));
         assert_eq!((snapshot.rate, snapshot.ranks[0].steps_per_s), (0.0, 0.0));
+    }
+
+    #[test]
+    fn a_gpu_has_a_column_where_its_driver_tells_and_no_other() {
+        let (start, mut view) = (now(), View::new(Before::default(), 2));
+        let busy = |busy_s, seen_s| Some(GpuBusy { busy_s, seen_s });
+        let beats = |gpu_busy| [Beat { gpu_busy, ..beat(1, 0, 4) }, beat(1, 0, 4)];
+        let table = view.on(&beats(None), start).table(8);
+        assert!(!table[0].contains("gpu"), "{table:#?}");
+        view.on(&beats(busy(5.0, 10.0)), start);
+        let snapshot = view.on(&beats(busy(8.0, 14.0)), after(4, start));
+        assert_eq!([snapshot.ranks[0].gpu_busy, snapshot.ranks[1].gpu_busy], [Some(8.0 / 14.0), None]);
+        let table = snapshot.table(8);
+        let at = table[0].find("gpu").unwrap();
+        assert_eq!([&table[1][at - 1..at + 3], &table[2][at - 1..at + 3]], ["57 %", "   -"], "{table:#?}");
     }
 
     #[test]

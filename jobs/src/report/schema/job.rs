@@ -112,6 +112,29 @@ pub struct JobReport {
     /// Most memory of a GPU that libtorch held up to its end; `null` without one.
     #[serde(default)]
     pub peak_vram_bytes: Option<u64>,
+    /// Of that, the most that was in tensors.
+    #[serde(default)]
+    pub peak_vram_allocated_bytes: Option<u64>,
+    /// Most memory that the environments' processes of a rank took together, as it was sampled; `null` where they have no
+    /// processes of their own.
+    #[serde(default)]
+    pub peak_env_bytes: Option<u64>,
+    /// Most memory of GPUs that these processes held together.
+    #[serde(default)]
+    pub peak_env_vram_bytes: Option<u64>,
+    /// It is an estimate, as the driver does not tell whose memory is whose: what the GPU held beyond libtorch's memory and
+    /// what it held before the environments.
+    #[serde(default)]
+    pub env_vram_is_estimate: bool,
+    /// Inferences that failed for want of memory and were tried again.
+    #[serde(default)]
+    pub out_of_memory: u64,
+    /// Rows of an inference that this came down to, in an earlier job of the checkpoint perhaps.
+    #[serde(default)]
+    pub out_of_memory_batch: Option<u64>,
+    /// Share of the time in which the GPU was at work, for whomever; `null` where the driver does not tell.
+    #[serde(default)]
+    pub gpu_busy: Option<f64>,
     /// Dataset files, relative to the run folder.
     pub datasets: Vec<String>,
     /// Video files, relative to the run folder.

@@ -45,6 +45,18 @@ pub struct RankReport {
     /// Most memory of the GPU that libtorch held; `null` without one.
     #[serde(default)]
     pub peak_vram_bytes: Option<u64>,
+    /// Most memory that the environments' processes took together; `null` where they have no processes of their own.
+    #[serde(default)]
+    pub peak_env_bytes: Option<u64>,
+    /// Most memory of GPUs that these processes held together.
+    #[serde(default)]
+    pub peak_env_vram_bytes: Option<u64>,
+    /// Inferences that failed for want of memory and were tried again.
+    #[serde(default)]
+    pub out_of_memory: u64,
+    /// Share of the time in jobs in which its GPU was at work, for whomever; `null` where the driver does not tell.
+    #[serde(default)]
+    pub gpu_busy: Option<f64>,
     /// From each of its starts to the end that it came to, in time.
     #[serde(default)]
     pub lives: Vec<Life>,

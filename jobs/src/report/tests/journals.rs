@@ -110,6 +110,33 @@ fn a_rank_that_died_and_came_again_has_two_lives_and_the_job_was_cut_with_the_fi
 }
 
 #[test]
+fn memory_of_policy_and_environments_is_apart_and_the_highest_counts() {
+    let at_end = |rank, envs, end: JobEnd| {
+        let memory = JobEnd { rank, peak_env_bytes: envs, peak_vram_allocated_bytes: Some(7), wall_s: 10.0, ..end };
+        Line::JobEnd(JobEnd { out_of_memory: 1, out_of_memory_batch: Some(4 - rank as u64), ..memory })
+    };
+    let first = JobEnd { gpu_busy: Some(0.25), peak_env_vram_bytes: Some(5), ..JobEnd::default() };
+    let second = JobEnd { gpu_busy: Some(0.75), env_vram_is_estimate: true, ..first.clone() };
+    let lines = [at_end(0, Some(30), first), at_end(1, Some(20), second), end(1, None)];
+    let report = report(&lines);
+    let job = &report.per_job[0];
+    assert_eq!((job.peak_env_bytes, job.peak_vram_allocated_bytes), (Some(30), Some(7)));
+    assert_eq!((job.peak_env_vram_bytes, job.env_vram_is_estimate), (Some(5), true));
+    assert_eq!((job.out_of_memory, job.out_of_memory_batch, job.gpu_busy), (2, Some(3), Some(0.5)));
+    let other = &report.per_job[1];
+    assert_eq!((other.peak_env_bytes, other.out_of_memory, other.gpu_busy), (None, 0, None));
+}
+
+#[test]
+fn a_job_end_of_an_older_journal_is_read() {
+    let text = r#"{"type":"job_end","job_index":0,"rank":0,"error":null,"wall_s":1.0,"env_steps":1,"frames":0,
+                   "policy_calls":1,"infer_ms":{"p50":null,"p95":null},"sim_ms":{"p50":null,"p95":null},
+                   "peak_rss_bytes":5,"peak_vram_bytes":6,"ended":""}"#;
+    let Line::JobEnd(end) = serde_json::from_str(text).unwrap() else { panic!("another line") };
+    assert_eq!((end.peak_vram_bytes, end.peak_env_bytes, end.out_of_memory, end.gpu_busy), (Some(6), None, 0, None));
+}
+
+#[test]
 fn a_run_says_when_it_was_where_and_with_what() {
     let folder = night();
     let files = PolicyFiles {

@@ -115,6 +115,26 @@ int rr_cuda_empty_cache() {
   return guarded([&] { allocator::emptyCache(); });
 }
 
+// libtorch's allocator takes no more than so many bytes of the device; what is beyond them is out of memory.
+int rr_cuda_limit(int device, uint64_t bytes) {
+  return guarded([&] {
+    at::globalContext().lazyInitDevice(at::kCUDA);
+    const auto index = static_cast<c10::DeviceIndex>(device);
+    const double total = static_cast<double>(at::cuda::getDeviceProperties(index)->totalGlobalMem);
+    allocator::setMemoryFraction(std::min(1.0, static_cast<double>(bytes) / total), index);
+  });
+}
+
+// What libtorch's allocator has taken from the device now. Asks the allocator alone: no call of CUDA that another thread's
+// capture could mind.
+int rr_cuda_reserved(int device, uint64_t* bytes) {
+  return guarded([&] {
+    at::globalContext().lazyInitDevice(at::kCUDA);
+    const auto stats = allocator::getDeviceStats(static_cast<c10::DeviceIndex>(device));
+    *bytes = static_cast<uint64_t>(stats.reserved_bytes[0].current);
+  });
+}
+
 // From now on this thread's work on the device goes to a stream of its own, behind all that was started before.
 int rr_cuda_own_stream(int device) {
   return guarded([&] {

@@ -1,0 +1,215 @@
+//! What a rank's environments take and how busy its GPU is: looked at now and then, in a thread of its own.
+//!
+//! ```text
+//! every second        gauge (NVML) ─► GpuBusy ─► beats
+//! every five seconds  processes (/proc), gauge ─► Peaks ─┬─► the line of the job's end
+//! when a job ends     the same ──────────────────────────┘
+//! ```
+//! Policy and environments are told apart by process: the policy is in this one, and libtorch counts what it takes;
+//! environments are in processes that this one has started. Those that run in the rank itself (MuJoCo) are in its resident
+//! memory and cannot be told from it.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tch::Device;
+
+use crate::eval::{device, now};
+
+mod gauge;
+mod peaks;
+mod processes;
+mod share;
+
+pub use peaks::GpuPart;
+pub use share::GpuBusy;
+
+use gauge::Gauge;
+use peaks::{Peaks, Whole, gpu_part};
+
+/// How often the GPU is asked; it averages over a second at most.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// How often memory is looked at, in times of [`EVERY`]: the kernel walks all pages of a process for it.
+const MEMORY_EVERY: u64 = 5;
+
+/// The thread's end.
+pub struct Meter {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What a job has taken, besides its policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct JobUse {
+    /// Most memory of the environments' processes; `None` without such processes.
+    pub host_bytes: Option<u64>,
+    /// Most memory of GPUs that they had; `None` where nobody knows.
+    pub gpu: Option<GpuPart>,
+    /// Share of the time in which the GPU was at work.
+    pub gpu_busy: Option<f64>,
+}
+
+struct Shared {
+    device: Device,
+    /// Of a rank with a GPU whose driver answers.
+    gauge: OnceLock<Option<Gauge>>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    is_over: bool,
+    /// Since the rank began.
+    busy: GpuBusy,
+    job: Job,
+}
+
+/// What is known of the job under way.
+#[derive(Clone, Copy, Default)]
+struct Job {
+    /// Counts jobs: a look that began in another is not of this one.
+    number: u64,
+    busy_before: GpuBusy,
+    /// Bytes of the GPU that others than libtorch had when it began.
+    before_bytes: Option<u64>,
+    peaks: Peaks,
+}
+
+impl Meter {
+    /// Starts the thread, for a rank on `device`.
+    ///
+    /// # Errors
+    /// When there is no thread to be had.
+    pub fn start(device: Device) -> std::io::Result<Self> {
+        let mut meter = Self::at_rest(device);
+        let own = Arc::clone(&meter.shared);
+        meter.thread = Some(std::thread::Builder::new().name("meter".to_owned()).spawn(move || own.run())?);
+        Ok(meter)
+    }
+
+    /// One that looks only when it is told to.
+    fn at_rest(device: Device) -> Self {
+        let (state, changed) = (Mutex::default(), Condvar::new());
+        Self { shared: Arc::new(Shared { device, gauge: OnceLock::new(), state, changed }), thread: None }
+    }
+
+    /// A job begins; there are no environments yet.
+    pub fn begin(&self) {
+        // CUDA's context is made when the device is first asked: it is the policy's, and not to be taken for growth.
+        device::memory(self.shared.device);
+        let before_bytes = self.shared.others_bytes();
+        let mut state = self.shared.state();
+        let (number, busy_before) = (state.job.number + 1, state.busy);
+        state.job = Job { number, busy_before, before_bytes, peaks: Peaks::default() };
+    }
+
+    /// Looks at memory now.
+    pub fn look(&self) {
+        self.shared.look();
+    }
+
+    /// What the job has taken.
+    pub fn job(&self) -> JobUse {
+        let state = self.shared.state();
+        let Job { busy_before, peaks: Peaks { host_bytes, gpu }, .. } = state.job;
+        JobUse { host_bytes, gpu, gpu_busy: state.busy.since(busy_before).share() }
+    }
+
+    /// For how long the GPU was at work since the rank began; `None` where the driver does not tell.
+    pub fn busy(&self) -> Option<GpuBusy> {
+        Some(self.shared.state().busy).filter(|busy| busy.seen_s > 0.0)
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        self.shared.state().is_over = true;
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was printed when it happened.
+            thread.join().ok();
+        }
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self) {
+        let mut last = now();
+        for round in 1.. {
+            let state = self.changed.wait_timeout_while(self.state(), EVERY, |state| !state.is_over);
+            if state.unwrap_or_else(PoisonError::into_inner).0.is_over {
+                return;
+            }
+            let since = std::mem::replace(&mut last, now());
+            if let Some(share) = self.gauge().and_then(Gauge::busy) {
+                self.state().busy.add(share, last.saturating_duration_since(since));
+            }
+            if round % MEMORY_EVERY == 1 {
+                self.look();
+            }
+        }
+    }
+
+    fn look(&self) {
+        let Job { number, before_bytes, .. } = self.state().job;
+        let own = std::process::id();
+        let envs = processes::descendants(own);
+        if envs.is_empty() {
+            return;
+        }
+        let (host_bytes, gpu) = (processes::memory_bytes(&envs), self.gpu_part(own, &envs, before_bytes));
+        let mut state = self.state();
+        if state.job.number == number {
+            state.job.peaks.add(host_bytes, gpu);
+        }
+    }
+
+    fn gpu_part(&self, own: u32, envs: &BTreeSet<u32>, before_bytes: Option<u64>) -> Option<GpuPart> {
+        let whole = || Some(Whole { others_bytes: self.others_bytes()?, before_bytes: before_bytes? });
+        gpu_part(&self.gauge()?.by_process(), own, envs, whole())
+    }
+
+    /// Bytes of the GPU that others than libtorch have.
+    fn others_bytes(&self) -> Option<u64> {
+        let used_bytes = self.gauge()?.used_bytes()?;
+        Some(used_bytes.saturating_sub(device::reserved_bytes(self.device)?))
+    }
+
+    fn gauge(&self) -> Option<&Gauge> {
+        let open = || {
+            let gpu = device::described(self.device)?;
+            let opened = Gauge::open(gauge::LIBRARY, &gpu.uuid);
+            opened.inspect_err(|err| tracing::debug!("nothing is told of {}: {err}", gpu.uuid)).ok()
+        };
+        self.gauge.get_or_init(open).as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_job_has_the_memory_of_processes_that_ran_in_it_and_no_other() {
+        let meter = Meter::at_rest(Device::Cpu);
+        meter.begin();
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        meter.look();
+        let job_use = meter.job();
+        assert!(job_use.host_bytes.is_some_and(|bytes| bytes > 0), "{job_use:?}");
+        assert_eq!((job_use.gpu, job_use.gpu_busy, meter.busy()), (None, None, None), "there is no GPU to ask");
+        meter.begin();
+        assert_eq!(meter.job(), JobUse::default());
+        drop(child.stdin.take());
+        child.wait().unwrap();
+    }
+}

@@ -1,0 +1,90 @@
+//! Processes that this one has started, and what they take: simulators and their displays.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+/// Processes that `root` has started, those that they have started, and so on.
+pub fn descendants(root: u32) -> BTreeSet<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let parents = pids.filter_map(|pid| Some((pid, parent(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?)));
+    below(root, parents)
+}
+
+/// Everyone below `root`, of pairs of a process and its parent.
+fn below(root: u32, parents: impl Iterator<Item = (u32, u32)>) -> BTreeSet<u32> {
+    let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    parents.for_each(|(pid, parent)| children.entry(parent).or_default().push(pid));
+    let (mut found, mut open) = (BTreeSet::new(), vec![root]);
+    while let Some(pid) = open.pop() {
+        open.extend(children.remove(&pid).unwrap_or_default().into_iter().filter(|child| found.insert(*child)));
+    }
+    found
+}
+
+/// The parent in `/proc/PID/stat`, proc_pid_stat(5); the name before it may have spaces and brackets.
+fn parent(stat: &str) -> Option<u32> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// Memory of processes together: pages that several share are divided among them. 0 of those that are gone.
+pub fn memory_bytes(pids: &BTreeSet<u32>) -> u64 {
+    pids.iter().filter_map(|pid| memory_of(*pid)).sum()
+}
+
+/// `Pss` of `/proc/PID/smaps_rollup`; where that is kept from us, `VmRSS`.
+fn memory_of(pid: u32) -> Option<u64> {
+    let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+    kibibytes(&read("smaps_rollup"), "Pss:").or_else(|| kibibytes(&read("status"), "VmRSS:"))
+}
+
+fn kibibytes(text: &str, field: &str) -> Option<u64> {
+    let value = text.lines().find_map(|line| line.strip_prefix(field))?;
+    value.split_whitespace().next()?.parse::<u64>().ok().map(|count| count * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn children_and_theirs_are_found_and_nobody_else() {
+        let pairs = [(2, 1), (10, 2), (11, 10), (12, 11), (20, 1), (21, 20)];
+        assert_eq!(below(10, pairs.into_iter()), BTreeSet::from([11, 12]));
+        assert_eq!(below(21, pairs.into_iter()), BTreeSet::new());
+        assert_eq!(below(5, [(5, 6), (6, 5)].into_iter()), BTreeSet::from([5, 6]), "a snapshot with a ring ends");
+    }
+
+    #[test]
+    fn a_name_with_brackets_does_not_hide_the_parent() {
+        assert_eq!(parent("42 (a) b (c)) S 7 42 42 0 -1"), Some(7));
+        assert_eq!(parent("42 (a"), None);
+    }
+
+    #[test]
+    fn shared_pages_are_divided_where_the_kernel_tells() {
+        let rollup = "55d0-7ffe ---p 00000000 00:00 0    [rollup]\nRss:            5000 kB\nPss:            1200 kB\n";
+        assert_eq!(kibibytes(rollup, "Pss:"), Some(1200 * 1024));
+        assert_eq!(kibibytes("", "Pss:"), None);
+    }
+
+    #[test]
+    fn a_child_has_memory_as_long_as_it_lives() {
+        // It says when it runs, and ends with its standard input.
+        let mut child = Command::new("sh")
+            .args(["-c", "echo; read line"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+        assert!(descendants(std::process::id()).contains(&child.id()));
+        assert!(memory_bytes(&BTreeSet::from([child.id()])) > 0);
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert!(!descendants(std::process::id()).contains(&child.id()));
+        assert_eq!(memory_bytes(&BTreeSet::from([child.id()])), 0);
+    }
+}

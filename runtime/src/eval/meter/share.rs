@@ -1,0 +1,66 @@
+//! For how much of the time a GPU was at work, from samples. Pure.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// A sample says nothing of what was longer ago than this: the thread, or the machine, was asleep.
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// Time of a GPU, from a beginning on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GpuBusy {
+    /// Seconds at work.
+    pub busy_s: f64,
+    /// Seconds that are known of.
+    pub seen_s: f64,
+}
+
+impl GpuBusy {
+    /// It was at work for a share of the time since the sample before.
+    pub fn add(&mut self, share: f64, since: Duration) {
+        let seconds = since.min(LONGEST).as_secs_f64();
+        self.busy_s += share.clamp(0.0, 1.0) * seconds;
+        self.seen_s += seconds;
+    }
+
+    /// What came after `before`; all of it if the beginning is another.
+    pub fn since(self, before: Self) -> Self {
+        if self.seen_s < before.seen_s {
+            return self;
+        }
+        Self { busy_s: (self.busy_s - before.busy_s).max(0.0), seen_s: self.seen_s - before.seen_s }
+    }
+
+    /// From 0 to 1; `None` of no time.
+    pub fn share(self) -> Option<f64> {
+        (self.seen_s > 0.0).then(|| (self.busy_s / self.seen_s).clamp(0.0, 1.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_stands_for_the_time_since_the_one_before() {
+        let mut busy = GpuBusy::default();
+        assert_eq!(busy.share(), None);
+        busy.add(1.0, Duration::from_secs(1));
+        busy.add(0.0, Duration::from_secs(3));
+        assert_eq!(busy.share(), Some(0.25));
+        let before = busy;
+        busy.add(0.5, Duration::from_secs(2));
+        assert_eq!(busy.since(before).share(), Some(0.5));
+        assert_eq!(busy.since(busy).share(), None, "no time has passed");
+    }
+
+    #[test]
+    fn a_sleep_of_the_machine_is_not_work_and_a_new_beginning_is_not_negative() {
+        let mut busy = GpuBusy::default();
+        busy.add(1.0, Duration::from_secs(3600));
+        assert_eq!(busy, GpuBusy { busy_s: 5.0, seen_s: 5.0 });
+        let again = GpuBusy { busy_s: 1.0, seen_s: 4.0 };
+        assert_eq!(again.since(busy), again);
+    }
+}
