@@ -38,6 +38,8 @@ const NOT_RESULTS: &[&str] = &[
     "sim_ms",
     "peak_rss_bytes",
     "peak_env_bytes",
+    "peak_env_vram_bytes",
+    "gpu_busy",
 ];
 
 /// The results of a report.

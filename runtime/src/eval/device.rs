@@ -3,6 +3,7 @@
 use jobs::eval_args::EvalArgs;
 use jobs::job::Job;
 use jobs::journal::Gpu;
+use jobs::memory::ByteSize;
 use jobs::rank_env::RankEnv;
 use tch::Device;
 
@@ -29,6 +30,23 @@ pub fn decide(args: &EvalArgs, env: &RankEnv, seating: &Seating) -> Result<Decis
         cuda.select(index).map_err(|err| err.to_string())?;
     }
     Ok(decision)
+}
+
+/// Lets libtorch take no more of a GPU than `bytes`, divided among the `ranks` that are on it; says so. Before a policy is
+/// loaded: what is taken stays taken. Nothing is to be limited on a CPU.
+///
+/// # Errors
+/// A driver that does not answer.
+pub fn limit(device: Device, bytes: ByteSize, ranks: usize) -> Result<Option<String>, String> {
+    let (Device::Cuda(index), Ok(cuda)) = (device, cuda::load()) else { return Ok(None) };
+    let own = part(bytes, ranks);
+    cuda.limit(index, own.0).map_err(|err| err.to_string())?;
+    let shared = if ranks > 1 { format!(", one part in {ranks} of --gpu-memory") } else { String::new() };
+    Ok(Some(format!("libtorch takes at most {own} of {}{shared}", name(device))))
+}
+
+fn part(bytes: ByteSize, ranks: usize) -> ByteSize {
+    ByteSize(bytes.0 / (ranks as u64).max(1))
 }
 
 /// The CUDA devices of this process.
@@ -135,6 +153,13 @@ mod tests {
         assert_eq!(physical(Device::Cuda(1), Some("4,6")), Some(6));
         assert_eq!(physical(Device::Cuda(0), Some("GPU-8a6c")), None);
         assert_eq!(physical(Device::Cpu, Some("0")), None);
+    }
+
+    #[test]
+    fn ranks_on_one_gpu_divide_its_memory_and_a_cpu_has_none_to_limit() {
+        let gib = |count: u64| ByteSize(count << 30);
+        assert_eq!([part(gib(12), 3), part(gib(12), 1), part(gib(12), 0)], [gib(4), gib(12), gib(12)]);
+        assert_eq!(limit(Device::Cpu, gib(12), 1), Ok(None));
     }
 
     #[test]

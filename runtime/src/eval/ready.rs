@@ -47,13 +47,17 @@ impl Ready {
         let jobs_file = setup.file.path.display().to_string();
         known::check(&setup.file.jobs).map_err(|err| format!("`{jobs_file}`: {err}"))?;
         let folder = RunFolder::new(&setup.output);
-        let mut seating = Seating::new(&setup, &env, &device::visible()?)?;
+        let visible = device::visible()?;
+        let mut seating = Seating::new(&setup, &env, &visible)?;
         let plan =
             RunPlan::new(args, setup.file, env.world_size, rfc3339(SystemTime::now())).started_in(Path::new("."));
         check_arguments(&plan.jobs).map_err(|err| format!("`{jobs_file}`: {err}"))?;
         let mut notes = plan.check(&folder, args.accept_changed_jobs).map_err(|err| err.to_string())?;
         notes.retain(|_| env.rank == 0);
         let device = device::decide(args, &env, &seating)?;
+        if let Some(bytes) = args.gpu_memory {
+            notes.extend(device::limit(device.device, bytes, seating.ranks_on_gpu(args, &env, &visible))?);
+        }
         let plan = plan.settle(&folder, args.accept_changed_jobs).map_err(|err| err.to_string())?;
         seating.settle(&plan.jobs, &env, device.device);
         Ok(Self { env, folder, plan, device, seating, notes })

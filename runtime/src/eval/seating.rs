@@ -62,6 +62,20 @@ impl Seating {
         Some(Placed { device: local_rank / per_gpu, reason })
     }
 
+    /// Ranks that compute on this one's GPU, itself included. One GPU that is visible to a rank may be another for the next
+    /// one, so it counts as its own.
+    pub fn ranks_on_gpu(&self, args: &EvalArgs, env: &RankEnv, visible: &Visible) -> usize {
+        let own = self.placement.rollout.get(env.rank).filter(|_| self.is_placed);
+        if let Some(own) = own {
+            return self.placement.rollout.iter().filter(|process| process.gpu() == own.gpu()).count();
+        }
+        match (args.workers_per_gpu, visible) {
+            (Some(per_gpu), _) => per_gpu as usize,
+            (None, Visible::Cuda { count }) if *count > 1 => env.local_world_size.div_ceil(*count),
+            _ => 1,
+        }
+    }
+
     /// What this rank runs of the jobs of the settled plan, now that its device is known.
     pub fn settle(&mut self, jobs: &[Job], env: &RankEnv, device: Device) {
         if !self.is_placed {
@@ -139,6 +153,18 @@ mod tests {
         assert_eq!(seating.placed(&args(&[]), &rank_env(3, 4)), None);
         let placed = seating.placed(&args(&["--workers-per-gpu", "2"]), &rank_env(3, 4)).unwrap();
         assert_eq!(placed.device, 1);
+        let ranks =
+            |words: &[&str], count| seating.ranks_on_gpu(&args(words), &rank_env(3, 4), &Visible::Cuda { count });
+        assert_eq!([ranks(&["--workers-per-gpu", "2"], 8), ranks(&[], 8), ranks(&[], 2), ranks(&[], 1)], [2, 1, 2, 1]);
+    }
+
+    #[test]
+    fn policies_that_are_placed_on_one_gpu_share_it() {
+        let ranks = |placement| {
+            let seating = seating(&["--placement", placement], 1, 2, 4).unwrap();
+            seating.ranks_on_gpu(&args(&[]), &rank_env(1, 2), &Visible::Cuda { count: 4 })
+        };
+        assert_eq!([ranks("env: 0-1, rollout: 2:0-1"), ranks("env: 0-1, rollout: 2-3")], [2, 1]);
     }
 
     #[test]
