@@ -81,7 +81,7 @@ checkpoint=$scratch/checkpoint inputs=$scratch/inputs
 mkdir -p "$inputs"
 
 # --- tests ------------------------------------------------------------------------------------------------------------
-export RRUN_ROOT=$root RRUN_BIN=$bin RRUN_DEVICE=$device TMPDIR=$scratch
+export RRUN_ROOT=$root RRUN_GOLDENS=$root/tests/fixtures/gr00t RRUN_BIN=$bin RRUN_DEVICE=$device TMPDIR=$scratch
 step tests 170 limited 170 "$bin/gpu_tests" --test-threads 1 --nocapture
 grep -ao 'skipped: .*' "$out/tests.log" | sort | uniq -c >&2
 

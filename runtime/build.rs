@@ -1,6 +1,6 @@
 //! Compiles the two C++ shims of `src/dist/shim` and tells the linker where libtorch and MuJoCo are at run time.
 //!
-//! `c10d.cc` is linked. `cuda.cc` becomes a shared library whose bytes go into the program (`RRUN_CUDA_SHIM`), so that
+//! `c10d.cc` is linked. `cuda.cc` and `upload.cc` become a shared library whose bytes go into the program (`RRUN_CUDA_SHIM`), so that
 //! one program starts with and without a GPU.
 
 use std::env;
@@ -15,12 +15,12 @@ fn main() {
     println!("cargo::rerun-if-env-changed=MUJOCO_DYNAMIC_LINK_DIR");
     let torch = Libtorch::find();
     println!("cargo::rustc-link-arg={}", run_path(&torch));
-    let [c10d, cuda] = compile(&torch);
+    let [c10d, cuda, upload] = compile(&torch);
     cc::Build::new().cpp(true).object(c10d).compile("rrun_c10d");
     println!("cargo::rustc-link-search=native={}", torch.lib.display());
     println!("cargo::rustc-link-lib=torch_cpu");
     println!("cargo::rustc-link-lib=c10");
-    println!("cargo::rustc-env=RRUN_CUDA_SHIM={}", link_cuda_shim(&torch, &cuda).display());
+    println!("cargo::rustc-env=RRUN_CUDA_SHIM={}", link_cuda_shim(&torch, &[cuda, upload]).display());
 }
 
 /// Where the parts of the torch wheel and of the CUDA wheels beside it lie; all without symbolic links.
@@ -54,8 +54,8 @@ impl Libtorch {
     }
 }
 
-/// The objects of `c10d.cc` and `cuda.cc`, compiled side by side: each takes about 9 s and 0.9 GB.
-fn compile(torch: &Libtorch) -> [PathBuf; 2] {
+/// The objects of `c10d.cc`, `cuda.cc` and `upload.cc`, compiled side by side: each takes about 9 s and 0.9 GB.
+fn compile(torch: &Libtorch) -> [PathBuf; 3] {
     let api = torch.include.join("torch/csrc/api/include");
     let (cuda, cccl) = (torch.cuda.join("include"), torch.cuda.join("include/cccl"));
     let objects = cpp()
@@ -64,9 +64,9 @@ fn compile(torch: &Libtorch) -> [PathBuf; 2] {
         .define("_GLIBCXX_USE_CXX11_ABI", "1")
         .includes(["gloo_stub", "cuda_stub", "third_party"].map(|stub| Path::new(SHIM).join(stub)))
         .includes([&torch.include, &api, &cuda, &cccl])
-        .files(["c10d.cc", "cuda.cc"].map(|file| Path::new(SHIM).join(file)))
+        .files(["c10d.cc", "cuda.cc", "upload.cc"].map(|file| Path::new(SHIM).join(file)))
         .compile_intermediates();
-    objects.try_into().expect("two files make two objects")
+    objects.try_into().expect("three files make three objects")
 }
 
 /// Optimised always: the shims only forward calls, and with `-g` they would weigh megabytes.
@@ -76,10 +76,10 @@ fn cpp() -> cc::Build {
     build
 }
 
-fn link_cuda_shim(torch: &Libtorch, object: &Path) -> PathBuf {
+fn link_cuda_shim(torch: &Libtorch, objects: &[PathBuf]) -> PathBuf {
     let shim = Path::new(&env::var("OUT_DIR").expect("cargo sets OUT_DIR")).join("librrun_cuda.so");
     let mut link: Command = cpp().get_compiler().to_command();
-    link.args(["-shared", "-Wl,-s", "-o"]).arg(&shim).arg(object);
+    link.args(["-shared", "-Wl,-s", "-o"]).arg(&shim).args(objects);
     link.arg(format!("-L{}", torch.lib.display())).args(["-ltorch_cuda", "-ltorch_cpu", "-lc10_cuda", "-lc10"]);
     link.arg(format!("-L{}", torch.cuda.join("lib").display())).arg("-l:libcudart.so.13");
     let status = link.status().expect("the compiler that made the object can be started again");

@@ -37,8 +37,10 @@ fn measure(dir: &Path, device: Device, kind: Kind) -> Result<(), LoadError> {
     let (model, vlm) = ModelDir::open(dir, None)?.configs()?;
     let mut weights = Weights::open(dir, device, kind)?;
     let opened = begin.elapsed();
-    for (name, shape) in layout::tensors(&model, &vlm) {
-        drop(weights.take(&name, &shape));
+    let specs = layout::tensors(&model, &vlm);
+    weights.ahead(&specs)?;
+    for (name, shape) in &specs {
+        drop(weights.take(name, shape));
     }
     let named = weights.finish()?;
     if device != Device::Cpu {

@@ -24,6 +24,7 @@ mod evaluation;
 mod facts;
 mod gather;
 mod graphs;
+mod loading;
 mod nccl;
 mod parity;
 mod policy;

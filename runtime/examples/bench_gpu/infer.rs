@@ -78,7 +78,8 @@ impl Bench {
     /// What the network reads of one environment, and the actions that come of it, normalised.
     pub fn write(&self, path: &Path) -> Outcome<()> {
         let _no_grad = tch::no_grad_guard();
-        let processor = self.inference.processor();
+        // The policy's own may leave pictures to the device; others want them normalised.
+        let processor = open_processor(&self.settings)?;
         let samples = processor.prepare(&[self.raw()?])?;
         let inputs = collate(&samples.iter().collect::<Vec<_>>(), processor.prompts().padding_id())?;
         let noise = self.inference.noise(SEED).unsqueeze(0);

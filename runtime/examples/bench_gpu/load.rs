@@ -17,6 +17,7 @@ pub fn measure(folder: &Path, device: Device) -> Outcome<Value> {
     synchronize(device);
     let begin = now();
     let mut weights = Weights::open(folder, device, Kind::BFloat16)?;
+    weights.ahead(&specs)?;
     for (name, shape) in &specs {
         drop(weights.take(name, shape));
     }

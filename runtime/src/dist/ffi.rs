@@ -15,6 +15,10 @@ use std::ptr::NonNull;
 use std::time::Duration;
 use tch::Tensor;
 
+mod upload;
+
+pub use upload::{Staging, UploadHandle, UploadShim};
+
 /// A C++ exception, caught by the shim.
 #[derive(Debug)]
 pub struct Fault {
@@ -463,6 +467,7 @@ pub struct CudaShim {
     graph_abort: DropGraph,
     graph_free: DropGraph,
     new_nccl: NewNccl,
+    upload: UploadShim,
 }
 
 impl CudaShim {
@@ -476,8 +481,9 @@ impl CudaShim {
                 unsafe { std::mem::transmute::<*mut c_void, $type>(symbol) }
             }};
         }
+        let last_words = function!(c"rr_cuda_last_words" as LastWords);
         Ok(Self {
-            last_words: function!(c"rr_cuda_last_words" as LastWords),
+            last_words,
             device_count: function!(c"rr_cuda_device_count" as DeviceCount),
             describe: function!(c"rr_cuda_describe" as Describe),
             select: function!(c"rr_cuda_select" as OnDevice),
@@ -496,11 +502,16 @@ impl CudaShim {
             graph_abort: function!(c"rr_graph_abort" as DropGraph),
             graph_free: function!(c"rr_graph_free" as DropGraph),
             new_nccl: function!(c"rr_nccl_new" as NewNccl),
+            upload: UploadShim::bind(shim, last_words)?,
         })
     }
 
     fn check(&self, status: c_int) -> Result<(), Fault> {
         checked(status, self.last_words)
+    }
+
+    pub fn upload(&self) -> UploadShim {
+        self.upload
     }
 
     pub fn device_count(&self) -> Result<i32, Fault> {

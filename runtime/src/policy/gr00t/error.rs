@@ -68,6 +68,18 @@ pub enum LoadError {
         /// All missing, wrong and unexpected tensors.
         problems: String,
     },
+    /// The tensors are fine, and the device does not take them.
+    #[error("`{}`: its {bytes} bytes of weights cannot be brought to {device}: {reason}", dir.display())]
+    Device {
+        /// The model directory.
+        dir: PathBuf,
+        /// Bytes of all tensors there.
+        bytes: u64,
+        /// As torch writes it.
+        device: String,
+        /// What libtorch or the driver says.
+        reason: String,
+    },
 }
 
 impl LoadError {

@@ -92,7 +92,9 @@ impl Loaded {
         let dir = ModelDir::open(&of.root, of.vlm.as_deref())?;
         let (config, vlm) = dir.configs()?;
         let mut weights = Weights::open(dir.root(), device, of.kind)?;
-        weights.check(&layout::tensors(&config, &vlm))?;
+        let specs = layout::tensors(&config, &vlm);
+        weights.check(&specs)?;
+        weights.ahead(&specs)?;
         let network = Gr00t::new(&mut weights, &config, &vlm);
         weights.finish()?;
         let network = Rc::new(network.lean());

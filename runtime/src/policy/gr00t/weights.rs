@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! model directory ─► index ─► shards, mapped ─► take(name, shape) ─► view of the map     CPU, same type
-//!                             headers checked                    └─► copy on the device  else; pages given back
+//!                             headers checked │                  ├─► copy on the device  else; pages given back
+//!                                             └► ahead(specs) ───┘   all at once, in the background, to a card
 //! seed ───────────────────────────────────────► take(name, shape) ─► random tensor
 //!                                                  finish() ─► all taken tensors, or one error with all problems
 //! ```
@@ -14,6 +15,7 @@ use tch::{Device, Kind, Tensor};
 
 use super::LoadError;
 use super::layout::{self, Spec};
+use ahead::Ahead;
 use checkpoint::Checkpoint;
 pub(super) use checkpoint::{INDEX, SINGLE};
 use header::Entry;
@@ -21,6 +23,7 @@ use problems::{Problem, told};
 pub use random::random_tensor;
 use shard::{Shard, kind_of};
 
+mod ahead;
 mod checkpoint;
 mod header;
 mod index;
@@ -28,6 +31,7 @@ mod pairs;
 mod problems;
 mod random;
 mod shard;
+mod upload;
 
 /// Tensors with their names, in the order in which they were taken.
 pub type Named = Vec<(String, Tensor)>;
@@ -38,8 +42,11 @@ pub struct Weights {
     source: Source,
     device: Device,
     kind: Kind,
+    ahead: Option<Ahead>,
     taken: Named,
     problems: Vec<Problem>,
+    /// Why tensors could not be read, the first time.
+    failure: Option<LoadError>,
 }
 
 #[derive(Debug)]
@@ -82,14 +89,42 @@ impl Weights {
         refuse(checkpoint, specs.iter().map(|(name, _)| name.as_str()), problems)
     }
 
+    /// Begins to bring these tensors to a card, all at once and in the background; [`Weights::take`] waits for its own.
+    /// On a CPU, where tensors are views of files, it does nothing.
+    ///
+    /// # Errors
+    /// [`LoadError::Device`] if they do not fit into the card's memory.
+    pub fn ahead(&mut self, specs: &[Spec]) -> Result<(), LoadError> {
+        let Source::Checkpoint(checkpoint) = &self.source else { return Ok(()) };
+        if self.device.is_cuda() {
+            self.ahead = Ahead::to_card(checkpoint, specs, self.kind, self.device)?;
+        }
+        Ok(())
+    }
+
+    /// As [`Weights::ahead`], to the CPU and by another carrier.
+    #[cfg(test)]
+    fn ahead_by<C: upload::Carrier>(&mut self, specs: &[Spec], sizes: upload::Sizes, carrier: C) {
+        let Source::Checkpoint(checkpoint) = &self.source else { panic!("random weights are not loaded") };
+        self.ahead = Ahead::begin(checkpoint, specs, (self.kind, self.device), sizes, || Ok(carrier)).unwrap();
+    }
+
     /// The tensor `name`. If it is missing or not of this shape, that is remembered for [`Weights::finish`], and the
     /// result is zeros that take no memory.
     pub fn take(&mut self, name: &str, shape: &[i64]) -> Tensor {
         let found = match &self.source {
             Source::Random { seed } => Ok(random_tensor(*seed, name, shape, self.kind, self.device)),
-            Source::Checkpoint(checkpoint) => {
-                locate(checkpoint, name, shape).map(|place| place.tensor(self.kind, self.device))
-            }
+            Source::Checkpoint(checkpoint) => locate(checkpoint, name, shape).map(|place| {
+                let ahead = self.ahead.as_ref().and_then(|ahead| ahead.take(name));
+                match ahead {
+                    Some(Ok(tensor)) => tensor,
+                    Some(Err(err)) => {
+                        self.failure.get_or_insert(err);
+                        zeros(shape, self.kind, self.device)
+                    }
+                    None => place.tensor(self.kind, self.device),
+                }
+            }),
         };
         match found {
             Ok(tensor) => {
@@ -98,7 +133,7 @@ impl Weights {
             }
             Err(problem) => {
                 self.problems.push(problem);
-                Tensor::zeros([1], (self.kind, self.device)).expand(shape, false)
+                zeros(shape, self.kind, self.device)
             }
         }
     }
@@ -106,8 +141,12 @@ impl Weights {
     /// All tensors that were taken.
     ///
     /// # Errors
-    /// [`LoadError::Tensors`] listing what was missing or wrong, and what is there but was not taken.
+    /// [`LoadError::Tensors`] listing what was missing or wrong, and what is there but was not taken; [`LoadError::Io`]
+    /// for a file that could not be read to its end.
     pub fn finish(self) -> Result<Named, LoadError> {
+        if let Some(failure) = self.failure {
+            return Err(failure);
+        }
         if let Source::Checkpoint(checkpoint) = &self.source {
             refuse(checkpoint, self.taken.iter().map(|(name, _)| name.as_str()), self.problems)?;
         }
@@ -115,12 +154,19 @@ impl Weights {
     }
 
     fn new(source: Source, device: Device, kind: Kind) -> Self {
-        Self { source, device, kind, taken: Vec::new(), problems: Vec::new() }
+        Self { source, device, kind, ahead: None, taken: Vec::new(), problems: Vec::new(), failure: None }
     }
+}
+
+/// Zeros that take no memory.
+fn zeros(shape: &[i64], kind: Kind, device: Device) -> Tensor {
+    Tensor::zeros([1], (kind, device)).expand(shape, false)
 }
 
 /// Where a tensor lies, and its type there.
 struct Place<'a> {
+    /// Of the shard.
+    number: usize,
     shard: &'a Shard,
     entry: &'a Entry,
     stored: Kind,
@@ -135,14 +181,14 @@ impl Place<'_> {
 /// Finds a tensor of this name and shape; the token table may be there as the output layer.
 fn locate<'a>(checkpoint: &'a Checkpoint, name: &str, shape: &[i64]) -> Result<Place<'a>, Problem> {
     let tied = || (name == layout::EMBED_TOKENS).then(|| checkpoint.find(layout::LM_HEAD)).flatten();
-    let Some((shard, entry)) = checkpoint.find(name).or_else(tied) else {
+    let Some((number, entry)) = checkpoint.find(name).or_else(tied) else {
         return Err(Problem::Missing { name: name.to_owned(), shape: shape.to_vec() });
     };
     if entry.shape != shape {
         return Err(Problem::Shape { name: name.to_owned(), found: entry.shape.clone(), wanted: shape.to_vec() });
     }
     match kind_of(entry.dtype) {
-        Some(stored) => Ok(Place { shard, entry, stored }),
+        Some(stored) => Ok(Place { number, shard: &checkpoint.shards()[number], entry, stored }),
         None => Err(Problem::Type { name: name.to_owned(), found: entry.dtype }),
     }
 }

@@ -42,9 +42,14 @@ impl Checkpoint {
         &self.dir
     }
 
-    /// Where a tensor lies.
-    pub(super) fn find(&self, name: &str) -> Option<(&Shard, &Entry)> {
-        self.tensors.get(name).map(|(shard, entry)| (&self.shards[*shard], entry))
+    /// Where a tensor lies: the number of its shard, and its place there.
+    pub(super) fn find(&self, name: &str) -> Option<(usize, &Entry)> {
+        self.tensors.get(name).map(|(shard, entry)| (*shard, entry))
+    }
+
+    /// The shards in the order of their numbers.
+    pub(super) fn shards(&self) -> &[Shard] {
+        &self.shards
     }
 
     /// Names in order.

@@ -9,12 +9,14 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::path::Path;
+use std::sync::Arc;
 
 use safetensors::Dtype;
 use tch::{Device, Kind, Tensor};
 
 use super::super::LoadError;
 use super::header::{self, Entry};
+use super::upload::Source;
 
 /// Bytes that are copied at a time: a multiple of every page and element size.
 const PIECE: usize = 64 << 20;
@@ -26,6 +28,8 @@ const PAGE: usize = 64 << 10;
 pub(super) struct Shard {
     /// `[file size]`, `u8`.
     map: Tensor,
+    /// The same file, to be read.
+    source: Source,
 }
 
 impl Shard {
@@ -34,7 +38,13 @@ impl Shard {
         let mut file = File::open(path).map_err(LoadError::io(path))?;
         let entries = header::read(path, &mut file)?;
         let map = map(path, &file)?;
-        Ok((Self { map }, entries))
+        let source = Source { path: path.to_owned(), file: Arc::new(file) };
+        Ok((Self { map, source }, entries))
+    }
+
+    /// The file that is mapped.
+    pub(super) fn source(&self) -> &Source {
+        &self.source
     }
 
     /// The tensor, `stored` in the file, on `device` in `kind`: a view of the map where nothing has to change, else a

@@ -9,8 +9,10 @@ use super::super::write::{write_checkpoint, write_tensors};
 use super::super::{ModelConfig, ModelDir};
 use super::*;
 
+mod ahead;
 mod goldens;
 mod hostile;
+mod node;
 
 /// A safetensors file of this header and `size` bytes of data: 0, 1, 2 …
 fn safetensors(header: &str, size: u8) -> Vec<u8> {

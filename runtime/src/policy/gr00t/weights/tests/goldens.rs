@@ -4,7 +4,7 @@ use super::super::super::model::Gr00t;
 use super::*;
 
 /// Folders of `$RRUN_GOLDENS`, by default the committed ones, that hold a checkpoint.
-fn checkpoints() -> Vec<PathBuf> {
+pub(super) fn checkpoints() -> Vec<PathBuf> {
     let committed = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/gr00t");
     let goldens = std::env::var_os("RRUN_GOLDENS").map_or_else(committed, PathBuf::from);
     let cases = fs::read_dir(goldens).unwrap().map(|entry| entry.unwrap().path());

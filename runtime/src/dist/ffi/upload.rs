@@ -1,0 +1,145 @@
+//! `shim/upload.cc` as Rust sees it, and host memory that a card reads.
+
+use super::{Fault, LastWords, Library, checked};
+use libc::{c_int, c_void};
+use std::ops::Range;
+use std::ptr;
+use std::ptr::NonNull;
+use tch::{Device, Kind, Tensor};
+
+/// `RrUpload`.
+#[repr(C)]
+struct RawUpload([u8; 0]);
+
+/// `at::Tensor*`.
+type RawTensor = *mut c_void;
+
+type NewPinned = unsafe extern "C" fn(i64, *mut RawTensor) -> c_int;
+type New = unsafe extern "C" fn(c_int, c_int, *mut *mut RawUpload) -> c_int;
+type Free = unsafe extern "C" fn(*mut RawUpload) -> c_int;
+type Copy = unsafe extern "C" fn(*mut RawUpload, RawTensor, RawTensor) -> c_int;
+type OfSlot = unsafe extern "C" fn(*mut RawUpload, c_int) -> c_int;
+
+/// The functions of `shim/upload.cc`.
+#[derive(Clone, Copy)]
+pub struct UploadShim {
+    last_words: LastWords,
+    new_pinned: NewPinned,
+    new: New,
+    free: Free,
+    copy: Copy,
+    mark: OfSlot,
+    wait: OfSlot,
+}
+
+impl UploadShim {
+    /// Looks up every function of the loaded shim.
+    pub fn bind(shim: Library, last_words: LastWords) -> Result<Self, String> {
+        macro_rules! function {
+            ($name:literal as $type:ty) => {{
+                let symbol = shim.symbol($name)?;
+                // SAFETY: build.rs made the library from `shim/upload.cc`, where the function of this name has this
+                // type; a function pointer and a data pointer have one size on Linux.
+                unsafe { std::mem::transmute::<*mut c_void, $type>(symbol) }
+            }};
+        }
+        Ok(Self {
+            last_words,
+            new_pinned: function!(c"rr_upload_pinned" as NewPinned),
+            new: function!(c"rr_upload_new" as New),
+            free: function!(c"rr_upload_free" as Free),
+            copy: function!(c"rr_upload_copy" as Copy),
+            mark: function!(c"rr_upload_mark" as OfSlot),
+            wait: function!(c"rr_upload_wait" as OfSlot),
+        })
+    }
+
+    fn check(&self, status: c_int) -> Result<(), Fault> {
+        checked(status, self.last_words)
+    }
+}
+
+/// A stream of copies to one card, and an event for each of its slots.
+pub struct UploadHandle {
+    shim: UploadShim,
+    raw: NonNull<RawUpload>,
+}
+
+// SAFETY: CUDA's streams may be fed by any thread; the events of different slots are different objects, and the caller
+// lets one thread at a time have a slot.
+unsafe impl Send for UploadHandle {}
+// SAFETY: as above.
+unsafe impl Sync for UploadHandle {}
+
+impl Drop for UploadHandle {
+    fn drop(&mut self) {
+        // SAFETY: this handle owns the box and drops it once. That copies failed was told by `wait` or tells nobody now.
+        let _ = unsafe { (self.shim.free)(self.raw.as_ptr()) };
+    }
+}
+
+impl UploadHandle {
+    pub fn new(shim: UploadShim, device: i32, slots: i32) -> Result<Self, Fault> {
+        let mut raw = ptr::null_mut();
+        // SAFETY: `raw` is written before success is returned; a wrong index is an exception.
+        shim.check(unsafe { (shim.new)(device, slots, &mut raw) })?;
+        let raw = NonNull::new(raw).expect("the shim writes a box before it returns success");
+        Ok(Self { shim, raw })
+    }
+
+    /// Pinned memory of so many bytes.
+    pub fn pinned(&self, bytes: i64) -> Result<Staging, Fault> {
+        let mut raw = ptr::null_mut();
+        // SAFETY: `raw` is written before success is returned.
+        self.shim.check(unsafe { (self.shim.new_pinned)(bytes, &mut raw) })?;
+        // SAFETY: the shim has made an `at::Tensor` with `new` for us alone, which is what tch deletes.
+        Ok(Staging(unsafe { Tensor::from_ptr(raw.cast()) }))
+    }
+
+    /// Begins a copy of all of `source` to `target`, of the same number of elements.
+    ///
+    /// Memory of both is used until a `wait` for a later mark. Both are counted references: what the copy reads and
+    /// writes stays allocated as long as the caller keeps them or what they are views of.
+    pub fn copy(&self, target: &Tensor, source: &Tensor) -> Result<(), Fault> {
+        let [target, source] = [target, source].map(|tensor| tensor.as_ptr().cast_mut().cast());
+        // SAFETY: a `tch::Tensor` is an owned `at::Tensor*`, which outlives the call.
+        self.shim.check(unsafe { (self.shim.copy)(self.raw.as_ptr(), target, source) })
+    }
+
+    pub fn mark(&self, slot: i32) -> Result<(), Fault> {
+        // SAFETY: the box lives as long as `self`; a slot that is not there is an exception.
+        self.shim.check(unsafe { (self.shim.mark)(self.raw.as_ptr(), slot) })
+    }
+
+    pub fn wait(&self, slot: i32) -> Result<(), Fault> {
+        // SAFETY: as in `mark`.
+        self.shim.check(unsafe { (self.shim.wait)(self.raw.as_ptr(), slot) })
+    }
+}
+
+/// Bytes in host memory on their way to a device: `[n]`, `u8`, contiguous.
+#[derive(Debug)]
+pub struct Staging(Tensor);
+
+impl Staging {
+    /// Ordinary memory.
+    #[cfg(test)]
+    pub fn pageable(bytes: i64) -> Self {
+        Self(Tensor::zeros([bytes], (Kind::Uint8, Device::Cpu)))
+    }
+
+    /// All of it, to be written to. Copies that read it must be over.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        debug_assert!(self.0.device() == Device::Cpu && self.0.kind() == Kind::Uint8);
+        // SAFETY: the tensor owns `numel` contiguous bytes of host memory as long as it lives, it is never handed out,
+        // and no other reference is made from it: its views are pointers of libtorch's, which the callers of this
+        // method no longer read (a device that did would read other bytes, which is what the ring of slots prevents).
+        // The memory was given by the driver or filled with zeros, so that every byte has a value.
+        unsafe { std::slice::from_raw_parts_mut(self.0.data_ptr().cast(), self.0.numel()) }
+    }
+
+    /// A part as elements of `kind`; its begin and length are multiples of their size.
+    pub fn view(&self, range: Range<usize>, kind: Kind) -> Tensor {
+        self.0.narrow(0, range.start as i64, range.len() as i64).view_dtype(kind)
+    }
+}

@@ -1,0 +1,43 @@
+//! Many copies from host memory to one card, in order, while the caller prepares the next.
+
+use crate::dist::cuda::Cuda;
+use crate::dist::error::DistError;
+pub(crate) use crate::dist::ffi::Staging;
+use crate::dist::ffi::UploadHandle;
+use tch::Tensor;
+
+/// A stream of copies to one card, in groups that are called slots.
+pub(crate) struct Uploader(UploadHandle);
+
+impl Uploader {
+    /// For tensors on card `device` that were made before this.
+    pub(crate) fn new(cuda: Cuda, device: usize, slots: usize) -> Result<Self, DistError> {
+        Ok(Self(UploadHandle::new(cuda.shim().upload(), number(device)?, number(slots)?)?))
+    }
+
+    /// Host memory from which copies need no help.
+    pub(crate) fn pinned(&self, bytes: usize) -> Result<Staging, DistError> {
+        Ok(self.0.pinned(i64::try_from(bytes).map_err(|_| misuse(bytes))?)?)
+    }
+
+    /// Begins to copy each second tensor to the first; [`Self::wait`] for the slot says when all of them are there.
+    pub(crate) fn send(&self, slot: usize, pairs: &[(Tensor, Tensor)]) -> Result<(), DistError> {
+        for (target, source) in pairs {
+            self.0.copy(target, source)?;
+        }
+        Ok(self.0.mark(number(slot)?)?)
+    }
+
+    /// Returns when the copies of a slot are done.
+    pub(crate) fn wait(&self, slot: usize) -> Result<(), DistError> {
+        Ok(self.0.wait(number(slot)?)?)
+    }
+}
+
+fn number(value: usize) -> Result<i32, DistError> {
+    i32::try_from(value).map_err(|_| misuse(value))
+}
+
+fn misuse(value: usize) -> DistError {
+    DistError::Misuse { what: format!("{value} is beyond every number of cards, slots and bytes") }
+}

@@ -1,0 +1,107 @@
+//! The tensors of a checkpoint that are on their way to a card, by name.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use tch::{Device, Kind, Tensor};
+
+use super::super::LoadError;
+use super::checkpoint::Checkpoint;
+use super::layout::Spec;
+use super::upload::{Carrier, Extent, Failure, Sizes, ToCard, Upload, Wanted};
+use super::{Place, locate};
+
+/// Tensors under way.
+pub(super) struct Ahead {
+    numbers: BTreeMap<String, usize>,
+    upload: Upload,
+}
+
+impl Ahead {
+    /// Begins; `None`, with a word in the log, where the card cannot be fed in this way.
+    ///
+    /// # Errors
+    /// [`LoadError::Device`] if there is no memory for the tensors.
+    pub(super) fn to_card(
+        checkpoint: &Checkpoint,
+        specs: &[Spec],
+        kind: Kind,
+        device: Device,
+    ) -> Result<Option<Self>, LoadError> {
+        let sizes = Sizes::usual();
+        Self::begin(checkpoint, specs, (kind, device), sizes, || ToCard::new(device, sizes.slots))
+    }
+
+    /// The same with any carrier; it is made behind the tensors that it brings things to.
+    pub(super) fn begin<C: Carrier>(
+        checkpoint: &Checkpoint,
+        specs: &[Spec],
+        (kind, device): (Kind, Device),
+        sizes: Sizes,
+        carrier: impl FnOnce() -> Result<C, String>,
+    ) -> Result<Option<Self>, LoadError> {
+        let places: BTreeMap<&str, Place<'_>> = specs
+            .iter()
+            .filter_map(|(name, shape)| Some((name.as_str(), locate(checkpoint, name, shape).ok()?)))
+            .collect();
+        let wanted = room(checkpoint, &places, kind, device)?;
+        let sources = checkpoint.shards().iter().map(|shard| shard.source().clone()).collect();
+        let started = carrier()
+            .map_err(|reason| Failure::Device { reason })
+            .and_then(|carrier| Upload::start(sources, wanted, carrier, sizes));
+        match started {
+            Ok(upload) => {
+                let names = places.keys().map(|name| (*name).to_owned());
+                Ok(Some(Self { numbers: names.zip(0..).collect(), upload }))
+            }
+            Err(failure) => {
+                tracing::warn!("weights are copied piece by piece: {failure}");
+                Ok(None)
+            }
+        }
+    }
+
+    /// Waits for a tensor; none if it is not under way, or if the card cannot be fed in this way.
+    pub(super) fn take(&self, name: &str) -> Option<Result<Tensor, LoadError>> {
+        match self.upload.take(*self.numbers.get(name)?) {
+            Ok(tensor) => Some(Ok(tensor)),
+            Err(Failure::File { path, err }) => Some(Err(LoadError::Io { path, err })),
+            Err(failure) => {
+                tracing::warn!("`{name}` is copied piece by piece: {failure}");
+                None
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Ahead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ahead").field("tensors", &self.numbers.len()).finish_non_exhaustive()
+    }
+}
+
+/// Tensors on the device for all places, in their order, to be filled.
+fn room(
+    checkpoint: &Checkpoint,
+    places: &BTreeMap<&str, Place<'_>>,
+    kind: Kind,
+    device: Device,
+) -> Result<Vec<Wanted>, LoadError> {
+    let bytes = |place: &Place<'_>| place.entry.shape.iter().product::<i64>() * kind.elt_size_in_bytes() as i64;
+    let total: i64 = places.values().map(bytes).sum();
+    // One block that libtorch cuts up for what follows: hundreds of allocations of the driver's take longer than the
+    // copies. If it cannot be had in one piece, parts may.
+    drop(Tensor::f_empty([total], (Kind::Uint8, device)));
+    let wanted = |place: &Place<'_>| {
+        let tensor = Tensor::f_empty(&place.entry.shape[..], (kind, device)).map_err(|err| LoadError::Device {
+            dir: checkpoint.dir().to_owned(),
+            bytes: total.unsigned_abs(),
+            device: format!("{device:?}"),
+            // Behind the first line libtorch tells its call stack.
+            reason: err.to_string().lines().next().unwrap_or_default().to_owned(),
+        })?;
+        let bytes = place.entry.bytes.start.unsigned_abs()..place.entry.bytes.end.unsigned_abs();
+        Ok(Wanted { extent: Extent { file: place.number, bytes }, stored: place.stored, tensor })
+    };
+    places.values().map(wanted).collect()
+}

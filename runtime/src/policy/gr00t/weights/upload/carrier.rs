@@ -1,0 +1,72 @@
+//! Who brings the bytes of staging buffers to their tensors.
+
+use tch::{Device, Tensor};
+
+use crate::dist::cuda;
+use crate::dist::upload::{Staging, Uploader};
+
+/// Copies that go on while the next buffer is filled.
+pub trait Carrier: Send + Sync + 'static {
+    /// A new staging buffer.
+    fn buffer(&self, bytes: usize) -> Result<Staging, String>;
+
+    /// Begins to copy each second tensor, a part of the slot's buffer, to the first. They may differ in dtype.
+    fn send(&self, slot: usize, pairs: Vec<(Tensor, Tensor)>) -> Result<(), String>;
+
+    /// Returns when all that was sent with the slot has arrived.
+    fn land(&self, slot: usize) -> Result<(), String>;
+}
+
+/// To a card, out of pinned memory.
+pub struct ToCard(Uploader);
+
+impl ToCard {
+    /// For tensors that were made on `device` before.
+    pub fn new(device: Device, slots: usize) -> Result<Self, String> {
+        let Device::Cuda(index) = device else { return Err(format!("{device:?} is not a card")) };
+        let cuda = cuda::load().map_err(|none| none.reason)?;
+        Ok(Self(Uploader::new(cuda, index, slots).map_err(|err| err.to_string())?))
+    }
+}
+
+impl Carrier for ToCard {
+    fn buffer(&self, bytes: usize) -> Result<Staging, String> {
+        self.0.pinned(bytes).map_err(|err| err.to_string())
+    }
+
+    fn send(&self, slot: usize, pairs: Vec<(Tensor, Tensor)>) -> Result<(), String> {
+        self.0.send(slot, &pairs).map_err(|err| err.to_string())
+    }
+
+    fn land(&self, slot: usize) -> Result<(), String> {
+        self.0.wait(slot).map_err(|err| err.to_string())
+    }
+}
+
+/// Tensors on the CPU in place of a card: nothing is copied before it is waited for, so that a buffer that is used too
+/// soon is seen.
+#[cfg(test)]
+#[derive(Default)]
+pub struct Late {
+    sent: std::sync::Mutex<std::collections::BTreeMap<usize, Vec<(Tensor, Tensor)>>>,
+}
+
+#[cfg(test)]
+impl Carrier for Late {
+    fn buffer(&self, bytes: usize) -> Result<Staging, String> {
+        Ok(Staging::pageable(i64::try_from(bytes).unwrap()))
+    }
+
+    fn send(&self, slot: usize, pairs: Vec<(Tensor, Tensor)>) -> Result<(), String> {
+        let before = self.sent.lock().unwrap().insert(slot, pairs);
+        before.is_none().then_some(()).ok_or_else(|| format!("slot {slot} is sent twice"))
+    }
+
+    fn land(&self, slot: usize) -> Result<(), String> {
+        let pairs = self.sent.lock().unwrap().remove(&slot).ok_or_else(|| format!("slot {slot} was not sent"))?;
+        for (mut target, source) in pairs {
+            target.f_copy_(&source).map_err(|err| err.to_string())?;
+        }
+        Ok(())
+    }
+}

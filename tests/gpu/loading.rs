@@ -1,0 +1,75 @@
+//! Weights that are brought to a card ahead, through pinned memory, beside those that are copied one by one.
+
+use std::path::Path;
+
+use runtime::policy::gr00t::{ModelConfig, ModelDir, Weights, layout, write_checkpoint};
+use tch::{Device, Kind, Tensor};
+
+use crate::card::{card, device, root};
+use crate::case::cases_in;
+
+/// Tensors of a checkpoint on the CPU, loaded to `device` ahead or not.
+fn loaded(dir: &Path, specs: &[layout::Spec], (device, kind): (Device, Kind), is_ahead: bool) -> Vec<Tensor> {
+    let _no_grad = tch::no_grad_guard();
+    let mut weights = Weights::open(dir, device, kind).unwrap();
+    if is_ahead {
+        weights.ahead(specs).unwrap();
+    }
+    let tensors: Vec<_> = specs.iter().map(|(name, shape)| weights.take(name, shape)).collect();
+    weights.finish().unwrap();
+    assert!(tensors.iter().all(|tensor| tensor.device() == device && tensor.kind() == kind));
+    tensors.into_iter().map(|tensor| tensor.to_device(Device::Cpu)).collect()
+}
+
+#[test]
+fn gpu_every_golden_has_the_same_bits_on_the_card() {
+    let Some(device) = device() else { return };
+    for case in cases_in(&root().join("tests/fixtures/gr00t")) {
+        let (model, vlm) = ModelDir::open(&case.dir, None).unwrap().configs().unwrap();
+        let specs = layout::tensors(&model, &vlm);
+        for kind in [Kind::Float, Kind::BFloat16] {
+            let expected = loaded(&case.dir, &specs, (Device::Cpu, kind), false);
+            assert!(loaded(&case.dir, &specs, (device, kind), true) == expected, "{} {kind:?}, ahead", case.name());
+            assert!(loaded(&case.dir, &specs, (device, kind), false) == expected, "{} {kind:?}", case.name());
+        }
+    }
+}
+
+/// 400 MB, six times what is under way at once; every value differs from its neighbours.
+#[test]
+fn gpu_a_checkpoint_larger_than_all_buffers_arrives() {
+    let Some(device) = device() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let big =
+        Tensor::arange(90_000_000, (Kind::Int, Device::Cpu)).remainder(65_521).to_kind(Kind::Float).view([300, -1]);
+    let mut named = vec![("big".to_owned(), big)];
+    named.extend((0..500).map(|at| (format!("t{at:03}"), Tensor::arange(at, (Kind::Float, Device::Cpu)))));
+    named.push(("last".to_owned(), Tensor::randn([10_000_001], (Kind::Float, Device::Cpu))));
+    write_checkpoint(dir.path(), &named, Kind::Float, &ModelConfig::released()).unwrap();
+    let specs: Vec<_> = named.iter().map(|(name, tensor)| (name.clone(), tensor.size())).collect();
+    for kind in [Kind::Float, Kind::BFloat16] {
+        let expected = loaded(dir.path(), &specs, (Device::Cpu, kind), false);
+        assert!(loaded(dir.path(), &specs, (device, kind), true) == expected, "{kind:?}");
+    }
+}
+
+#[test]
+fn gpu_weights_that_do_not_fit_are_an_error_that_says_so() {
+    let Some(card) = card() else { return };
+    let total = card.cuda.device(card.index).unwrap().total_bytes;
+    let free = card.cuda.memory(card.index).unwrap().free_bytes;
+    // All but 100 MB.
+    let held = Tensor::f_empty([free.saturating_sub(100 << 20).cast_signed()], (Kind::Uint8, card.device())).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let named = vec![("big".to_owned(), Tensor::zeros([50_000_000], (Kind::Float, Device::Cpu)))];
+    write_checkpoint(dir.path(), &named, Kind::Float, &ModelConfig::released()).unwrap();
+    let mut weights = Weights::open(dir.path(), card.device(), Kind::Float).unwrap();
+    let text = weights.ahead(&[("big".to_owned(), vec![50_000_000])]).unwrap_err().to_string();
+    println!("of {total} bytes {free} were free: {text}");
+    assert!(
+        text.contains("200000000 bytes of weights cannot be brought to") && text.contains("out of memory"),
+        "{text}"
+    );
+    drop((held, weights));
+    card.cuda.empty_cache().unwrap();
+}
