@@ -53,7 +53,8 @@ if ! compgen -G '/usr/share/glvnd/egl_vendor.d/*.json' >/dev/null && ! compgen -
     vendors=$(compgen -G '/usr/local/*/share/glvnd/egl_vendor.d/*.json' | paste -sd:)
     if [[ -n $vendors ]]; then export __EGL_VENDOR_LIBRARY_FILENAMES=$vendors; fi
 fi
-run() { env LD_LIBRARY_PATH="$ours${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" LP_NUM_THREADS=0 "$@"; }
+# TMPDIR: what tests write is large. Python keeps its own, where what torch.compile builds may be run.
+run() { env TMPDIR="$scratch" LD_LIBRARY_PATH="$ours${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" LP_NUM_THREADS=0 "$@"; }
 # step NAME SECONDS COMMAND…: its output goes to a log, and lines of JSON also to results.jsonl.
 step() {
     local name=$1 limit=$2; shift 2
@@ -81,7 +82,7 @@ checkpoint=$scratch/checkpoint inputs=$scratch/inputs
 mkdir -p "$inputs"
 
 # --- tests ------------------------------------------------------------------------------------------------------------
-export RRUN_ROOT=$root RRUN_GOLDENS=$root/tests/fixtures/gr00t RRUN_BIN=$bin RRUN_DEVICE=$device TMPDIR=$scratch
+export RRUN_ROOT=$root RRUN_GOLDENS=$root/tests/fixtures/gr00t RRUN_BIN=$bin RRUN_DEVICE=$device
 step tests 170 limited 170 "$bin/gpu_tests" --test-threads 1 --nocapture
 grep -ao 'skipped: .*' "$out/tests.log" | sort | uniq -c >&2
 

@@ -256,7 +256,6 @@ def rates(device: str) -> None:
     print(json.dumps(line), flush=True)
 
 
-@torch.inference_mode()
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("what", choices=["rates", "eager", "compile"])
@@ -270,6 +269,12 @@ def main() -> None:
     if given.what == "rates":
         rates(given.device)
         return
+    # Compiled functions want tensors that know their versions.
+    with torch.no_grad() if given.what == "compile" else torch.inference_mode():
+        infer(given)
+
+
+def infer(given: argparse.Namespace) -> None:
     # For the tables and times that are made in between; files are read by the CPU whatever this says.
     torch.set_default_device(given.device)
     network = Network(given.folder, getattr(torch, given.dtype), given.device)
