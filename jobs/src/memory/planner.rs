@@ -58,11 +58,18 @@ impl<'a> Planner<'a> {
                 }
             }
         }
-        let policy = |(job, ranks): (&Job, &Vec<usize>)| match terms.are_policies_on_cpu || ranks.is_empty() {
-            true => Policy::Elsewhere,
-            false => Policy::of(job),
-        };
-        let policies = jobs.iter().zip(&ranks).map(policy).collect();
+        let mut policies: Vec<Policy> = Vec::with_capacity(jobs.len());
+        for (position, job) in jobs.iter().enumerate() {
+            let runs = |position: usize| !ranks[position].is_empty() && !terms.are_policies_on_cpu;
+            let is_same = |other: usize| {
+                runs(other)
+                    && jobs[other].policy_type == job.policy_type
+                    && jobs[other].policy_config == job.policy_config
+            };
+            // Hundreds of jobs may have one checkpoint, whose headers are read once.
+            let known = (0..position).find(|other| is_same(*other)).map(|other| policies[other].clone());
+            policies.push(if runs(position) { known.unwrap_or_else(|| Policy::of(job)) } else { Policy::Elsewhere });
+        }
         let environments = jobs.iter().map(|job| Environment::of(job, &terms.measured)).collect();
         Self { jobs, placement, terms, budgets, ranks, policies, environments }
     }
@@ -71,6 +78,15 @@ impl<'a> Planner<'a> {
     pub fn needs(&self) -> Vec<Need> {
         let takes: Vec<_> = (0..self.jobs.len()).map(|job| self.takes(job, self.jobs[job].num_envs, None)).collect();
         self.sum(&takes)
+    }
+
+    /// Whether a rank runs more than one job.
+    pub fn has_queues(&self) -> bool {
+        let mut ranks: Vec<_> = self.ranks.iter().flatten().collect();
+        let all = ranks.len();
+        ranks.sort_unstable();
+        ranks.dedup();
+        ranks.len() < all
     }
 
     /// What is not known of jobs that are to run, and what would tell: one line an environment or checkpoint.

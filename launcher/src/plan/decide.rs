@@ -56,7 +56,11 @@ impl Plan {
         let ranks = Ranks::new(cli, task.map_or(0, |task| task.local_rank), nproc)?;
         let logs = LogPlan::new(cli, env)?;
         let program = Program::new(cli, env, node)?;
-        let memory = asked.as_ref().map(|_| node.memory_of(visible_devices.as_deref())).unwrap_or_default();
+        let mut memory = asked.as_ref().map(|_| node.memory_of(visible_devices.as_deref())).unwrap_or_default();
+        if task.is_some() {
+            // Launchers of other tasks may have started their ranks on these GPUs already, which are counted anyway.
+            memory.iter_mut().for_each(|memory| memory.used = 0);
+        }
         let eval = asked.map(|asked| asked.check(launch, &memory)).transpose()?;
         let local_rank = task.map(|task| task.local_rank);
         let served = eval.as_ref().map(|eval| ServerPlan::of(eval, env, local_rank)).transpose()?.flatten();

@@ -211,6 +211,11 @@ fn notes(planner: &Planner<'_>, args: &Args) -> Vec<String> {
                 .to_owned(),
         );
     }
+    if planner.has_queues() {
+        notes.push(
+            "a rank runs one job after the other: of its jobs the one that takes most is in the table".to_owned(),
+        );
+    }
     notes.push("weights are counted; activations, graphs (a cap) and contexts are estimates".to_owned());
     notes
 }

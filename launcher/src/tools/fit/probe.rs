@@ -195,7 +195,7 @@ impl Run {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["--slurm", "off", "--standalone", "--nproc-per-node", "1", "--max-restarts", "0", "eval"]);
         command.arg("--jobs").arg(&self.jobs).arg("--output").arg(&self.output);
-        command.args(["--no-dataset", "--no-memory-check", "--job-attempts", "1", "--env-restarts", "0"]);
+        command.args(["--no-dataset", "--job-attempts", "1", "--env-restarts", "0"]);
         if no_video {
             command.arg("--no-video");
         }
