@@ -170,7 +170,8 @@ fn refuse_idle(sets: &[Override], unused: &[String]) -> Result<(), ConfigError> 
         .iter()
         .find(|set| unused.iter().any(|unused| is_below(&set.name(), unused) || is_below(unused, &set.name())));
     let Some(idle) = idle else { return Ok(()) };
-    let reason = "no use is made of it here".to_owned();
+    let hint = keys::nearest(&idle.name()).map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
+    let reason = format!("no use is made of it here{hint}");
     Err(ConfigError::Field { path: PathBuf::from(SET), refusal: Refusal { place: idle.name(), reason } })
 }
 

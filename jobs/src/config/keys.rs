@@ -151,6 +151,27 @@ pub(super) const ROLLOUT_UNUSED: &[&str] = &[
 /// `cluster`, what is read.
 pub(super) const CLUSTER: &[&str] = &["component_placement", "num_nodes"];
 
+/// Settings elsewhere that are read.
+const ELSEWHERE: &[&str] = &[
+    "algorithm.eval_rollout_epoch",
+    "rollout.model.model_path",
+    "rollout.model.num_action_chunks",
+    "runner.logger.log_path",
+];
+
+/// Likeness above which a setting is taken for a misspelt one.
+const LIKE: f64 = 0.93;
+
+/// The setting that is read whose dotted name is most like this one, if one is.
+pub(super) fn nearest(name: &str) -> Option<String> {
+    let below = |section: &str, keys: &[&str]| keys.iter().map(|key| format!("{section}.{key}")).collect::<Vec<_>>();
+    let mut known = [below("env.eval", EVAL), below("rollout", ROLLOUT), below("cluster", CLUSTER)].concat();
+    known.extend(ELSEWHERE.iter().map(|key| (*key).to_owned()));
+    let likeness = |known: &str| strsim::jaro_winkler(known, name);
+    let best = known.into_iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
+    (likeness(&best) > LIKE).then_some(best)
+}
+
 /// Keeps what RLinf alone knows in `unused`, and refuses the rest with the nearest known name.
 pub(super) fn sort_out(
     fields: &Fields,

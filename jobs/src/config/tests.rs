@@ -37,6 +37,10 @@ fn a_setting_of_the_command_line_that_nobody_knows_or_needs_is_refused() {
         refusal("env.eval.total_num_env=8"),
         "`--set`: env.eval field total_num_env: unknown field; did you mean `total_num_envs`?"
     );
+    assert_eq!(
+        refusal("env.evil.total_num_envs=8"),
+        "`--set`: env.evil.total_num_envs: no use is made of it here; did you mean `env.eval.total_num_envs`?"
+    );
     assert_eq!(refusal("runner.max_epochs=8"), "`--set`: runner.max_epochs: no use is made of it here");
     assert_eq!(refusal("actor.model.lr=8"), "`--set`: actor.model.lr: no use is made of it here");
 }
