@@ -51,7 +51,7 @@ mod tests {
         assert!(
             Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).status().unwrap().success()
         );
-        let gib = |total, used| Memory { total: total << 30, used: used << 30 };
+        let gib = |total: u64, used: u64| Memory { total: total << 30, used: used << 30 };
         assert_eq!(memory_by(&library).unwrap(), [gib(4, 3), gib(8, 3)]);
         assert!(memory_by(folder.path().join("none.so")).is_err());
     }

@@ -72,8 +72,8 @@ impl Gr00tPolicy {
         let view = View::new(self, EnvIndex(0), &self.blank)?;
         let raws = (0..rows).map(|_| view.raw()).collect::<Result<Vec<_>, _>>()?;
         let noises: Vec<Tensor> = (0..rows).map(|row| self.inference.noise(row as u64)).collect();
-        let answers = (0..2).flat_map(|_| self.inference.infer(&raws, &noises, self.max_rows));
-        answers.map(|answer| answer.map(drop)).collect()
+        let mut answers = (0..2).flat_map(|_| self.inference.infer(&raws, &noises, self.max_rows));
+        answers.try_for_each(|answer| answer.map(drop))
     }
 
     fn chunk(&self, actions: &[ActionRows]) -> Chunk {
