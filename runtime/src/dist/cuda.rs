@@ -170,12 +170,12 @@ impl Cuda {
     /// Gives this thread a stream of its own on device `index`, behind all work that was started before; calls after the
     /// first change nothing.
     pub fn own_stream(&self, index: usize) -> Result<(), DistError> {
-        Ok(self.shim.own_stream(number(index)?)?)
+        Ok(self.shim.graphs().own_stream(number(index)?)?)
     }
 
     /// Waits for the work of this thread's stream.
     pub fn synchronize(&self, index: usize) -> Result<(), DistError> {
-        Ok(self.shim.synchronize(number(index)?)?)
+        Ok(self.shim.graphs().synchronize(number(index)?)?)
     }
 
     /// Copies each host tensor of `from` into the device tensor of `to`, through pinned memory, after this thread's work
@@ -184,13 +184,13 @@ impl Cuda {
     /// # Panics
     /// If there are not as many of both.
     pub fn feed(&self, index: usize, to: &[&Tensor], from: &[&Tensor]) -> Result<(), DistError> {
-        Ok(self.shim.feed(number(index)?, to, from)?)
+        Ok(self.shim.graphs().feed(number(index)?, to, from)?)
     }
 
     /// Writes down what `work` starts on this thread's own stream, instead of doing it. `work` may not wait for the
     /// device, nor copy from the host; if it panics, the capture has ended when the panic goes on.
     pub fn capture<T>(&self, index: usize, work: impl FnOnce() -> T) -> Result<(CudaGraph, T), DistError> {
-        let (handle, done) = self.shim.capture(number(index)?, work)?;
+        let (handle, done) = self.shim.graphs().capture(number(index)?, work)?;
         Ok((CudaGraph { handle }, done))
     }
 

@@ -15,8 +15,10 @@ use std::ptr::NonNull;
 use std::time::Duration;
 use tch::Tensor;
 
+mod graph;
 mod upload;
 
+pub use graph::{GraphHandle, GraphShim};
 pub use upload::{Staging, UploadHandle, UploadShim};
 
 /// A C++ exception, caught by the shim.
@@ -50,10 +52,6 @@ struct RawStore([u8; 0]);
 /// `c10::intrusive_ptr<c10d::Backend>*`.
 #[repr(C)]
 struct RawGroup([u8; 0]);
-
-/// `RrGraph` in `shim/cuda.cc`.
-#[repr(C)]
-struct RawGraph([u8; 0]);
 
 /// `at::Tensor*`.
 type RawTensor = *mut c_void;
@@ -399,51 +397,7 @@ type EmptyCache = unsafe extern "C" fn() -> c_int;
 type Limit = unsafe extern "C" fn(c_int, u64) -> c_int;
 type Reserved = unsafe extern "C" fn(c_int, *mut u64) -> c_int;
 type Versions = unsafe extern "C" fn(*mut CudaVersions) -> c_int;
-type Feed = unsafe extern "C" fn(c_int, *const RawTensor, *const RawTensor, usize) -> c_int;
-type GraphBegin = unsafe extern "C" fn(c_int, *mut *mut RawGraph) -> c_int;
-type GraphEnd = unsafe extern "C" fn(*mut RawGraph, *mut u64) -> c_int;
-type OnGraph = unsafe extern "C" fn(*mut RawGraph) -> c_int;
-type DropGraph = unsafe extern "C" fn(*mut RawGraph);
 type NewNccl = unsafe extern "C" fn(*mut RawStore, c_int, c_int, c_int, i64, *mut *mut RawGroup) -> c_int;
-
-/// A capture that is under way, on this thread.
-struct Capture {
-    shim: CudaShim,
-    graph: NonNull<RawGraph>,
-}
-
-impl Drop for Capture {
-    fn drop(&mut self) {
-        // SAFETY: the box is this one's, which is dropped once, on the thread that began it.
-        unsafe { (self.shim.graph_abort)(self.graph.as_ptr()) }
-    }
-}
-
-/// An owned captured graph, of one thread: its replays are started on that thread's stream.
-pub struct GraphHandle {
-    shim: CudaShim,
-    graph: NonNull<RawGraph>,
-    bytes: u64,
-}
-
-impl GraphHandle {
-    pub fn replay(&self) -> Result<(), Fault> {
-        // SAFETY: the box lives as long as `self`. That the tensors which the graph reads and writes live is the caller's
-        // duty: all are on the device, where memory that is gone makes wrong numbers or an error, and nothing on the host.
-        self.shim.check(unsafe { (self.shim.graph_replay)(self.graph.as_ptr()) })
-    }
-
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-}
-
-impl Drop for GraphHandle {
-    fn drop(&mut self) {
-        // SAFETY: this handle owns the box and drops it once.
-        unsafe { (self.shim.graph_free)(self.graph.as_ptr()) }
-    }
-}
 
 /// The functions of `shim/cuda.cc`.
 #[derive(Clone, Copy)]
@@ -458,15 +412,8 @@ pub struct CudaShim {
     limit: Limit,
     reserved: Reserved,
     versions: Versions,
-    own_stream: OnDevice,
-    synchronize: OnDevice,
-    feed: Feed,
-    graph_begin: GraphBegin,
-    graph_end: GraphEnd,
-    graph_replay: OnGraph,
-    graph_abort: DropGraph,
-    graph_free: DropGraph,
     new_nccl: NewNccl,
+    graphs: GraphShim,
     upload: UploadShim,
 }
 
@@ -493,21 +440,18 @@ impl CudaShim {
             limit: function!(c"rr_cuda_limit" as Limit),
             reserved: function!(c"rr_cuda_reserved" as Reserved),
             versions: function!(c"rr_cuda_versions" as Versions),
-            own_stream: function!(c"rr_cuda_own_stream" as OnDevice),
-            synchronize: function!(c"rr_cuda_synchronize" as OnDevice),
-            feed: function!(c"rr_cuda_feed" as Feed),
-            graph_begin: function!(c"rr_graph_begin" as GraphBegin),
-            graph_end: function!(c"rr_graph_end" as GraphEnd),
-            graph_replay: function!(c"rr_graph_replay" as OnGraph),
-            graph_abort: function!(c"rr_graph_abort" as DropGraph),
-            graph_free: function!(c"rr_graph_free" as DropGraph),
             new_nccl: function!(c"rr_nccl_new" as NewNccl),
+            graphs: GraphShim::bind(shim, last_words)?,
             upload: UploadShim::bind(shim, last_words)?,
         })
     }
 
     fn check(&self, status: c_int) -> Result<(), Fault> {
         checked(status, self.last_words)
+    }
+
+    pub fn graphs(&self) -> GraphShim {
+        self.graphs
     }
 
     pub fn upload(&self) -> UploadShim {
@@ -568,40 +512,6 @@ impl CudaShim {
         // SAFETY: `out` has the layout of `RrVersions` and outlives the call.
         self.check(unsafe { (self.versions)(&mut out) })?;
         Ok(out)
-    }
-
-    pub fn own_stream(&self, device: i32) -> Result<(), Fault> {
-        // SAFETY: a wrong index is an exception.
-        self.check(unsafe { (self.own_stream)(device) })
-    }
-
-    pub fn synchronize(&self, device: i32) -> Result<(), Fault> {
-        // SAFETY: a wrong index is an exception.
-        self.check(unsafe { (self.synchronize)(device) })
-    }
-
-    pub fn feed(&self, device: i32, to: &[&Tensor], from: &[&Tensor]) -> Result<(), Fault> {
-        assert_eq!(to.len(), from.len(), "each tensor is copied into one");
-        let (to, from): (Vec<_>, Vec<_>) = to.iter().zip(from).map(|(to, from)| (raw(to), raw(from))).unzip();
-        // SAFETY: a `tch::Tensor` is an owned `at::Tensor*`, and all of them outlive the call; as many of one list as of
-        // the other. Shapes that do not fit are an exception.
-        self.check(unsafe { (self.feed)(device, to.as_ptr(), from.as_ptr(), to.len()) })
-    }
-
-    /// Captures what `work` starts on this thread's stream.
-    pub fn capture<T>(self, device: i32, work: impl FnOnce() -> T) -> Result<(GraphHandle, T), Fault> {
-        let mut out = ptr::null_mut();
-        // SAFETY: a wrong index is an exception; `out` is written before success is returned.
-        self.check(unsafe { (self.graph_begin)(device, &mut out) })?;
-        let capture = Capture { shim: self, graph: boxed(out) };
-        // A panic of `work` drops the capture, which ends it.
-        let done = work();
-        let mut bytes = 0;
-        // SAFETY: the box lives as long as `capture`; `bytes` outlives the call.
-        self.check(unsafe { (self.graph_end)(capture.graph.as_ptr(), &mut bytes) })?;
-        let graph = capture.graph;
-        std::mem::forget(capture);
-        Ok((GraphHandle { shim: self, graph, bytes }, done))
     }
 
     pub fn nccl(&self, store: &StoreHandle, seat: [i32; 3], watchdog: Duration) -> Result<GroupHandle, Fault> {

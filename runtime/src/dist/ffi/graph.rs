@@ -1,0 +1,133 @@
+//! Streams and captured graphs of `shim/cuda.cc` as Rust sees them.
+
+use super::{Fault, LastWords, Library, OnDevice, RawTensor, boxed, checked, raw};
+use libc::{c_int, c_void};
+use std::ptr;
+use std::ptr::NonNull;
+use tch::Tensor;
+
+/// `RrGraph`.
+#[repr(C)]
+struct RawGraph([u8; 0]);
+
+type Feed = unsafe extern "C" fn(c_int, *const RawTensor, *const RawTensor, usize) -> c_int;
+type Begin = unsafe extern "C" fn(c_int, *mut *mut RawGraph) -> c_int;
+type End = unsafe extern "C" fn(*mut RawGraph, *mut u64) -> c_int;
+type OnGraph = unsafe extern "C" fn(*mut RawGraph) -> c_int;
+type DropGraph = unsafe extern "C" fn(*mut RawGraph);
+
+/// The functions.
+#[derive(Clone, Copy)]
+pub struct GraphShim {
+    last_words: LastWords,
+    own_stream: OnDevice,
+    synchronize: OnDevice,
+    feed: Feed,
+    begin: Begin,
+    end: End,
+    replay: OnGraph,
+    abort: DropGraph,
+    free: DropGraph,
+}
+
+impl GraphShim {
+    /// Looks up every function of the loaded shim.
+    pub fn bind(shim: Library, last_words: LastWords) -> Result<Self, String> {
+        macro_rules! function {
+            ($name:literal as $type:ty) => {{
+                let symbol = shim.symbol($name)?;
+                // SAFETY: build.rs made the library from `shim/cuda.cc`, where the function of this name has this
+                // type; a function pointer and a data pointer have one size on Linux.
+                unsafe { std::mem::transmute::<*mut c_void, $type>(symbol) }
+            }};
+        }
+        Ok(Self {
+            last_words,
+            own_stream: function!(c"rr_cuda_own_stream" as OnDevice),
+            synchronize: function!(c"rr_cuda_synchronize" as OnDevice),
+            feed: function!(c"rr_cuda_feed" as Feed),
+            begin: function!(c"rr_graph_begin" as Begin),
+            end: function!(c"rr_graph_end" as End),
+            replay: function!(c"rr_graph_replay" as OnGraph),
+            abort: function!(c"rr_graph_abort" as DropGraph),
+            free: function!(c"rr_graph_free" as DropGraph),
+        })
+    }
+
+    fn check(&self, status: c_int) -> Result<(), Fault> {
+        checked(status, self.last_words)
+    }
+
+    pub fn own_stream(&self, device: i32) -> Result<(), Fault> {
+        // SAFETY: a wrong index is an exception.
+        self.check(unsafe { (self.own_stream)(device) })
+    }
+
+    pub fn synchronize(&self, device: i32) -> Result<(), Fault> {
+        // SAFETY: a wrong index is an exception.
+        self.check(unsafe { (self.synchronize)(device) })
+    }
+
+    pub fn feed(&self, device: i32, to: &[&Tensor], from: &[&Tensor]) -> Result<(), Fault> {
+        assert_eq!(to.len(), from.len(), "each tensor is copied into one");
+        let (to, from): (Vec<_>, Vec<_>) = to.iter().zip(from).map(|(to, from)| (raw(to), raw(from))).unzip();
+        // SAFETY: a `tch::Tensor` is an owned `at::Tensor*`, and all of them outlive the call; as many of one list as of
+        // the other. Shapes that do not fit are an exception.
+        self.check(unsafe { (self.feed)(device, to.as_ptr(), from.as_ptr(), to.len()) })
+    }
+
+    /// Captures what `work` starts on this thread's stream.
+    pub fn capture<T>(self, device: i32, work: impl FnOnce() -> T) -> Result<(GraphHandle, T), Fault> {
+        let mut out = ptr::null_mut();
+        // SAFETY: a wrong index is an exception; `out` is written before success is returned.
+        self.check(unsafe { (self.begin)(device, &mut out) })?;
+        let capture = Capture { shim: self, graph: boxed(out) };
+        // A panic of `work` drops the capture, which ends it.
+        let done = work();
+        let mut bytes = 0;
+        // SAFETY: the box lives as long as `capture`; `bytes` outlives the call.
+        self.check(unsafe { (self.end)(capture.graph.as_ptr(), &mut bytes) })?;
+        let graph = capture.graph;
+        std::mem::forget(capture);
+        Ok((GraphHandle { shim: self, graph, bytes }, done))
+    }
+}
+
+/// A capture that is under way, on this thread.
+struct Capture {
+    shim: GraphShim,
+    graph: NonNull<RawGraph>,
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        // SAFETY: the box is this one's, which is dropped once, on the thread that began it.
+        unsafe { (self.shim.abort)(self.graph.as_ptr()) }
+    }
+}
+
+/// An owned captured graph, of one thread: its replays are started on that thread's stream.
+pub struct GraphHandle {
+    shim: GraphShim,
+    graph: NonNull<RawGraph>,
+    bytes: u64,
+}
+
+impl GraphHandle {
+    pub fn replay(&self) -> Result<(), Fault> {
+        // SAFETY: the box lives as long as `self`. That the tensors which the graph reads and writes live is the caller's
+        // duty: all are on the device, where memory that is gone makes wrong numbers or an error, and nothing on the host.
+        self.shim.check(unsafe { (self.shim.replay)(self.graph.as_ptr()) })
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Drop for GraphHandle {
+    fn drop(&mut self) {
+        // SAFETY: this handle owns the box and drops it once.
+        unsafe { (self.shim.free)(self.graph.as_ptr()) }
+    }
+}
