@@ -15,6 +15,16 @@ use std::ptr::NonNull;
 use std::time::Duration;
 use tch::Tensor;
 
+/// A function of the CUDA shim by its name.
+macro_rules! function {
+    ($shim:ident, $name:literal as $type:ty) => {{
+        let symbol = $shim.symbol($name)?;
+        // SAFETY: build.rs made the library from `shim/cuda.cc` and `shim/upload.cc`, where the function of this name has
+        // this type; a function pointer and a data pointer have one size on Linux.
+        unsafe { std::mem::transmute::<*mut c_void, $type>(symbol) }
+    }};
+}
+
 mod graph;
 mod upload;
 
@@ -420,27 +430,19 @@ pub struct CudaShim {
 impl CudaShim {
     /// Looks up every function of the loaded shim.
     pub fn bind(shim: Library) -> Result<Self, String> {
-        macro_rules! function {
-            ($name:literal as $type:ty) => {{
-                let symbol = shim.symbol($name)?;
-                // SAFETY: build.rs made the library from `shim/cuda.cc`, where the function of this name has this
-                // type; a function pointer and a data pointer have one size on Linux.
-                unsafe { std::mem::transmute::<*mut c_void, $type>(symbol) }
-            }};
-        }
-        let last_words = function!(c"rr_cuda_last_words" as LastWords);
+        let last_words = function!(shim, c"rr_cuda_last_words" as LastWords);
         Ok(Self {
             last_words,
-            device_count: function!(c"rr_cuda_device_count" as DeviceCount),
-            describe: function!(c"rr_cuda_describe" as Describe),
-            select: function!(c"rr_cuda_select" as OnDevice),
-            memory: function!(c"rr_cuda_memory" as Memory),
-            reset_peak: function!(c"rr_cuda_reset_peak" as OnDevice),
-            empty_cache: function!(c"rr_cuda_empty_cache" as EmptyCache),
-            limit: function!(c"rr_cuda_limit" as Limit),
-            reserved: function!(c"rr_cuda_reserved" as Reserved),
-            versions: function!(c"rr_cuda_versions" as Versions),
-            new_nccl: function!(c"rr_nccl_new" as NewNccl),
+            device_count: function!(shim, c"rr_cuda_device_count" as DeviceCount),
+            describe: function!(shim, c"rr_cuda_describe" as Describe),
+            select: function!(shim, c"rr_cuda_select" as OnDevice),
+            memory: function!(shim, c"rr_cuda_memory" as Memory),
+            reset_peak: function!(shim, c"rr_cuda_reset_peak" as OnDevice),
+            empty_cache: function!(shim, c"rr_cuda_empty_cache" as EmptyCache),
+            limit: function!(shim, c"rr_cuda_limit" as Limit),
+            reserved: function!(shim, c"rr_cuda_reserved" as Reserved),
+            versions: function!(shim, c"rr_cuda_versions" as Versions),
+            new_nccl: function!(shim, c"rr_nccl_new" as NewNccl),
             graphs: GraphShim::bind(shim, last_words)?,
             upload: UploadShim::bind(shim, last_words)?,
         })

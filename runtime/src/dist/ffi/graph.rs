@@ -33,24 +33,16 @@ pub struct GraphShim {
 impl GraphShim {
     /// Looks up every function of the loaded shim.
     pub fn bind(shim: Library, last_words: LastWords) -> Result<Self, String> {
-        macro_rules! function {
-            ($name:literal as $type:ty) => {{
-                let symbol = shim.symbol($name)?;
-                // SAFETY: build.rs made the library from `shim/cuda.cc`, where the function of this name has this
-                // type; a function pointer and a data pointer have one size on Linux.
-                unsafe { std::mem::transmute::<*mut c_void, $type>(symbol) }
-            }};
-        }
         Ok(Self {
             last_words,
-            own_stream: function!(c"rr_cuda_own_stream" as OnDevice),
-            synchronize: function!(c"rr_cuda_synchronize" as OnDevice),
-            feed: function!(c"rr_cuda_feed" as Feed),
-            begin: function!(c"rr_graph_begin" as Begin),
-            end: function!(c"rr_graph_end" as End),
-            replay: function!(c"rr_graph_replay" as OnGraph),
-            abort: function!(c"rr_graph_abort" as DropGraph),
-            free: function!(c"rr_graph_free" as DropGraph),
+            own_stream: function!(shim, c"rr_cuda_own_stream" as OnDevice),
+            synchronize: function!(shim, c"rr_cuda_synchronize" as OnDevice),
+            feed: function!(shim, c"rr_cuda_feed" as Feed),
+            begin: function!(shim, c"rr_graph_begin" as Begin),
+            end: function!(shim, c"rr_graph_end" as End),
+            replay: function!(shim, c"rr_graph_replay" as OnGraph),
+            abort: function!(shim, c"rr_graph_abort" as DropGraph),
+            free: function!(shim, c"rr_graph_free" as DropGraph),
         })
     }
 

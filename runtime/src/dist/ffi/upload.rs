@@ -35,22 +35,14 @@ pub struct UploadShim {
 impl UploadShim {
     /// Looks up every function of the loaded shim.
     pub fn bind(shim: Library, last_words: LastWords) -> Result<Self, String> {
-        macro_rules! function {
-            ($name:literal as $type:ty) => {{
-                let symbol = shim.symbol($name)?;
-                // SAFETY: build.rs made the library from `shim/upload.cc`, where the function of this name has this
-                // type; a function pointer and a data pointer have one size on Linux.
-                unsafe { std::mem::transmute::<*mut c_void, $type>(symbol) }
-            }};
-        }
         Ok(Self {
             last_words,
-            new_pinned: function!(c"rr_upload_pinned" as NewPinned),
-            new: function!(c"rr_upload_new" as New),
-            free: function!(c"rr_upload_free" as Free),
-            copy: function!(c"rr_upload_copy" as Copy),
-            mark: function!(c"rr_upload_mark" as OfSlot),
-            wait: function!(c"rr_upload_wait" as OfSlot),
+            new_pinned: function!(shim, c"rr_upload_pinned" as NewPinned),
+            new: function!(shim, c"rr_upload_new" as New),
+            free: function!(shim, c"rr_upload_free" as Free),
+            copy: function!(shim, c"rr_upload_copy" as Copy),
+            mark: function!(shim, c"rr_upload_mark" as OfSlot),
+            wait: function!(shim, c"rr_upload_wait" as OfSlot),
         })
     }
 
