@@ -1,7 +1,7 @@
 //! Compiles the two C++ shims of `src/dist/shim` and tells the linker where libtorch and MuJoCo are at run time.
 //!
-//! `c10d.cc` is linked. `cuda.cc` and `upload.cc` become a shared library whose bytes go into the program (`RRUN_CUDA_SHIM`), so that
-//! one program starts with and without a GPU.
+//! `c10d.cc` and `operators.cc` are linked. `cuda.cc`, `products.cc` and `upload.cc` become a shared library whose bytes
+//! go into the program (`RRUN_CUDA_SHIM`), so that one program starts with and without a GPU.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -15,12 +15,12 @@ fn main() {
     println!("cargo::rerun-if-env-changed=MUJOCO_DYNAMIC_LINK_DIR");
     let torch = Libtorch::find();
     println!("cargo::rustc-link-arg={}", run_path(&torch));
-    let [c10d, cuda, upload] = compile(&torch);
-    cc::Build::new().cpp(true).object(c10d).compile("rrun_c10d");
+    let [c10d, operators, cuda, products, upload] = compile(&torch);
+    cc::Build::new().cpp(true).objects([c10d, operators]).compile("rrun_c10d");
     println!("cargo::rustc-link-search=native={}", torch.lib.display());
     println!("cargo::rustc-link-lib=torch_cpu");
     println!("cargo::rustc-link-lib=c10");
-    println!("cargo::rustc-env=RRUN_CUDA_SHIM={}", link_cuda_shim(&torch, &[cuda, upload]).display());
+    println!("cargo::rustc-env=RRUN_CUDA_SHIM={}", link_cuda_shim(&torch, &[cuda, products, upload]).display());
 }
 
 /// Where the parts of the torch wheel and of the CUDA wheels beside it lie; all without symbolic links.
@@ -54,8 +54,11 @@ impl Libtorch {
     }
 }
 
-/// The objects of `c10d.cc`, `cuda.cc` and `upload.cc`, compiled side by side: each takes about 9 s and 0.9 GB.
-fn compile(torch: &Libtorch) -> [PathBuf; 3] {
+/// The sources, in the order of the objects that [`compile`] gives.
+const SOURCES: [&str; 5] = ["c10d.cc", "operators.cc", "cuda.cc", "products.cc", "upload.cc"];
+
+/// The objects of [`SOURCES`], compiled side by side: each takes up to 9 s and 0.9 GB.
+fn compile(torch: &Libtorch) -> [PathBuf; 5] {
     let api = torch.include.join("torch/csrc/api/include");
     let (cuda, cccl) = (torch.cuda.join("include"), torch.cuda.join("include/cccl"));
     let objects = cpp()
@@ -64,9 +67,9 @@ fn compile(torch: &Libtorch) -> [PathBuf; 3] {
         .define("_GLIBCXX_USE_CXX11_ABI", "1")
         .includes(["gloo_stub", "cuda_stub", "third_party"].map(|stub| Path::new(SHIM).join(stub)))
         .includes([&torch.include, &api, &cuda, &cccl])
-        .files(["c10d.cc", "cuda.cc", "upload.cc"].map(|file| Path::new(SHIM).join(file)))
+        .files(SOURCES.map(|file| Path::new(SHIM).join(file)))
         .compile_intermediates();
-    objects.try_into().expect("three files make three objects")
+    objects.try_into().expect("each file makes one object")
 }
 
 /// Optimised always: the shims only forward calls, and with `-g` they would weigh megabytes.

@@ -6,6 +6,7 @@
 //! record, dist ─► nothing of ours but jobs
 //! versions ─► dist
 //! policy ─► wire ─► nothing of ours
+//! policy ─► operators ─► dist
 //! eval, serve ─► prometheus
 //! policy, dist ─► torch_error ─► nothing of ours
 //! ```
@@ -14,6 +15,7 @@ pub mod device;
 pub mod dist;
 pub mod env;
 pub mod eval;
+pub mod operators;
 pub mod policy;
 mod prometheus;
 pub mod record;

@@ -70,9 +70,16 @@ pub struct CudaVersions {
     pub nccl: i32,
 }
 
+/// What [`load`] came to.
+static LOADED: OnceLock<Result<Cuda, NoCuda>> = OnceLock::new();
+
+/// CUDA, if [`load`] has loaded it.
+pub(crate) fn loaded() -> Option<&'static Cuda> {
+    LOADED.get()?.as_ref().ok()
+}
+
 /// Loads CUDA, once for the process; further calls answer from memory.
 pub fn load() -> Result<Cuda, NoCuda> {
-    static LOADED: OnceLock<Result<Cuda, NoCuda>> = OnceLock::new();
     LOADED.get_or_init(|| load_now().map_err(|reason| NoCuda { reason })).clone()
 }
 
@@ -83,7 +90,18 @@ fn load_now() -> Result<Cuda, String> {
     Library::open("libcuda.so.1", false).map_err(|err| format!("no NVIDIA driver: {err}"))?;
     let cuda = load_libraries()?;
     cuda.shim.device_count().map_err(|fault| DistError::from(fault).to_string())?;
+    choose_attention(&cuda)?;
     Ok(cuda)
+}
+
+/// Lets attention be chosen between its flash, its memory-efficient and its plain form, in the whole process.
+///
+/// libtorch 2.11 prefers cuDNN's form for bfloat16 on Hopper and Blackwell. That one builds a plan when a shape comes first,
+/// and what it gives for a query that sees no key is documented nowhere. The others give zeros: the memory-efficient kernel
+/// divides by one where the sum of weights is zero (`mem_eff_attention/epilogue/epilogue_rescale_output.h`), the plain form
+/// has `_safe_softmax`, and flash attention takes no mask, so that every query sees a key there.
+fn choose_attention(cuda: &Cuda) -> Result<(), String> {
+    cuda.shim.choose_attention().map_err(|fault| DistError::from(fault).to_string())
 }
 
 /// The folder of the libraries of libtorch that this process runs with.
@@ -192,6 +210,18 @@ impl Cuda {
     pub fn capture<T>(&self, index: usize, work: impl FnOnce() -> T) -> Result<(CudaGraph, T), DistError> {
         let (handle, done) = self.shim.graphs().capture(number(index)?, work)?;
         Ok((CudaGraph { handle }, done))
+    }
+
+    /// out = sum + x·weightᵀ + bias in one launch; `out` may be `sum`. See [`add_linear`](crate::operators::add_linear).
+    pub(crate) fn add_linear(
+        &self,
+        out: &Tensor,
+        sum: &Tensor,
+        x: &Tensor,
+        weight: &Tensor,
+        bias: Option<&Tensor>,
+    ) -> Result<(), DistError> {
+        Ok(self.shim.products().add_linear([out, sum, x, weight], bias)?)
     }
 
     /// Versions of what is loaded.

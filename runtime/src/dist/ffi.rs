@@ -1,4 +1,4 @@
-//! The two shims as Rust sees them: the only unsafe file of `dist`.
+//! The two shims as Rust sees them: the unsafe file of `dist`, with its parts.
 //!
 //! Handles own their C++ box; a call returns a status, and the text of a failure waits in a variable of the same
 //! thread. What is sound is decided here, what is meant in `store`, `group` and `cuda`.
@@ -19,16 +19,18 @@ use tch::Tensor;
 macro_rules! function {
     ($shim:ident, $name:literal as $type:ty) => {{
         let symbol = $shim.symbol($name)?;
-        // SAFETY: build.rs made the library from `shim/cuda.cc` and `shim/upload.cc`, where the function of this name has
+        // SAFETY: build.rs made the library from `shim/cuda.cc`, `shim/products.cc` and `shim/upload.cc`, where the function of this name has
         // this type; a function pointer and a data pointer have one size on Linux.
         unsafe { std::mem::transmute::<*mut c_void, $type>(symbol) }
     }};
 }
 
 mod graph;
+mod product;
 mod upload;
 
 pub use graph::{GraphHandle, GraphShim};
+pub use product::ProductShim;
 pub use upload::{Staging, UploadHandle, UploadShim};
 
 /// A C++ exception, caught by the shim.
@@ -64,7 +66,7 @@ struct RawStore([u8; 0]);
 struct RawGroup([u8; 0]);
 
 /// `at::Tensor*`.
-type RawTensor = *mut c_void;
+pub(crate) type RawTensor = *mut c_void;
 
 type Take = extern "C" fn(*mut c_void, *const u8, usize);
 
@@ -110,7 +112,7 @@ unsafe extern "C" {
     fn rr_group_shutdown(group: *mut RawGroup) -> c_int;
 }
 
-fn check(status: c_int) -> Result<(), Fault> {
+pub(crate) fn check(status: c_int) -> Result<(), Fault> {
     checked(status, rr_last_words)
 }
 
@@ -320,7 +322,7 @@ impl GroupHandle {
     }
 }
 
-fn raw(tensor: &Tensor) -> RawTensor {
+pub(crate) fn raw(tensor: &Tensor) -> RawTensor {
     tensor.as_ptr().cast_mut().cast()
 }
 
@@ -403,7 +405,7 @@ type DeviceCount = unsafe extern "C" fn(*mut c_int) -> c_int;
 type Describe = unsafe extern "C" fn(c_int, *mut RawDevice) -> c_int;
 type Memory = unsafe extern "C" fn(c_int, *mut RawMemory) -> c_int;
 type OnDevice = unsafe extern "C" fn(c_int) -> c_int;
-type EmptyCache = unsafe extern "C" fn() -> c_int;
+type WithoutDevice = unsafe extern "C" fn() -> c_int;
 type Limit = unsafe extern "C" fn(c_int, u64) -> c_int;
 type Reserved = unsafe extern "C" fn(c_int, *mut u64) -> c_int;
 type Versions = unsafe extern "C" fn(*mut CudaVersions) -> c_int;
@@ -418,13 +420,15 @@ pub struct CudaShim {
     select: OnDevice,
     memory: Memory,
     reset_peak: OnDevice,
-    empty_cache: EmptyCache,
+    empty_cache: WithoutDevice,
+    choose_attention: WithoutDevice,
     limit: Limit,
     reserved: Reserved,
     versions: Versions,
     new_nccl: NewNccl,
     graphs: GraphShim,
     upload: UploadShim,
+    products: ProductShim,
 }
 
 impl CudaShim {
@@ -438,13 +442,15 @@ impl CudaShim {
             select: function!(shim, c"rr_cuda_select" as OnDevice),
             memory: function!(shim, c"rr_cuda_memory" as Memory),
             reset_peak: function!(shim, c"rr_cuda_reset_peak" as OnDevice),
-            empty_cache: function!(shim, c"rr_cuda_empty_cache" as EmptyCache),
+            empty_cache: function!(shim, c"rr_cuda_empty_cache" as WithoutDevice),
+            choose_attention: function!(shim, c"rr_cuda_choose_attention" as WithoutDevice),
             limit: function!(shim, c"rr_cuda_limit" as Limit),
             reserved: function!(shim, c"rr_cuda_reserved" as Reserved),
             versions: function!(shim, c"rr_cuda_versions" as Versions),
             new_nccl: function!(shim, c"rr_nccl_new" as NewNccl),
             graphs: GraphShim::bind(shim, last_words)?,
             upload: UploadShim::bind(shim, last_words)?,
+            products: ProductShim::bind(shim, last_words)?,
         })
     }
 
@@ -458,6 +464,10 @@ impl CudaShim {
 
     pub fn upload(&self) -> UploadShim {
         self.upload
+    }
+
+    pub fn products(&self) -> ProductShim {
+        self.products
     }
 
     pub fn device_count(&self) -> Result<i32, Fault> {
@@ -495,6 +505,11 @@ impl CudaShim {
     pub fn empty_cache(&self) -> Result<(), Fault> {
         // SAFETY: libtorch's allocator takes its own lock.
         self.check(unsafe { (self.empty_cache)() })
+    }
+
+    pub fn choose_attention(&self) -> Result<(), Fault> {
+        // SAFETY: sets one flag of libtorch's global context, which is read when an attention is chosen.
+        self.check(unsafe { (self.choose_attention)() })
     }
 
     pub fn limit(&self, device: i32, bytes: u64) -> Result<(), Fault> {

@@ -17,7 +17,7 @@ pub mod cuda;
 mod deadline;
 mod delivery;
 mod error;
-mod ffi;
+pub(crate) mod ffi;
 mod gather;
 mod group;
 mod meeting;

@@ -74,6 +74,11 @@ int rr_cuda_device_count(int* count) {
   return guarded([&] { *count = c10::cuda::device_count_ensure_non_zero(); });
 }
 
+// Attention is chosen between its flash, its memory-efficient and its plain form, in the whole process.
+int rr_cuda_choose_attention() {
+  return guarded([&] { at::globalContext().setSDPUseCuDNN(false); });
+}
+
 int rr_cuda_describe(int device, RrDevice* out) {
   return guarded([&] {
     const cudaDeviceProp* found = at::cuda::getDeviceProperties(static_cast<c10::DeviceIndex>(device));

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use serde_json::Value;
 use tch::{Device, Kind, Tensor};
 
+use crate::operators::InferenceMode;
 use crate::policy::PolicyError;
 use crate::policy::batches::{Batches, Shortage};
 use crate::policy::fields::argument;
@@ -109,7 +110,7 @@ impl Inference {
     /// Actions of each row, in order, with at most `max_rows` of them in one pass of the network. What is wrong with one
     /// row is no other's concern.
     pub fn infer(&self, raws: &[Raw], noises: &[Tensor], max_rows: usize) -> Vec<Result<Vec<ActionRows>, PolicyError>> {
-        let _no_grad = tch::no_grad_guard();
+        let _mode = InferenceMode::begin();
         let samples = self.processor.prepare_each(raws);
         let mut answers: Vec<_> = samples.iter().map(|_| None).collect();
         for group in self.groups(&samples) {

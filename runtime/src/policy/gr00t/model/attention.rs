@@ -94,10 +94,10 @@ impl SelfAttention {
         Self { qkv, out: Linear::take(weights, &format!("{name}.to_out.0"), heads.inner(), width), heads }
     }
 
-    /// `[B·n, width]`, same shape.
-    pub fn forward(&self, x: &Tensor, batch: i64) -> Tensor {
+    /// `sum` plus the result for `x`, both `[B·n, width]`.
+    pub fn add_to(&self, sum: Tensor, x: &Tensor, batch: i64) -> Tensor {
         let qkv = self.qkv.forward(x).view([batch, -1, 3, self.heads.count, self.heads.width]).permute([2, 0, 3, 1, 4]);
-        self.out.forward(&attend(&qkv.get(0), &qkv.get(1), &qkv.get(2), Visible::All))
+        self.out.add_to(sum, &attend(&qkv.get(0), &qkv.get(1), &qkv.get(2), Visible::All))
     }
 
     /// One matrix for the three projections.

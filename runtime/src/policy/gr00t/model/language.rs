@@ -72,7 +72,7 @@ impl Language {
         }
         for (k, layer) in self.layers.iter().enumerate() {
             see(tap, format_args!("llm.layer_in.{k:02}"), &x);
-            x = layer.forward(&x, prompt);
+            x = layer.forward(x, prompt);
             see(tap, format_args!("llm.layer_out.{k:02}"), &x);
             if let Some(deep) = images.deepstack.get(k) {
                 let _ = x.index_add_(0, &prompt.image_rows, deep);
@@ -116,13 +116,11 @@ impl Layer {
     }
 
     /// `[rows·S, H]`, same shape.
-    fn forward(&self, x: &Tensor, prompt: &Prompt) -> Tensor {
-        let mut attended = self.attention.forward(&self.input_norm.forward(x), prompt);
-        attended += x;
-        let gate_up = self.gate_up.forward(&self.output_norm.forward(&attended)).chunk(2, -1);
-        let mut out = self.down.forward(&(gate_up[0].silu() * &gate_up[1]));
-        out += attended;
-        out
+    fn forward(&self, x: Tensor, prompt: &Prompt) -> Tensor {
+        let normed = self.input_norm.forward(&x);
+        let x = self.attention.add_to(x, &normed, prompt);
+        let gate_up = self.gate_up.forward(&self.output_norm.forward(&x)).chunk(2, -1);
+        self.down.add_to(x, &(gate_up[0].silu() * &gate_up[1]))
     }
 }
 
@@ -174,7 +172,8 @@ impl Attention {
         Tensor::cat(&[spread(q, self.heads), spread(k, self.kv_heads)], 0)
     }
 
-    fn forward(&self, x: &Tensor, prompt: &Prompt) -> Tensor {
+    /// `sum` plus the result for `x`, both `[rows·S, H]`.
+    fn add_to(&self, sum: Tensor, x: &Tensor, prompt: &Prompt) -> Tensor {
         let turned = self.heads + self.kv_heads;
         let qkv = self.qkv.forward(x).view([prompt.rows, -1, turned + self.kv_heads, self.width]);
         let qk = qkv.narrow(2, 0, turned);
@@ -186,6 +185,6 @@ impl Attention {
         let v = qkv.narrow(2, turned, self.kv_heads).transpose(1, 2);
         let visible = prompt.causal.as_ref().map_or(Visible::Causal, Visible::Where);
         let (q, k) = (qk.narrow(1, 0, self.heads), qk.narrow(1, self.heads, self.kv_heads));
-        self.out.forward(&attend(&q, &k, &v, visible))
+        self.out.add_to(sum, &attend(&q, &k, &v, visible))
     }
 }

@@ -2,6 +2,7 @@
 
 use tch::{Kind, Tensor};
 
+use crate::operators;
 use crate::policy::gr00t::weights::Weights;
 
 /// Epsilon of the layer norms in the action head (torch's default).
@@ -34,6 +35,19 @@ impl Linear {
     /// `[rows, in]` to `[rows, out]`.
     pub fn forward(&self, x: &Tensor) -> Tensor {
         x.linear(&self.weight, self.bias.as_ref())
+    }
+
+    /// `sum` plus the result of [`Self::forward`], `[rows, out]`, written over `sum` where no gradient needs it.
+    pub fn add_to(&self, sum: Tensor, x: &Tensor) -> Tensor {
+        operators::add_linear(sum, x, &self.weight, self.bias.as_ref())
+    }
+
+    /// GELU (by tanh) of the result of [`Self::forward`].
+    pub fn gelu(&self, x: &Tensor) -> Tensor {
+        match &self.bias {
+            Some(bias) => operators::linear_gelu(x, &self.weight, bias),
+            None => self.forward(x).gelu("tanh"),
+        }
     }
 
     /// The weight transposed, `[in, out]`, and the bias.
@@ -178,17 +192,9 @@ impl FeedForward {
         Self::take(weights, [&format!("{name}.net.0.proj"), &format!("{name}.net.2")], width, 4 * width)
     }
 
-    /// `[rows, width]`, same shape.
-    pub fn forward(&self, x: &Tensor) -> Tensor {
-        self.down.forward(&self.active(x))
-    }
-
-    /// On a GPU bias and GELU are the end of the matrix product; on a CPU the same call would take the exact GELU.
-    fn active(&self, x: &Tensor) -> Tensor {
-        match self.up.parts() {
-            (weight, Some(bias)) if x.device().is_cuda() => bias.internal_addmm_activation(x, &weight, true),
-            _ => self.up.forward(x).gelu("tanh"),
-        }
+    /// `sum` plus the result for `x`, both `[rows, width]`.
+    pub fn add_to(&self, sum: Tensor, x: &Tensor) -> Tensor {
+        self.down.add_to(sum, &self.up.gelu(x))
     }
 }
 

@@ -31,6 +31,7 @@ use std::rc::Rc;
 
 use tch::{Device, Kind, Tensor};
 
+use crate::operators::InferenceMode;
 use crate::policy::gr00t::config::{ModelConfig, VlmConfig};
 use crate::policy::gr00t::inputs::{InputError, Inputs, check_shape, integers};
 use crate::policy::gr00t::weights::Weights;
@@ -98,7 +99,7 @@ impl Gr00t {
     /// Rearranges the weights for inference; afterwards they can no longer be trained.
     #[must_use]
     pub fn lean(mut self) -> Self {
-        let _no_grad = tch::no_grad_guard();
+        let _mode = InferenceMode::begin();
         self.vision.make_lean();
         self.language.make_lean();
         self.head.make_lean();

@@ -44,13 +44,17 @@ impl Condition {
     pub fn forward(&self, features: &Tensor, tap: &mut dyn Tap) -> Tensor {
         let (rows, _, width) = features.size3().expect("features are [B, S, H]");
         let shape = features.size();
-        let mut x = features.view([-1, width]);
-        if let Some(norm) = &self.norm {
-            x = norm.forward(&x);
+        let features = features.view([-1, width]);
+        let mut x = match &self.norm {
+            Some(norm) => norm.forward(&features),
+            // The blocks write over what they are given.
+            None => features.copy(),
+        };
+        if self.norm.is_some() {
             note(tap, format_args!("head.vlln"), &x, Some(&shape));
         }
         for (i, block) in self.blocks.iter().enumerate() {
-            x = block.forward(&x, rows);
+            x = block.forward(x, rows);
             note(tap, format_args!("head.vl_self_attention.{i}"), &x, Some(&shape));
         }
         x
@@ -67,11 +71,10 @@ impl Block {
         }
     }
 
-    fn forward(&self, x: &Tensor, rows: i64) -> Tensor {
-        let mut attended = self.attention.forward(&self.norm1.forward(x), rows);
-        attended += x;
-        let mut out = self.ff.forward(&self.norm3.forward(&attended));
-        out += attended;
-        out
+    fn forward(&self, x: Tensor, rows: i64) -> Tensor {
+        let normed = self.norm1.forward(&x);
+        let x = self.attention.add_to(x, &normed, rows);
+        let normed = self.norm3.forward(&x);
+        self.ff.add_to(x, &normed)
     }
 }

@@ -94,7 +94,7 @@ impl Dit {
     pub fn blocks(&self, mut x: Tensor, times: &Times, keys: &[Option<Keys>], at: (i64, i64, &mut dyn Tap)) -> Tensor {
         let (rows, k, tap) = at;
         for (i, ((block, modulation), keys)) in self.blocks.iter().zip(&times.blocks).zip(keys).enumerate() {
-            x = block.forward(&x, modulation, keys.as_ref(), (rows, self.heads));
+            x = block.forward(x, modulation, keys.as_ref(), (rows, self.heads));
             note(tap, format_args!("step{k}.dit_block.{i:02}"), &x, Some(&[rows, -1, self.heads.inner()]));
         }
         x
@@ -130,18 +130,16 @@ impl Block {
         }
     }
 
-    fn forward(&self, x: &Tensor, modulation: &Modulation, keys: Option<&Keys>, (rows, heads): (i64, Heads)) -> Tensor {
-        let normed = modulation.apply(x, rows, HEAD_EPS);
-        let mut attended = match (&self.attention, keys) {
+    fn forward(&self, x: Tensor, modulation: &Modulation, keys: Option<&Keys>, (rows, heads): (i64, Heads)) -> Tensor {
+        let normed = modulation.apply(&x, rows, HEAD_EPS);
+        let x = match (&self.attention, keys) {
             (Attention::Cross { q, out }, Some(keys)) => {
-                out.forward(&keys.attend(&heads.split(&q.forward(&normed), rows)))
+                out.add_to(x, &keys.attend(&heads.split(&q.forward(&normed), rows)))
             }
-            (Attention::Own(attention), _) => attention.forward(&normed, rows),
+            (Attention::Own(attention), _) => attention.add_to(x, &normed, rows),
             (Attention::Cross { .. }, None) => unreachable!("every cross-attention block is in a group of keys"),
         };
-        attended += x;
-        let mut out = self.ff.forward(&plain_norm(&attended, heads.inner(), HEAD_EPS));
-        out += attended;
-        out
+        let normed = plain_norm(&x, heads.inner(), HEAD_EPS);
+        self.ff.add_to(x, &normed)
     }
 }

@@ -35,12 +35,11 @@ impl Block {
     }
 
     /// `[P, D]`, same shape.
-    pub fn forward(&self, x: &Tensor, layout: &Layout) -> Tensor {
-        let mut attended = self.proj.forward(&self.attend(&self.norm1.forward(x), layout));
-        attended += x;
-        let mut out = self.mlp.forward(&self.norm2.forward(&attended));
-        out += attended;
-        out
+    pub fn forward(&self, x: Tensor, layout: &Layout) -> Tensor {
+        let attended = self.attend(&self.norm1.forward(&x), layout);
+        let x = self.proj.add_to(x, &attended);
+        let normed = self.norm2.forward(&x);
+        self.mlp.add_to(x, &normed)
     }
 
     fn attend(&self, x: &Tensor, layout: &Layout) -> Tensor {

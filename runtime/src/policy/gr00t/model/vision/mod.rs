@@ -118,7 +118,7 @@ impl Vision {
         x += position;
         let mut deepstack = Vec::with_capacity(self.deepstack.len());
         for (i, block) in (0i64..).zip(&self.blocks) {
-            x = block.forward(&x, layout);
+            x = block.forward(x, layout);
             note(tap, format_args!("vision.block.{i:02}"), &x, None);
             if let Some((j, (_, merger))) = self.deepstack.iter().enumerate().find(|(_, (after, _))| *after == i) {
                 deepstack.push(merger.forward(&x));

@@ -1,0 +1,153 @@
+//! Operators that tch lacks or calls with wrong arguments, through our own shim.
+//!
+//! | | on a CUDA device | on a CPU |
+//! |---|---|---|
+//! | [`linear_gelu`], [`linear_relu`] | one launch: the activation is the end of the matrix product | two or three |
+//! | [`add_linear`] | one launch: the sum is the third matrix of the product | a product, then an addition in place |
+//!
+//! tch 0.24 has `_addmm_activation` too, but its wrapper passes `use_gelu` as `beta`: the result is a ReLU
+//! (`docs/gpu.md`).
+
+mod ffi;
+
+use tch::Tensor;
+
+use crate::dist::DistError;
+use crate::dist::cuda;
+
+pub use ffi::InferenceMode;
+
+/// GELU (by tanh) of x·Wᵀ + b: `x` is `[rows, in]`, `weight` `[out, in]`, `bias` `[out]`.
+///
+/// # Panics
+/// As tch's own operators, with libtorch's message.
+pub fn linear_gelu(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Tensor {
+    // On a CPU libtorch's fused operator has the exact GELU; neither has a derivative.
+    if is_fused(&[x, weight, bias]) {
+        ffi::linear_activation([x, &weight.tr(), bias], true)
+    } else {
+        x.linear(weight, Some(bias)).gelu("tanh")
+    }
+}
+
+/// ReLU of x·Wᵀ + b, of the shapes of [`linear_gelu`].
+///
+/// # Panics
+/// As tch's own operators, with libtorch's message.
+pub fn linear_relu(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Tensor {
+    if is_fused(&[x, weight, bias]) {
+        ffi::linear_activation([x, &weight.tr(), bias], false)
+    } else {
+        x.linear(weight, Some(bias)).relu()
+    }
+}
+
+/// sum + x·Wᵀ + b, written over `sum` where no gradient needs it: `sum` is `[rows, out]`, `x` `[rows, in]`, `weight`
+/// `[out, in]`, `bias` `[out]`.
+///
+/// # Panics
+/// As tch's own operators, with libtorch's message.
+pub fn add_linear(sum: Tensor, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
+    if is_fused(&[&sum, x, weight]) {
+        fused_add(&sum, &sum, x, weight, bias);
+        return sum;
+    }
+    let mut out = x.linear(weight, bias);
+    out += sum;
+    out
+}
+
+/// As [`add_linear`], into a new tensor.
+///
+/// # Panics
+/// As tch's own operators, with libtorch's message.
+pub fn linear_plus(sum: &Tensor, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
+    if is_fused(&[sum, x, weight]) {
+        let out = sum.empty_like();
+        fused_add(&out, sum, x, weight, bias);
+        return out;
+    }
+    let mut out = x.linear(weight, bias);
+    out += sum;
+    out
+}
+
+/// Whether the fused forms serve: on a CUDA device, where no gradient is wanted.
+fn is_fused(tensors: &[&Tensor]) -> bool {
+    tensors[0].device().is_cuda() && !tensors.iter().any(|tensor| tensor.requires_grad())
+}
+
+fn fused_add(out: &Tensor, sum: &Tensor, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) {
+    let cuda = cuda::loaded().expect("a tensor is on a CUDA device, so CUDA was loaded");
+    if let Err(error) = cuda.add_linear(out, sum, x, weight, bias) {
+        panic_as_tch(&error);
+    }
+}
+
+/// libtorch's errors come as panics here as from tch, so that one place catches both.
+fn panic_as_tch(error: &DistError) -> ! {
+    panic!("{error}")
+}
+
+#[cfg(test)]
+mod tests {
+    use tch::{Device, Kind};
+
+    use super::*;
+
+    fn random(shape: &[i64]) -> Tensor {
+        Tensor::randn(shape, (Kind::Float, Device::Cpu))
+    }
+
+    fn difference(a: &Tensor, b: &Tensor) -> f64 {
+        (a - b).abs().max().double_value(&[])
+    }
+
+    #[test]
+    fn a_sum_and_a_linear_layer_are_added_in_every_form() {
+        tch::manual_seed(1);
+        let (sum, x, weight, bias) = (random(&[5, 3]), random(&[5, 4]), random(&[3, 4]), random(&[3]));
+        let wanted = &sum + x.linear(&weight, Some(&bias));
+        assert!(difference(&linear_plus(&sum, &x, &weight, Some(&bias)), &wanted) < 1e-6);
+        assert!(difference(&add_linear(sum, &x, &weight, Some(&bias)), &wanted) < 1e-6);
+    }
+
+    #[test]
+    fn gradients_flow_through_a_sum() {
+        let (sum, x) = (random(&[2, 3]).set_requires_grad(true), random(&[2, 4]));
+        let weight = random(&[3, 4]).set_requires_grad(true);
+        add_linear(sum.shallow_clone(), &x, &weight, None).sum(Kind::Float).backward();
+        assert_eq!(sum.grad(), Tensor::ones([2, 3], (Kind::Float, Device::Cpu)));
+        assert_eq!(weight.grad().size(), [3, 4]);
+    }
+
+    #[test]
+    fn the_shims_activation_is_the_one_that_is_asked_for() {
+        let (x, weight, bias) = (random(&[5, 4]), random(&[4, 3]), random(&[3]));
+        let product = x.matmul(&weight) + &bias;
+        // The fused operator of a CPU has the exact GELU.
+        let gelu = ffi::linear_activation([&x, &weight, &bias], true);
+        assert!(difference(&gelu, &product.gelu("none")) < 1e-6);
+        let relu = ffi::linear_activation([&x, &weight, &bias], false);
+        assert!(difference(&relu, &product.relu()) < 1e-6);
+    }
+
+    #[test]
+    fn shapes_that_do_not_fit_are_told_in_libtorchs_words() {
+        let refused = std::panic::catch_unwind(|| {
+            ffi::linear_activation([&random(&[5, 4]), &random(&[3, 3]), &random(&[3])], true)
+        });
+        let text = refused.unwrap_err().downcast::<String>().unwrap();
+        assert!(text.contains("shapes cannot be multiplied"), "{text}");
+    }
+
+    #[test]
+    fn inference_mode_ends_with_its_guard() {
+        let is_inference = |tensor: &Tensor| tensor.is_inference();
+        {
+            let _mode = InferenceMode::begin();
+            assert!(is_inference(&random(&[1])));
+        }
+        assert!(!is_inference(&random(&[1])));
+    }
+}
