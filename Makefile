@@ -25,6 +25,7 @@ test:
 	@./setup.sh test
 	$(CARGO) test --release --locked --workspace --no-fail-fast
 	$(CONFORMANCE) -m quick
+	.venv/bin/pytest -q tests/tch
 
 # Minutes more: all jobs at 1 to 4 ranks, long soaks, all of the black-box tests.
 slow: conformance
