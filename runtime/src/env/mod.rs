@@ -16,6 +16,7 @@ use bytes::Bytes;
 
 mod answers;
 mod display;
+pub mod egl;
 mod feedback;
 mod lockstep;
 pub mod mujoco;
@@ -24,6 +25,7 @@ mod registry;
 mod shm;
 
 pub use answers::{Answer, Answers, Command};
+pub use egl::Gpu;
 pub use feedback::{Discrete, Feedback};
 pub use lockstep::Lockstep;
 pub use registry::{Made, Place, check, make};

@@ -1,0 +1,82 @@
+//! The EGL devices of this machine.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use glutin::api::egl::device::Device;
+
+use super::ffi::cuda_device;
+use super::{Driver, EglDevice};
+
+/// Where the kernel keeps what it knows of cards.
+const DRM: &str = "/sys/class/drm";
+
+/// What EGL has listed.
+pub struct Devices {
+    /// What is known of each, in EGL's order.
+    pub known: Vec<EglDevice>,
+    /// Each by EGL's own handle.
+    pub handles: Vec<Device>,
+}
+
+/// The EGL devices of this process. The first call loads EGL and the drivers' parts of it, some
+/// milliseconds and megabytes; further calls answer from memory.
+///
+/// # Errors
+/// EGL is not installed, or too old to list devices.
+pub fn devices() -> Result<&'static Devices, String> {
+    static DEVICES: OnceLock<Result<Devices, String>> = OnceLock::new();
+    DEVICES.get_or_init(query).as_ref().map_err(String::clone)
+}
+
+fn query() -> Result<Devices, String> {
+    let handles: Vec<Device> = Device::query_devices().map_err(|error| error.to_string())?.collect();
+    let known = handles.iter().map(describe).collect();
+    tracing::debug!(devices = ?known, "EGL lists");
+    Ok(Devices { known, handles })
+}
+
+fn describe(device: &Device) -> EglDevice {
+    let card = device.drm_device_node_path().or_else(|| device.drm_render_device_node_path());
+    let card = card.and_then(Path::file_name).map(|name| Path::new(DRM).join(name).join("device"));
+    let name_of = |path: &Path| Some(path.file_name()?.to_str()?.to_owned());
+    let kernel_driver = card.as_ref().and_then(|card| name_of(&card.join("driver").canonicalize().ok()?));
+    let driver = match device.extensions() {
+        has if has.contains("EGL_NV_device_cuda") => Driver::Nvidia { cuda: cuda_device(device) },
+        has if has.contains("EGL_MESA_device_software") => Driver::Software,
+        _ if kernel_driver.as_deref() == Some("nvidia") => Driver::MesaOnNvidia,
+        _ => Driver::OtherCard,
+    };
+    let pci = card.and_then(|card| without_function(&name_of(&card.canonicalize().ok()?)?));
+    EglDevice { driver, pci }
+}
+
+/// `0000:3b:00` of `0000:3b:00.0`; a card on no PCI bus has no address.
+fn without_function(name: &str) -> Option<String> {
+    let (address, _) = name.split_once('.')?;
+    (address.split(':').count() == 3).then(|| address.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pci_address_is_told_without_its_function() {
+        assert_eq!(without_function("0000:3b:00.0").as_deref(), Some("0000:3b:00"));
+        assert_eq!([without_function("vgem"), without_function("soc.0")], [None, None]);
+    }
+
+    #[test]
+    fn mesa_alone_is_a_device_without_a_card() {
+        let Ok(devices) = devices() else {
+            eprintln!("not tested: no EGL");
+            return;
+        };
+        assert_eq!(devices.known.len(), devices.handles.len());
+        if devices.known.len() == 1 && !Path::new("/dev/dri").exists() {
+            let software = EglDevice { driver: Driver::Software, pci: None };
+            assert_eq!(devices.known, [software]);
+        }
+    }
+}
