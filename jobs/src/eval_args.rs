@@ -148,7 +148,7 @@ pub struct EvalArgs {
     #[arg(long, help_heading = "Devices")]
     pub no_memory_check: bool,
 
-    /// EGL device that renders, an index into all EGL devices [default: the rank's GPU]
+    /// EGL device that renders, an index into all EGL devices [default: that of the rank's GPU, else what there is]
     #[arg(long, value_name = "N", help_heading = "Devices")]
     pub egl_device: Option<u32>,
 

@@ -211,6 +211,12 @@ pub trait VectorEnv {
     /// The initial state of an episode is a function of the seed alone: not of the copy, of `num_envs`, or of what the
     /// copy did before.
     fn send(&mut self, work: Vec<(EnvIndex, Command)>, render: Render);
+
+    /// Opens what draws pictures, before the first is asked for. The answer is what the user should know of it, once.
+    ///
+    /// # Errors
+    /// [`EnvError::Setup`] if nothing can be drawn; it would be the answer to the first [`Render::Yes`].
+    fn open_renderers(&mut self) -> Result<Vec<String>, EnvError>;
 }
 
 #[cfg(test)]

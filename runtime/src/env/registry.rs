@@ -7,6 +7,7 @@ use jobs::eval_args::Screen;
 use jobs::job::Job;
 use jobs::known::is_python_environment;
 
+use crate::env::egl::{Gpu, Wanted};
 use crate::env::mujoco::{self, MujocoConfig};
 use crate::env::python::{self, PythonConfig};
 use crate::env::{Answers, EnvError, VectorEnv};
@@ -41,12 +42,14 @@ pub fn check(job: &Job) -> Result<(), EnvError> {
 /// Where the copies of an environment are to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// For each copy the GPU that simulates and renders it, an index among those of the machine.
-    pub gpus: Vec<Option<u32>>,
-    /// EGL device of all copies, where it is not the GPU's own.
+    /// For each copy the GPU that simulates and renders it.
+    pub gpus: Vec<Option<Gpu>>,
+    /// EGL device of all copies, where the user names one.
     pub egl_device: Option<u32>,
     /// The rank.
     pub rank: usize,
+    /// The rank on this machine.
+    pub local_rank: usize,
     /// Ranks on this machine.
     pub local_world_size: usize,
     /// Time without an answer after which the process of a simulator is given up.
@@ -58,9 +61,16 @@ pub struct Place {
 }
 
 impl Place {
-    /// EGL device of each copy.
-    fn egl_devices(&self) -> Vec<Option<u32>> {
-        self.gpus.iter().map(|gpu| self.egl_device.or(*gpu)).collect()
+    /// What each copy wants to be drawn on.
+    fn egl(&self) -> Vec<Wanted> {
+        let wanted =
+            |gpu: &Option<Gpu>| Wanted { device: self.egl_device, gpu: gpu.clone(), local_rank: self.local_rank };
+        self.gpus.iter().map(wanted).collect()
+    }
+
+    /// GPU of each copy as `nvidia-smi` counts.
+    fn numbers(&self) -> Vec<Option<u32>> {
+        self.gpus.iter().map(|gpu| gpu.as_ref()?.number).collect()
     }
 }
 
@@ -82,7 +92,7 @@ pub fn make(job: &Job, place: &Place, answers: Answers) -> Result<Made, EnvError
 
 fn make_python(job: &Job, place: &Place, answers: Answers) -> Result<Made, EnvError> {
     let config = PythonConfig {
-        gpus: place.gpus.clone(),
+        gpus: place.numbers(),
         rank: place.rank,
         local_world_size: place.local_world_size,
         stall_timeout: place.stall_timeout,
@@ -104,7 +114,7 @@ fn make_mujoco(job: &Job, place: &Place, answers: Answers) -> Result<Made, EnvEr
         num_envs: place.gpus.len(),
         camera_height: CAMERA_SIDE,
         camera_width: CAMERA_SIDE,
-        egl_devices: place.egl_devices(),
+        egl: place.egl(),
         language: job.language_instruction.clone(),
         max_episode_steps: None,
         threads: None,

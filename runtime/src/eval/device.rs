@@ -9,6 +9,7 @@ use tch::Device;
 
 use crate::device::{Decision, DeviceRequest, Visible, resolve};
 use crate::dist::cuda;
+use crate::env;
 use crate::eval::seating::Seating;
 
 /// Decides on the device of this rank and takes it, before anything else touches CUDA.
@@ -128,12 +129,15 @@ pub fn egl(args: &EvalArgs) -> Option<u32> {
     args.egl_device.or_else(mujoco)
 }
 
-/// Index among all GPUs of the machine of a device that CUDA calls `device`.
-pub fn of_machine(device: Device) -> Option<u32> {
-    physical(device, std::env::var("CUDA_VISIBLE_DEVICES").ok().as_deref())
+/// The GPU that CUDA calls `device`, by all of its names.
+pub fn of_machine(device: Device) -> Option<env::Gpu> {
+    let Device::Cuda(index) = device else { return None };
+    let number = physical(device, std::env::var("CUDA_VISIBLE_DEVICES").ok().as_deref());
+    let facts = cuda::load().ok().and_then(|cuda| cuda.device(index).ok());
+    Some(env::Gpu { index, number, pci: facts.map(|facts| facts.pci) })
 }
 
-/// EGL counts all GPUs of the machine, CUDA only those in `CUDA_VISIBLE_DEVICES`. Names by UUID cannot be counted.
+/// `nvidia-smi` counts all GPUs of the machine, CUDA only those in `CUDA_VISIBLE_DEVICES`. Names by UUID cannot be counted.
 fn physical(device: Device, visible: Option<&str>) -> Option<u32> {
     let Device::Cuda(index) = device else { return None };
     match visible.filter(|list| !list.trim().is_empty()) {

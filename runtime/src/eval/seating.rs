@@ -96,6 +96,7 @@ impl Seating {
             gpus,
             egl_device: device::egl(args),
             rank: env.rank,
+            local_rank: env.local_rank.unwrap_or(env.rank),
             local_world_size: env.local_world_size,
             stall_timeout: Duration::from_secs(args.stall_timeout),
             recycle_after: args.recycle_after,

@@ -17,6 +17,8 @@ use glutin::surface::{PbufferSurface, SurfaceAttributesBuilder};
 use mujoco_rs::logging::set_log_handler;
 use mujoco_rs::prelude::{MjLogMessage, MjModel, MjrContext, MjtLogLevel};
 
+use crate::env::egl::{Wanted, candidates, devices, note};
+
 /// Lets Mesa draw in the thread that asks for a picture, instead of in threads of its own.
 ///
 /// Copies of an environment are spread over threads already, so this costs nothing; and with Mesa 22.3's drawing threads
@@ -39,6 +41,8 @@ pub(super) struct Gl {
     // Dropped in this order: MuJoCo frees its textures while the context is still there.
     pub(super) context: MjrContext,
     _current: Current,
+    /// What the user should know of the device that draws.
+    pub(super) note: Option<String>,
 }
 
 /// A context, current on this thread until it is dropped, and what it draws on.
@@ -56,33 +60,40 @@ impl Drop for Current {
 }
 
 impl Gl {
-    /// Opens an off-screen context on the EGL device of this index, or on the first that has one.
-    pub(super) fn new(model: &MjModel, device: Option<u32>) -> Result<Self, String> {
-        let current = open(device)?;
+    /// Opens an off-screen context on the best EGL device that opens.
+    pub(super) fn new(model: &MjModel, wanted: &Wanted) -> Result<Self, NoGl> {
+        let (current, note) = open(wanted)?;
         // SAFETY: `open` has just made a context current on this thread. It stays so until drop: this file makes no
         // other one current on a thread that has one (a worker has one renderer), and `Gl` is not `Send`, because
         // neither of the two contexts is.
         let mut context = unsafe { MjrContext::new(model) };
         context.offscreen();
-        Ok(Self { context, _current: current })
+        Ok(Self { context, _current: current, note })
     }
 }
 
-fn open(wanted: Option<u32>) -> Result<Current, String> {
-    let devices: Vec<Device> = Device::query_devices().map_err(|error| error.to_string())?.collect();
-    if let Some(index) = wanted {
-        let device = devices.get(index as usize);
-        let device = device.ok_or_else(|| format!("EGL device {index} is wanted, there are {}", devices.len()))?;
-        return on_device(device).map_err(|error| format!("EGL device {index}: {error}"));
-    }
+/// Why nothing can be drawn.
+pub(super) enum NoGl {
+    /// There is no device of the number that was asked for.
+    Refused(String),
+    /// No device opens.
+    Absent(String),
+}
+
+fn open(wanted: &Wanted) -> Result<(Current, Option<String>), NoGl> {
+    let devices = devices().map_err(NoGl::Absent)?;
     let mut reasons = Vec::new();
-    for (index, device) in devices.iter().enumerate() {
-        match on_device(device) {
-            Ok(current) => return Ok(current),
-            Err(error) => reasons.push(format!("EGL device {index}: {error}")),
+    for index in candidates(&devices.known, wanted).map_err(NoGl::Refused)? {
+        match on_device(&devices.handles[index]) {
+            Ok(current) => return Ok((current, note(&devices.known, wanted, index, &reasons))),
+            Err(error) => {
+                let device = &devices.known[index];
+                reasons.push(format!("EGL device {index} ({device}): {error}"));
+            }
         }
     }
-    Err(if reasons.is_empty() { "there is no EGL device".to_owned() } else { reasons.join("; ") })
+    let reason = if reasons.is_empty() { "there is no EGL device".to_owned() } else { reasons.join("; ") };
+    Err(NoGl::Absent(reason))
 }
 
 /// A compatibility context, which MuJoCo's renderer needs. The surface is one pixel: pictures are drawn off screen.

@@ -12,11 +12,13 @@
 //! Action `[7]`, each in -1..1: `dx dy dz` (0.05 m a step), `droll dpitch dyaw` (a rotation vector, 0.5 rad a step),
 //! both in the base frame, and `gripper`, which closes above 0. The frame is the arm's base: x over the table, z up.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 
 use serde_json::{Map, Value};
 
+use super::egl::Wanted;
 use super::{ActionSpec, Answer, Answers, CameraSpec, Command, EnvError, EnvIndex, EnvSpec, Render, VectorEnv};
 use args::{CONTROL_HZ, Settings};
 use copy::DECIMATION;
@@ -51,8 +53,8 @@ pub struct MujocoConfig {
     pub camera_height: u32,
     /// Columns of a picture; `arena_env_args.camera_width` wins.
     pub camera_width: u32,
-    /// For each copy an index among all EGL devices of the machine; the first that works where there is none.
-    pub egl_devices: Vec<Option<u32>>,
+    /// For each copy what it wants to be drawn on; those that are missing want nothing.
+    pub egl: Vec<Wanted>,
     /// The task in other words than its own.
     pub language: Option<String>,
     /// Steps until truncation; wins over `arena_env_args`.
@@ -69,7 +71,7 @@ impl MujocoConfig {
             num_envs: 1,
             camera_height: 224,
             camera_width: 224,
-            egl_devices: Vec::new(),
+            egl: Vec::new(),
             language: None,
             max_episode_steps: None,
             threads: None,
@@ -105,7 +107,7 @@ pub fn make(config: MujocoConfig, args: &Map<String, Value>, answers: Answers) -
     let language = Arc::from(settings.language.as_str());
     let shared = Arc::new(Shared { model, settings, language });
     let threads = config.threads.unwrap_or_else(|| default_threads(cores(), local_world_size()));
-    let charges = charges(config.num_envs, &config.egl_devices, threads);
+    let charges = charges(config.num_envs, &config.egl, threads);
     let mut owners = vec![0; config.num_envs];
     for (worker, charge) in charges.iter().enumerate() {
         charge.envs.iter().for_each(|env| owners[env.0] = worker);
@@ -116,16 +118,16 @@ pub fn make(config: MujocoConfig, args: &Map<String, Value>, answers: Answers) -
 }
 
 /// Deals copies to threads in turn, those of one EGL device to threads of their own: a thread has one renderer.
-fn charges(num_envs: usize, egl_devices: &[Option<u32>], threads: usize) -> Vec<Charge> {
-    let mut by_device: BTreeMap<Option<u32>, Vec<EnvIndex>> = BTreeMap::new();
+fn charges(num_envs: usize, egl: &[Wanted], threads: usize) -> Vec<Charge> {
+    let mut by_device: BTreeMap<Wanted, Vec<EnvIndex>> = BTreeMap::new();
     for env in 0..num_envs {
-        by_device.entry(egl_devices.get(env).copied().flatten()).or_default().push(EnvIndex(env));
+        by_device.entry(egl.get(env).cloned().unwrap_or_default()).or_default().push(EnvIndex(env));
     }
     let share = |envs: &[EnvIndex]| (threads * envs.len() / num_envs).clamp(1, envs.len());
-    let charges = by_device.into_iter().flat_map(|(egl_device, envs)| {
+    let charges = by_device.into_iter().flat_map(|(egl, envs)| {
         let threads = share(&envs);
         let dealt = move |first: usize| envs.iter().copied().skip(first).step_by(threads).collect();
-        (0..threads).map(move |first| Charge { envs: dealt(first), egl_device })
+        (0..threads).map(move |first| Charge { envs: dealt(first), egl: egl.clone() })
     });
     charges.collect()
 }
@@ -202,6 +204,15 @@ impl VectorEnv for MujocoEnv {
 
     fn num_envs(&self) -> usize {
         self.owners.len()
+    }
+
+    fn open_renderers(&mut self) -> Result<Vec<String>, EnvError> {
+        let (to, notes) = channel();
+        self.workers.iter().for_each(|worker| worker.send(Batch::OpenRenderer(to.clone())));
+        // A thread that is dead says so at its first command.
+        drop(to);
+        let notes = notes.iter().collect::<Result<Vec<_>, _>>()?;
+        Ok(notes.into_iter().flatten().collect::<BTreeSet<_>>().into_iter().collect())
     }
 
     fn send(&mut self, work: Vec<(EnvIndex, Command)>, render: Render) {

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use mujoco_rs::prelude::{MjData, MjModel, MjrRectangle, MjvCamera, MjvOption, MjvPerturb, MjvScene};
 
-use super::ffi::Gl;
+use super::ffi::{Gl, NoGl};
 use super::model::{CAMERAS, Model};
 use crate::env::Frame;
+use crate::env::egl::Wanted;
 
 /// Geoms that a scene has room for; the largest task has 35.
 const MAX_GEOMS: usize = 200;
@@ -26,13 +27,8 @@ impl Renderer {
     ///
     /// # Errors
     /// What is missing, and what the user can do.
-    pub(super) fn new(model: &Model, device: Option<u32>) -> Result<Self, String> {
-        let gl = Gl::new(&model.mj, device).map_err(|reason| {
-            format!(
-                "cannot render without a display: {reason}; install the packages libegl1 libegl-mesa0 libgl1-mesa-dri \
-                 (or a GPU driver with EGL), or switch pictures off with --no-video"
-            )
-        })?;
+    pub(super) fn new(model: &Model, wanted: &Wanted) -> Result<Self, String> {
+        let gl = Gl::new(&model.mj, wanted).map_err(explain)?;
         let global = &model.mj.vis().global;
         let viewport = MjrRectangle::new(0, 0, global.offwidth, global.offheight);
         if (gl.context.off_width(), gl.context.off_height()) != (viewport.width, viewport.height) {
@@ -47,6 +43,11 @@ impl Renderer {
         })
     }
 
+    /// What the user should know of the device that draws.
+    pub(super) fn note(&self) -> Option<&str> {
+        self.gl.note.as_deref()
+    }
+
     /// One picture a camera.
     pub(super) fn draw(&mut self, data: &mut MjData<Arc<MjModel>>) -> Result<BTreeMap<String, Frame>, String> {
         let mut video = BTreeMap::new();
@@ -56,6 +57,16 @@ impl Renderer {
             video.insert((*name).to_owned(), read(&self.gl, self.viewport)?);
         }
         Ok(video)
+    }
+}
+
+fn explain(none: NoGl) -> String {
+    match none {
+        NoGl::Refused(reason) => reason,
+        NoGl::Absent(reason) => format!(
+            "cannot render without a display: {reason}; install the packages libegl1 libegl-mesa0 libgl1-mesa-dri \
+             (or a GPU driver with EGL), or switch pictures off with --no-video"
+        ),
     }
 }
 

@@ -5,7 +5,8 @@ use std::process::Command;
 use serde_json::{Map, Value, json};
 
 use super::{MujocoConfig, MujocoEnv, TASKS, check_args, default_threads, make};
-use crate::env::{EnvError, EnvIndex, Lockstep, Observation, Render, Step};
+use crate::env::egl::{self, Driver, EglDevice, Gpu, Wanted};
+use crate::env::{EnvError, EnvIndex, Lockstep, Observation, Render, Step, VectorEnv as _};
 
 fn env_with(config: MujocoConfig, args: Value) -> Lockstep<MujocoEnv> {
     Lockstep::new(|answers| make(config, args.as_object().unwrap(), answers)).unwrap()
@@ -218,11 +219,53 @@ fn pictures_larger_than_mujocos_default_buffer_are_whole() {
     assert_ne!(corner, [0, 0, 0], "the lower right corner was not drawn");
 }
 
+/// What a rank on this GPU asks for.
+fn on_gpu(index: usize) -> Wanted {
+    let gpu = Gpu { index, number: u32::try_from(index).ok(), pci: Some("0000:81:00".to_owned()) };
+    Wanted { gpu: Some(gpu), local_rank: index, ..Wanted::default() }
+}
+
+/// What EGL lists here; without a card of NVIDIA no GPU has a device of its own.
+fn devices_without_nvidia() -> Option<&'static [EglDevice]> {
+    let known = &egl::devices().ok()?.known;
+    let is_nvidia = |device: &EglDevice| matches!(device.driver, Driver::Nvidia { .. });
+    (!known.is_empty() && !known.iter().any(is_nvidia)).then_some(known)
+}
+
 #[test]
-fn a_device_that_is_not_there_is_told() {
-    let config = MujocoConfig { egl_devices: vec![Some(77)], ..MujocoConfig::new("reach") };
-    let error = env_with(config, json!({})).reset(&[(EnvIndex(0), 1)], Render::Yes).remove(0).unwrap_err();
-    assert!(error.to_string().contains("--no-video"), "{error}");
+fn a_gpu_without_an_egl_device_of_its_own_gets_what_there_is_and_the_user_is_told() {
+    let Some(devices) = devices_without_nvidia() else {
+        eprintln!("not tested: no EGL, or one with a GPU");
+        return;
+    };
+    let mut config = MujocoConfig { num_envs: 2, threads: Some(2), ..MujocoConfig::new("reach") };
+    config.egl = vec![on_gpu(1), on_gpu(1)];
+    let mut env = env_with(config.clone(), json!({}));
+    let notes = env.env().open_renderers().unwrap();
+    assert_eq!(notes.len(), 1, "two threads, one note: {notes:?}");
+    assert!(notes[0].contains("no EGL device belongs to cuda:1"), "{notes:?} of {devices:?}");
+    let expected = pictures(MujocoConfig::new("reach"), json!({})).unwrap();
+    assert_eq!(pictures(config, json!({})), Some(expected));
+}
+
+#[test]
+fn a_rank_without_a_gpu_is_told_nothing() {
+    if egl::devices().is_ok_and(|devices| !devices.known.is_empty()) {
+        assert_eq!(env("reach", 2).env().open_renderers().unwrap(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_device_that_is_asked_for_and_not_there_is_refused_with_those_that_are() {
+    let Some(devices) = devices_without_nvidia() else { return };
+    let asked = Wanted { device: Some(77), ..on_gpu(0) };
+    let config = MujocoConfig { egl: vec![asked], ..MujocoConfig::new("reach") };
+    let mut env = env_with(config, json!({}));
+    let refused = env.env().open_renderers().unwrap_err().to_string();
+    assert!(refused.starts_with("--egl-device 77: there "), "{refused}");
+    assert!(refused.ends_with(&format!("0: {})", devices[0])) || devices.len() > 1, "{refused}");
+    let drawn = env.reset(&[(EnvIndex(0), 1)], Render::Yes).remove(0);
+    assert_eq!(drawn.unwrap_err().to_string(), refused);
 }
 
 /// Set in the process that `a_fatal_error_is_told_before_the_process_ends` starts.

@@ -13,6 +13,7 @@ use super::ffi::{Doing, set_doing};
 use super::model::Model;
 use super::no_such;
 use super::render::Renderer;
+use crate::env::egl::Wanted;
 use crate::env::{Answer, Answers, Command, EnvError, EnvIndex, Observation, Render, Step};
 
 /// What all threads of an environment share.
@@ -25,12 +26,14 @@ pub(super) struct Shared {
 /// What one thread is in charge of.
 pub(super) struct Charge {
     pub(super) envs: Vec<EnvIndex>,
-    pub(super) egl_device: Option<u32>,
+    pub(super) egl: Wanted,
 }
 
 /// Work for one thread, about its own copies only.
 pub(super) enum Batch {
     Work(Vec<(EnvIndex, Command)>, Render),
+    /// Opens the renderer and answers with what the user should know of it.
+    OpenRenderer(Sender<Result<Option<String>, EnvError>>),
     #[cfg(test)]
     Corrupt(EnvIndex),
     #[cfg(test)]
@@ -100,7 +103,7 @@ struct Worker {
     shared: Arc<Shared>,
     scratch: MjData<Arc<MjModel>>,
     copies: BTreeMap<EnvIndex, (Copy, Option<u64>)>,
-    egl_device: Option<u32>,
+    egl: Wanted,
     renderer: Option<Renderer>,
 }
 
@@ -108,13 +111,18 @@ impl Worker {
     fn new(shared: Arc<Shared>, charge: Charge) -> Self {
         let copies = charge.envs.iter().map(|&env| (env, (Copy::new(&shared.model), None))).collect();
         let scratch = MjData::new(Arc::clone(&shared.model.mj));
-        Self { shared, scratch, copies, egl_device: charge.egl_device, renderer: None }
+        Self { shared, scratch, copies, egl: charge.egl, renderer: None }
     }
 
     fn run(&mut self, inbox: &Receiver<Batch>, answers: &Answers) {
         while let Ok(batch) = inbox.recv() {
             match batch {
                 Batch::Work(work, render) => self.work(work, render, answers),
+                Batch::OpenRenderer(to) => {
+                    let note = self.renderer().map(|renderer| renderer.note().map(str::to_owned));
+                    // One who does not wait for it finds the renderer open all the same.
+                    to.send(note).ok();
+                }
                 #[cfg(test)]
                 Batch::Corrupt(env) => self.copies.get_mut(&env).unwrap().0.corrupt(),
                 #[cfg(test)]
@@ -158,16 +166,23 @@ impl Worker {
     }
 
     fn observe(&mut self, env: EnvIndex, render: Render) -> Result<Observation, EnvError> {
+        if render == Render::Yes {
+            self.renderer()?;
+        }
         let Some((copy, _)) = self.copies.get_mut(&env) else { return Err(no_such(env)) };
         let mut observation = copy.observe(&self.shared.model, &self.shared.language);
-        if render == Render::Yes {
-            let renderer = match &mut self.renderer {
-                Some(renderer) => renderer,
-                none => none.insert(Renderer::new(&self.shared.model, self.egl_device).map_err(EnvError::Setup)?),
-            };
+        if let (Render::Yes, Some(renderer)) = (render, &mut self.renderer) {
             observation.video = renderer.draw(copy.data_mut()).map_err(EnvError::Setup)?;
         }
         Ok(observation)
+    }
+
+    /// The renderer of this thread, opened if it is not yet.
+    fn renderer(&mut self) -> Result<&mut Renderer, EnvError> {
+        match &mut self.renderer {
+            Some(renderer) => Ok(renderer),
+            none => Ok(none.insert(Renderer::new(&self.shared.model, &self.egl).map_err(EnvError::Setup)?)),
+        }
     }
 
     /// Notes where this thread is, should MuJoCo stop the process.

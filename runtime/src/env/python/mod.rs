@@ -148,6 +148,11 @@ impl VectorEnv for PythonEnv {
         self.num_envs
     }
 
+    fn open_renderers(&mut self) -> Result<Vec<String>, EnvError> {
+        // The simulators open theirs themselves, at the first picture.
+        Ok(Vec::new())
+    }
+
     fn send(&mut self, work: Vec<(EnvIndex, Command)>, render: Render) {
         self.bridge.ask(Request::Work(work, render));
     }
