@@ -86,6 +86,9 @@ pub trait Audience {
 
     /// Something that the user should know, once.
     fn say(&mut self, text: &str);
+
+    /// The same from several ranks and jobs, of which the user needs one.
+    fn say_for_all(&mut self, topic: &'static str, text: &str);
 }
 
 /// Why a job did not run to its end.
@@ -263,6 +266,10 @@ fn run_into(site: &Site, job: &Job, earlier: &Earlier, desk: &mut Desk, counts: 
     let sure = desk.leases.as_ref().filter(|leases| leases.is_in_blocks()).map_or(left, Leases::held);
     let amount = amount(site, job, world.made.env.spec(), (left, sure));
     let mut recording = Recording::start(site, job, world.made.env.spec(), (earlier, amount), desk)?;
+    if recording.every_frame || held.spec.needs_video {
+        let notes = world.made.env.open_renderers()?;
+        notes.iter().for_each(|note| desk.audience.say_for_all("renderer", note));
+    }
     counts.beat.of = if desk.leases.is_some() { 0 } else { own.len() as u64 };
     let mut builds = Builds::new(site, episodes, earlier, desk);
     let mut result = Ok(());

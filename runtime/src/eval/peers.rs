@@ -134,6 +134,13 @@ impl Peers {
         }
     }
 
+    /// Whether no rank of this launch has asked so of this topic before. Without an answer one says it too often
+    /// rather than never.
+    pub fn is_first(&self, topic: &str) -> bool {
+        let Some(room) = &self.room else { return true };
+        room.add(&format!("said/{topic}"), 1).map_or(true, |count| count == 1)
+    }
+
     fn called_off(&self) -> Result<Option<String>, DistError> {
         let Some(room) = &self.room else { return Ok(None) };
         let reason = if room.check("off")? { Some(room.get("off", EVERY)?) } else { None };
@@ -275,6 +282,18 @@ mod tests {
         assert_eq!(near.look().nth(1), Some(&beat(3)));
         near.call_off("enough");
         assert_eq!(far.tell(&beat(4)).as_deref(), Some("enough"));
+    }
+
+    #[test]
+    fn of_all_ranks_one_is_the_first_to_speak_of_a_topic() {
+        let addr = StoreAddr { host: "127.0.0.1".to_owned(), port: 0 };
+        let server = Store::connect(&addr, 1, true, CONNECT).unwrap();
+        let (near, far) = (rank(0, server.port()), rank(1, server.port()));
+        assert_eq!(
+            [far.is_first("renderer"), near.is_first("renderer"), far.is_first("renderer")],
+            [true, false, false]
+        );
+        assert!(near.is_first("another"));
     }
 
     #[test]

@@ -92,7 +92,14 @@ fn run(args: &EvalArgs) -> Result<ExitCode, Fault> {
         policy,
         stop: &stop,
         journal,
-        company: Company { peers, progress, stop: stop.clone(), device: device.device, meter: Rc::clone(&meter) },
+        company: Company {
+            peers,
+            progress,
+            said: BTreeSet::new(),
+            stop: stop.clone(),
+            device: device.device,
+            meter: Rc::clone(&meter),
+        },
         meter,
         busy_s: 0.0,
         failed: None,
@@ -132,6 +139,8 @@ struct Rank<'a> {
 struct Company {
     peers: Peers,
     progress: Progress,
+    /// What was said for all ranks.
+    said: BTreeSet<&'static str>,
     stop: Stop,
     device: tch::Device,
     meter: Rc<Meter>,
@@ -157,6 +166,14 @@ impl Audience for Company {
 
     fn say(&mut self, text: &str) {
         self.progress.say(text);
+    }
+
+    fn say_for_all(&mut self, topic: &'static str, text: &str) {
+        if self.said.insert(topic) && self.peers.is_first(topic) {
+            self.progress.say(text);
+        } else {
+            console::log(console::Level::Info, text);
+        }
     }
 }
 
