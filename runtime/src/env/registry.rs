@@ -1,13 +1,14 @@
 //! Environments by name.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jobs::eval_args::Screen;
 use jobs::job::Job;
 use jobs::known::is_python_environment;
 
-use crate::env::egl::{Gpu, Wanted};
+use crate::env::egl::{self, EglDevice, Gpu, Wanted};
 use crate::env::mujoco::{self, MujocoConfig};
 use crate::env::python::{self, PythonConfig};
 use crate::env::{Answers, EnvError, VectorEnv};
@@ -91,8 +92,11 @@ pub fn make(job: &Job, place: &Place, answers: Answers) -> Result<Made, EnvError
 }
 
 fn make_python(job: &Job, place: &Place, answers: Answers) -> Result<Made, EnvError> {
+    let egl = tell_egl_devices(place).map_err(EnvError::Setup)?;
     let config = PythonConfig {
         gpus: place.numbers(),
+        egl_devices: egl.devices,
+        egl_note: egl.note,
         rank: place.rank,
         local_world_size: place.local_world_size,
         stall_timeout: place.stall_timeout,
@@ -102,6 +106,41 @@ fn make_python(job: &Job, place: &Place, answers: Answers) -> Result<Made, EnvEr
     let env = python::make(job, config, answers)?;
     let (ignored, notes) = (env.ignored_args().to_vec(), env.notes().to_vec());
     Ok(Made { env: Box::new(env), ignored, notes })
+}
+
+/// What simulators in Python are told of EGL.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Told {
+    /// EGL device by the number of the GPU.
+    devices: BTreeMap<Option<u32>, u32>,
+    /// What the user should know of them.
+    note: Option<String>,
+}
+
+/// Asks EGL only for those who have a GPU or name a device; the others find a device themselves.
+fn tell_egl_devices(place: &Place) -> Result<Told, String> {
+    let asks = place.egl_device.is_some() || place.numbers().iter().any(Option::is_some);
+    let devices = if asks { egl::devices().ok() } else { None };
+    told(place, devices.map(|devices| devices.known.as_slice()))
+}
+
+/// Chooses as for pictures in process. But a simulator opens its device itself, and will say so if that does not open.
+/// Where EGL cannot be asked, only what the user has named is told.
+fn told(place: &Place, devices: Option<&[EglDevice]>) -> Result<Told, String> {
+    let mut told = Told::default();
+    for (wanted, number) in place.egl().iter().zip(place.numbers()) {
+        if number.is_none() && wanted.device.is_none() {
+            continue;
+        }
+        let Some(devices) = devices else {
+            told.devices.extend(wanted.device.map(|device| (number, device)));
+            continue;
+        };
+        let Some(&taken) = egl::candidates(devices, wanted)?.first() else { continue };
+        told.devices.extend(u32::try_from(taken).map(|device| (number, device)));
+        told.note = told.note.or_else(|| egl::note(devices, wanted, taken, &[]));
+    }
+    Ok(told)
 }
 
 fn make_mujoco(job: &Job, place: &Place, answers: Answers) -> Result<Made, EnvError> {
@@ -127,6 +166,53 @@ fn make_mujoco(job: &Job, place: &Place, answers: Answers) -> Result<Made, EnvEr
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::env::egl::Driver;
+
+    const SOFTWARE: EglDevice = EglDevice { driver: Driver::Software, pci: None };
+
+    /// One copy on each GPU, which CUDA and `nvidia-smi` count alike.
+    fn place(numbers: &[u32], egl_device: Option<u32>) -> Place {
+        let gpu = |&number: &u32| {
+            let pci = Some(format!("0000:{number}0:00"));
+            Some(Gpu { index: number as usize, number: Some(number), pci })
+        };
+        Place {
+            gpus: numbers.iter().map(gpu).collect(),
+            egl_device,
+            rank: 0,
+            local_rank: 0,
+            local_world_size: 1,
+            stall_timeout: Duration::from_secs(1),
+            recycle_after: None,
+            xvfb: None,
+        }
+    }
+
+    fn nvidia(pci: &str) -> EglDevice {
+        EglDevice { driver: Driver::Nvidia { cuda: None }, pci: Some(pci.to_owned()) }
+    }
+
+    #[test]
+    fn simulators_are_told_the_index_that_egl_gives_their_gpu() {
+        let devices = [nvidia("0000:10:00"), nvidia("0000:00:00"), SOFTWARE];
+        let found = told(&place(&[0, 1], None), Some(&devices)).unwrap();
+        assert_eq!(found, Told { devices: [(Some(0), 1), (Some(1), 0)].into(), note: None });
+    }
+
+    #[test]
+    fn simulators_are_never_told_an_index_that_egl_does_not_have() {
+        let found = told(&place(&[1, 3], None), Some(&[SOFTWARE])).unwrap();
+        assert_eq!(found.devices, [(Some(1), 0), (Some(3), 0)].into());
+        assert!(found.note.unwrap().contains("no EGL device belongs to cuda:1"));
+        let refused = told(&place(&[1], Some(3)), Some(&[SOFTWARE])).unwrap_err();
+        assert_eq!(refused, "--egl-device 3: there is 1 EGL device (0: Mesa on the CPU)");
+    }
+
+    #[test]
+    fn where_egl_cannot_be_asked_simulators_are_told_what_the_user_names() {
+        assert_eq!(told(&place(&[1], None), None), Ok(Told::default()));
+        assert_eq!(told(&place(&[1], Some(3)), None).unwrap().devices, [(Some(1), 3)].into());
+    }
 
     #[test]
     fn the_launcher_knows_the_environments_that_are_here() {

@@ -59,6 +59,8 @@ pub struct Terms {
     pub cores: usize,
     /// Simulator processes on the machine.
     pub processes: usize,
+    /// EGL device of each GPU, where it is not that of the same number.
+    pub egl_devices: BTreeMap<Option<u32>, u32>,
 }
 
 /// Starts, watches and buries processes.
@@ -108,6 +110,7 @@ impl Host {
         let given: Vec<_> = settings.variables.iter().map(|entry| numbers(first).fill_variable(entry)).collect();
         let place = ProcessPlace {
             gpu,
+            egl_device: self.terms.egl_devices.get(&gpu).copied().or(gpu),
             pci: gpu.and_then(pci),
             display: self.display.clone(),
             cores: self.terms.cores,

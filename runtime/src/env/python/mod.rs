@@ -12,6 +12,7 @@
 //!
 //! What an observation is called, and what an action is made of, says a mapping (`mapping`, `worker/rrun_mapping.py`).
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jobs::eval_args::Screen;
@@ -45,6 +46,10 @@ mod tests;
 pub struct PythonConfig {
     /// GPU of each copy, as `nvidia-smi` counts; as many copies are made.
     pub gpus: Vec<Option<u32>>,
+    /// EGL device of the copies on a GPU; the device of the GPU's own number for one that is not named.
+    pub egl_devices: BTreeMap<Option<u32>, u32>,
+    /// What the user should know of these devices.
+    pub egl_note: Option<String>,
     /// This rank, for messages and `{rank}`.
     pub rank: usize,
     /// Ranks on this machine, which share its cores.
@@ -62,6 +67,8 @@ impl PythonConfig {
     pub fn new(num_envs: usize) -> Self {
         Self {
             gpus: vec![None; num_envs],
+            egl_devices: BTreeMap::new(),
+            egl_note: None,
             rank: 0,
             local_world_size: 1,
             stall_timeout: Duration::from_secs(300),
@@ -98,12 +105,14 @@ pub fn make(job: &Job, config: PythonConfig, answers: Answers) -> Result<PythonE
         recycle_after: settings.recycle_after.or(config.recycle_after),
         cores: std::thread::available_parallelism().map_or(1, usize::from),
         processes: shares.len() * config.local_world_size.max(1),
+        egl_devices: config.egl_devices,
         settings,
     };
     let (name, ignored) = (job.environment.clone(), terms.settings.ignored.clone());
     let (bridge, hello) = Handle::start(terms, shares, config.xvfb, answers)?;
     let spec = hello.spec(&name, job.language_instruction.as_deref());
-    Ok(PythonEnv { spec, num_envs: config.gpus.len(), ignored, notes: hello.notes.clone(), bridge })
+    let (num_envs, notes) = (config.gpus.len(), hello.notes.clone());
+    Ok(PythonEnv { spec, num_envs, ignored, notes, egl_note: config.egl_note, bridge })
 }
 
 /// Neighbouring copies on the same GPU share a process, as far as the job allows.
@@ -124,6 +133,7 @@ pub struct PythonEnv {
     num_envs: usize,
     ignored: Vec<String>,
     notes: Vec<String>,
+    egl_note: Option<String>,
     bridge: Handle,
 }
 
@@ -150,7 +160,7 @@ impl VectorEnv for PythonEnv {
 
     fn open_renderers(&mut self) -> Result<Vec<String>, EnvError> {
         // The simulators open theirs themselves, at the first picture.
-        Ok(Vec::new())
+        Ok(self.egl_note.iter().cloned().collect())
     }
 
     fn send(&mut self, work: Vec<(EnvIndex, Command)>, render: Render) {

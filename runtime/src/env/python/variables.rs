@@ -3,15 +3,17 @@
 //! | variable | who reads it |
 //! |---|---|
 //! | `CUDA_VISIBLE_DEVICES`, `CUDA_DEVICE_ORDER` | CUDA; and by way of it Isaac Sim, SAPIEN, Habitat |
-//! | `MUJOCO_EGL_DEVICE_ID` | mujoco: an index into all EGL devices. robosuite: has to occur in `CUDA_VISIBLE_DEVICES` |
+//! | `MUJOCO_EGL_DEVICE_ID` | mujoco: an index into all EGL devices. robosuite: has to occur in `CUDA_VISIBLE_DEVICES` too |
 //! | `EGL_DEVICE_ID` | pyrender, older dm_control |
 //! | `EGL_VISIBLE_DEVICES` | PyBullet's EGL plugin |
 //! | `OMNIGIBSON_GPU_ID` | OmniGibson |
 //! | `PYTHONHASHSEED` | Python: the order of sets |
 //! | `DRI_PRIME` | Mesa's Vulkan layer that puts a device first, by its PCI address |
 //!
-//! Both conventions of `MUJOCO_EGL_DEVICE_ID` hold when all are the machine's own number, which is why nothing is
-//! renumbered. What takes its GPU as an argument (AI2-THOR, Unity, Kit) is given it by `"{gpu}"` in `env_kwargs`.
+//! The first and the last are the machine's own number of the GPU, the three of EGL the index of its EGL device, which may
+//! be another. Then robosuite's test, a search for text, is met behind a `-1`, where CUDA stops reading:
+//! `CUDA_VISIBLE_DEVICES=3,-1,0` shows GPU 3 alone (CUDA C++ Programming Guide, "CUDA Environment Variables").
+//! What takes its GPU as an argument (AI2-THOR, Unity, Kit) is given it by `"{gpu}"` in `env_kwargs`.
 
 use serde_json::Value;
 
@@ -20,6 +22,8 @@ use serde_json::Value;
 pub struct ProcessPlace {
     /// Its GPU, as `nvidia-smi` counts; none: the CPU.
     pub gpu: Option<u32>,
+    /// Index of its EGL device.
+    pub egl_device: Option<u32>,
     /// PCI address of the GPU, `0000:3b:00.0`.
     pub pci: Option<String>,
     /// X display, if it gets another than the rank has.
@@ -38,19 +42,17 @@ pub fn variables(place: &ProcessPlace, given: &[Variable], inherited: impl Fn(&s
     let mut all: Vec<Variable> = Vec::new();
     let mut set = |name: &str, value: String| all.push((name.to_owned(), Some(value)));
     if let Some(gpu) = place.gpu {
-        let indices = [
-            "CUDA_VISIBLE_DEVICES",
-            "MUJOCO_EGL_DEVICE_ID",
-            "EGL_DEVICE_ID",
-            "EGL_VISIBLE_DEVICES",
-            "OMNIGIBSON_GPU_ID",
-        ];
-        indices.iter().for_each(|name| set(name, gpu.to_string()));
+        set("CUDA_VISIBLE_DEVICES", visible(gpu, place.egl_device));
+        set("OMNIGIBSON_GPU_ID", gpu.to_string());
         // Else CUDA counts the fastest GPU first.
         set("CUDA_DEVICE_ORDER", "PCI_BUS_ID".to_owned());
         if let Some(pci) = &place.pci {
             set("DRI_PRIME", format!("pci-{}", pci.replace([':', '.'], "_")));
         }
+    }
+    if let Some(device) = place.egl_device {
+        let names = ["MUJOCO_EGL_DEVICE_ID", "EGL_DEVICE_ID", "EGL_VISIBLE_DEVICES"];
+        names.iter().for_each(|name| set(name, device.to_string()));
     }
     if !inherited("MUJOCO_GL") {
         // Its own choice would be a window.
@@ -67,6 +69,14 @@ pub fn variables(place: &ProcessPlace, given: &[Variable], inherited: impl Fn(&s
     all.retain(|(name, _)| given.iter().all(|(other, _)| other != name));
     all.extend(given.iter().cloned());
     all
+}
+
+/// `CUDA_VISIBLE_DEVICES` that shows this GPU alone, with its EGL device in the text.
+fn visible(gpu: u32, egl_device: Option<u32>) -> String {
+    match egl_device.filter(|device| *device != gpu) {
+        Some(device) => format!("{gpu},-1,{device}"),
+        None => gpu.to_string(),
+    }
 }
 
 /// PCI address of a GPU: `nvidia-smi` counts them in the order of their addresses.
@@ -136,6 +146,7 @@ mod tests {
     fn on_gpu(gpu: u32) -> ProcessPlace {
         ProcessPlace {
             gpu: Some(gpu),
+            egl_device: Some(gpu),
             pci: Some("0000:3b:00.0".to_owned()),
             cores: 16,
             processes: 4,
@@ -158,6 +169,30 @@ mod tests {
             "PYTHONHASHSEED=0",
         ];
         assert_eq!(set(on_gpu(3), &[], &[]), wanted);
+    }
+
+    #[test]
+    fn an_egl_device_of_another_number_is_told_to_egl_alone_and_robosuite_finds_it() {
+        let place = ProcessPlace { egl_device: Some(0), pci: None, ..on_gpu(3) };
+        let wanted = [
+            "CUDA_DEVICE_ORDER=PCI_BUS_ID",
+            "CUDA_VISIBLE_DEVICES=3,-1,0",
+            "EGL_DEVICE_ID=0",
+            "EGL_VISIBLE_DEVICES=0",
+            "MUJOCO_EGL_DEVICE_ID=0",
+            "MUJOCO_GL=egl",
+            "OMNIGIBSON_GPU_ID=3",
+            "OMP_NUM_THREADS=4",
+            "PYTHONHASHSEED=0",
+        ];
+        assert_eq!(set(place, &[], &[]), wanted);
+    }
+
+    #[test]
+    fn an_egl_device_that_is_asked_for_is_told_without_a_gpu_too() {
+        let place = ProcessPlace { egl_device: Some(1), cores: 2, processes: 2, ..Default::default() };
+        let egl = ["EGL_DEVICE_ID=1", "EGL_VISIBLE_DEVICES=1", "MUJOCO_EGL_DEVICE_ID=1"];
+        assert_eq!(set(place, &[], &[])[..3], egl);
     }
 
     #[test]

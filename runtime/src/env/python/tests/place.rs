@@ -30,6 +30,20 @@ fn each_process_sees_its_gpu_and_its_numbers() {
 }
 
 #[test]
+fn a_process_is_told_the_egl_device_that_was_chosen_for_its_gpu() {
+    let egl_devices = [(Some(1), 0), (None, 5)].into();
+    let config = PythonConfig { gpus: vec![Some(1), Some(2), None], egl_devices, ..PythonConfig::new(0) };
+    let names = ["CUDA_VISIBLE_DEVICES", "MUJOCO_EGL_DEVICE_ID"];
+    let args = json!({"env_kwargs": {"names": names, "told": "{gpu}"}});
+    let wanted = [
+        "CUDA_VISIBLE_DEVICES=1,-1,0 MUJOCO_EGL_DEVICE_ID=0 1",
+        "CUDA_VISIBLE_DEVICES=2 MUJOCO_EGL_DEVICE_ID=2 2",
+        "CUDA_VISIBLE_DEVICES=None MUJOCO_EGL_DEVICE_ID=5 None",
+    ];
+    assert_eq!(told(args, config), wanted);
+}
+
+#[test]
 fn a_display_of_its_own_takes_clients_while_the_environment_lives() {
     let args = json!({"environment": fixture("Placed"), "env_kwargs": {"names": ["DISPLAY"]}, "display": "auto",
                       "mapping": {"language": {"attr": "place"}}});
