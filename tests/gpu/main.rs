@@ -26,6 +26,7 @@ mod gather;
 mod graphs;
 mod loading;
 mod nccl;
+mod operators;
 mod parity;
 mod policy;
 mod ranks;

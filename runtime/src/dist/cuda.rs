@@ -205,6 +205,11 @@ impl Cuda {
         Ok(self.shim.graphs().feed(number(index)?, to, from)?)
     }
 
+    /// A copy of a device tensor in pinned host memory. Waits for this thread's work on the device so far.
+    pub fn fetch(&self, from: &Tensor) -> Result<Tensor, DistError> {
+        Ok(self.shim.graphs().fetch(from)?)
+    }
+
     /// Writes down what `work` starts on this thread's own stream, instead of doing it. `work` may not wait for the
     /// device, nor copy from the host; if it panics, the capture has ended when the panic goes on.
     pub fn capture<T>(&self, index: usize, work: impl FnOnce() -> T) -> Result<(CudaGraph, T), DistError> {

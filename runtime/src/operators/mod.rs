@@ -10,7 +10,7 @@
 
 mod ffi;
 
-use tch::Tensor;
+use tch::{Device, Tensor};
 
 use crate::dist::DistError;
 use crate::dist::cuda;
@@ -52,9 +52,7 @@ pub fn add_linear(sum: Tensor, x: &Tensor, weight: &Tensor, bias: Option<&Tensor
         fused_add(&sum, &sum, x, weight, bias);
         return sum;
     }
-    let mut out = x.linear(weight, bias);
-    out += sum;
-    out
+    plain_add(&sum, x, weight, bias)
 }
 
 /// As [`add_linear`], into a new tensor.
@@ -67,9 +65,24 @@ pub fn linear_plus(sum: &Tensor, x: &Tensor, weight: &Tensor, bias: Option<&Tens
         fused_add(&out, sum, x, weight, bias);
         return out;
     }
+    plain_add(sum, x, weight, bias)
+}
+
+fn plain_add(sum: &Tensor, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
     let mut out = x.linear(weight, bias);
     out += sum;
     out
+}
+
+/// The same values in host memory, through pinned memory where they are on a CUDA device: one wait, for the copy.
+///
+/// # Panics
+/// As tch's own operators, with libtorch's message.
+pub fn to_host(x: &Tensor) -> Tensor {
+    match cuda::loaded().filter(|_| x.device().is_cuda()) {
+        Some(cuda) => cuda.fetch(x).unwrap_or_else(|error| panic_as_tch(&error)),
+        None => x.to_device(Device::Cpu),
+    }
 }
 
 /// Whether the fused forms serve: on a CUDA device, where no gradient is wanted.
@@ -91,7 +104,7 @@ fn panic_as_tch(error: &DistError) -> ! {
 
 #[cfg(test)]
 mod tests {
-    use tch::{Device, Kind};
+    use tch::Kind;
 
     use super::*;
 

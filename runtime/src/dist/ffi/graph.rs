@@ -11,6 +11,7 @@ use tch::Tensor;
 struct RawGraph([u8; 0]);
 
 type Feed = unsafe extern "C" fn(c_int, *const RawTensor, *const RawTensor, usize) -> c_int;
+type Fetch = unsafe extern "C" fn(RawTensor, *mut RawTensor) -> c_int;
 type Begin = unsafe extern "C" fn(c_int, *mut *mut RawGraph) -> c_int;
 type End = unsafe extern "C" fn(*mut RawGraph, *mut u64) -> c_int;
 type OnGraph = unsafe extern "C" fn(*mut RawGraph) -> c_int;
@@ -23,6 +24,7 @@ pub struct GraphShim {
     own_stream: OnDevice,
     synchronize: OnDevice,
     feed: Feed,
+    fetch: Fetch,
     begin: Begin,
     end: End,
     replay: OnGraph,
@@ -38,6 +40,7 @@ impl GraphShim {
             own_stream: function!(shim, c"rr_cuda_own_stream" as OnDevice),
             synchronize: function!(shim, c"rr_cuda_synchronize" as OnDevice),
             feed: function!(shim, c"rr_cuda_feed" as Feed),
+            fetch: function!(shim, c"rr_cuda_fetch" as Fetch),
             begin: function!(shim, c"rr_graph_begin" as Begin),
             end: function!(shim, c"rr_graph_end" as End),
             replay: function!(shim, c"rr_graph_replay" as OnGraph),
@@ -66,6 +69,15 @@ impl GraphShim {
         // SAFETY: a `tch::Tensor` is an owned `at::Tensor*`, and all of them outlive the call; as many of one list as of
         // the other. Shapes that do not fit are an exception.
         self.check(unsafe { (self.feed)(device, to.as_ptr(), from.as_ptr(), to.len()) })
+    }
+
+    pub fn fetch(&self, from: &Tensor) -> Result<Tensor, Fault> {
+        let mut out = ptr::null_mut();
+        // SAFETY: a `tch::Tensor` is an owned `at::Tensor*`, which outlives the call; `out` is written before success is
+        // returned.
+        self.check(unsafe { (self.fetch)(raw(from), &mut out) })?;
+        // SAFETY: the shim returns a new `at::Tensor*`, which the new `Tensor` owns from here on.
+        Ok(unsafe { Tensor::from_ptr(out.cast()) })
     }
 
     /// Captures what `work` starts on this thread's stream.

@@ -181,6 +181,17 @@ int rr_cuda_feed(int device, at::Tensor* const* to, at::Tensor* const* from, siz
   });
 }
 
+// Copies a device tensor to new pinned memory and waits for it: the only wait of an inference.
+int rr_cuda_fetch(const at::Tensor* from, at::Tensor** out) {
+  return guarded([&] {
+    const c10::cuda::CUDAGuard guard(from->device());
+    at::Tensor host = at::empty(from->sizes(), from->options().device(at::kCPU).pinned_memory(true));
+    host.copy_(*from, /*non_blocking=*/true);
+    c10::cuda::getCurrentCUDAStream(from->device().index()).synchronize();
+    *out = new at::Tensor(std::move(host));
+  });
+}
+
 // A captured graph, with the pool that its tensors are in.
 struct RrGraph {
   at::cuda::CUDAGraph graph;

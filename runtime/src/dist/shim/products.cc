@@ -4,6 +4,7 @@
 // cuBLASLt's own header comes with a wheel of 700 MB; what is called of it is declared in cuda_stub/cublasLt.h.
 #include "fault.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -129,14 +130,25 @@ int64_t alignment_of(std::initializer_list<const void*> addresses) {
   return alignment;
 }
 
-bool has_dense_rows(const at::Tensor& matrix) { return matrix.stride(1) == 1 && matrix.stride(0) >= matrix.size(1); }
+// Whether the values of a row lie side by side, and rows one after the other.
+bool has_dense_rows(const at::Tensor& matrix) {
+  return (matrix.size(1) < 2 || matrix.stride(1) == 1) && (matrix.size(0) < 2 || matrix.stride(0) >= matrix.size(1));
+}
+
+// From the begin of a row to that of the next; a single row has none to be asked for.
+int64_t row_stride(const at::Tensor& matrix) {
+  return matrix.size(0) < 2 ? std::max<int64_t>(matrix.size(1), 1) : matrix.stride(0);
+}
+
+// The matrix itself where a product can read it, else a copy.
+at::Tensor readable(const at::Tensor& matrix) { return has_dense_rows(matrix) ? matrix : matrix.contiguous(); }
 
 }  // namespace
 
 extern "C" {
 
 // out = sum + x·weightᵀ + bias, where `out` may be `sum`: `sum` and `out` [rows, out], `x` [rows, in], `weight` [out, in] in
-// rows or in columns, `bias` [out] or null; all of one type, on one device. Rows lie dense; between them there may be room.
+// rows or in columns, `bias` [out] or null; all of one type, on one device. What does not lie in dense rows is copied first.
 int rr_cuda_add_linear(const at::Tensor* out, const at::Tensor* sum, const at::Tensor* x, const at::Tensor* weight, const at::Tensor* bias) {
   return guarded([&] {
     for (const at::Tensor* each : {out, sum, x, weight}) {
@@ -148,26 +160,26 @@ int rr_cuda_add_linear(const at::Tensor* out, const at::Tensor* sum, const at::T
                 "a sum of ", sum->sizes(), " is not that of ", x->sizes(), " times ", weight->sizes(), " transposed");
     TORCH_CHECK(!bias || (bias->dim() == 1 && bias->size(0) == outputs && bias->is_contiguous() && bias->scalar_type() == out->scalar_type() &&
                           bias->device() == out->device()), "a product's bias needs one value per output");
-    const bool is_transposed = weight->stride(0) == 1 && weight->stride(1) >= outputs && outputs > 1;
-    TORCH_CHECK(has_dense_rows(*out) && has_dense_rows(*sum) && has_dense_rows(*x) && (is_transposed || has_dense_rows(*weight)),
-                "a product needs matrices with dense rows");
+    TORCH_CHECK(has_dense_rows(*out), "a product is written to dense rows");
     if (rows == 0 || outputs == 0) return;
     const c10::cuda::CUDAGuard guard(out->device());
-    const Shape shape{rows, inputs, outputs, x->stride(0), is_transposed ? weight->stride(1) : weight->stride(0), sum->stride(0), out->stride(0),
+    const bool is_transposed = outputs > 1 && inputs > 1 && has_dense_rows(weight->t());
+    const at::Tensor w = is_transposed ? weight->t() : readable(*weight), from = readable(*x), onto = readable(*sum);
+    const Shape shape{rows, inputs, outputs, row_stride(from), row_stride(w), row_stride(onto), row_stride(*out),
                       type_of(out->scalar_type()), bias != nullptr, is_transposed,
-                      alignment_of({out->data_ptr(), sum->data_ptr(), x->data_ptr(), weight->data_ptr()}), out->device().index()};
+                      alignment_of({out->data_ptr(), onto.data_ptr(), from.data_ptr(), w.data_ptr()}), out->device().index()};
     Plan& plan = plan_of(shape);
     if (!plan.exists) {
       // cuBLASLt has no kernel for such a shape: two launches.
       at::Tensor to = *out;
-      const at::Tensor product = at::linear(*x, *weight, bias ? std::optional(*bias) : std::nullopt);
-      at::add_out(to, *sum, product);
+      const at::Tensor product = at::linear(from, *weight, bias ? std::optional(*bias) : std::nullopt);
+      at::add_out(to, onto, product);
       return;
     }
     if (bias) plan.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(bias->data_ptr()));
     const float one = 1;
-    check(cublasLtMatmul(at::cuda::getCurrentCUDABlasLtHandle(), plan.matmul.handle, &one, weight->data_ptr(), plan.weight.handle,
-                         x->data_ptr(), plan.x.handle, &one, sum->data_ptr(), plan.sum.handle, out->data_ptr(), plan.out.handle,
+    check(cublasLtMatmul(at::cuda::getCurrentCUDABlasLtHandle(), plan.matmul.handle, &one, w.data_ptr(), plan.weight.handle,
+                         from.data_ptr(), plan.x.handle, &one, onto.data_ptr(), plan.sum.handle, out->data_ptr(), plan.out.handle,
                          &plan.algorithm, at::cuda::getCUDABlasLtWorkspace(), at::cuda::getCUDABlasLtWorkspaceSize(),
                          at::cuda::getCurrentCUDAStream()),
           "Matmul");

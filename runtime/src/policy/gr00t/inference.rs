@@ -11,7 +11,7 @@ use std::rc::Rc;
 use serde_json::Value;
 use tch::{Device, Kind, Tensor};
 
-use crate::operators::InferenceMode;
+use crate::operators::{self, InferenceMode};
 use crate::policy::PolicyError;
 use crate::policy::batches::{Batches, Shortage};
 use crate::policy::fields::argument;
@@ -198,7 +198,7 @@ impl Inference {
             }
             None => network.pass(&frame().map_err(inference)?, &batch.to_device(network.device())),
         };
-        let actions = actions.to_device(Device::Cpu);
+        let actions = operators::to_host(&actions);
         let row = |index: usize| Vec::<f32>::try_from(actions.get(index as i64).reshape([-1])).map_err(inference);
         (0..rows).map(row).collect()
     }

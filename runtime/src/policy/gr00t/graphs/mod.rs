@@ -145,7 +145,16 @@ impl Graphs {
             }
             Some(_) => {}
         }
-        Ok(pass(&batch.to_device(self.engine.device())))
+        Ok(pass(&self.on_device(batch)))
+    }
+
+    /// A copy of a batch, through pinned memory where that goes.
+    fn on_device(&self, batch: &Batch) -> Batch {
+        let own = batch.empty_like(self.engine.device());
+        match self.engine.feed(&own, batch) {
+            Ok(()) => own,
+            Err(_) => batch.to_device(self.engine.device()),
+        }
     }
 
     fn capture(&mut self, key: FrameKey, batch: &Batch, pass: &Pass) -> Result<Tensor, String> {

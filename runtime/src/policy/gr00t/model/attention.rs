@@ -100,9 +100,10 @@ impl SelfAttention {
         self.out.add_to(sum, &attend(&qkv.get(0), &qkv.get(1), &qkv.get(2), Visible::All))
     }
 
-    /// One matrix for the three projections.
+    /// One matrix for the three projections, and the sum behind them in the last product.
     pub fn make_lean(&mut self) {
         self.qkv.make_lean();
+        self.out.make_lean();
     }
 }
 

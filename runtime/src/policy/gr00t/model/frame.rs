@@ -127,9 +127,11 @@ impl Normalise {
     pub fn apply(&self, bytes: &Tensor, kind: Kind) -> Tensor {
         let (patches, width) = bytes.size2().expect("patches are [P, 768]");
         let plane = width / CHANNELS;
-        let values = bytes.view([patches, CHANNELS, plane]).to_kind(Kind::Float);
-        let values = ((values - &self.mean) / &self.deviation).to_kind(kind);
-        values.unsqueeze(2).expand([patches, CHANNELS, FRAMES, plane], false).reshape([patches, FRAMES * width])
+        let shape = [patches, CHANNELS, FRAMES, plane];
+        let centred = bytes.view([patches, CHANNELS, plane]) - &self.mean;
+        let centred = centred.unsqueeze(2).expand(shape, false);
+        let out = Tensor::empty(shape, (kind, bytes.device()));
+        centred.divide_out(&out, &self.deviation.unsqueeze(2)).view([patches, FRAMES * width])
     }
 }
 

@@ -1,6 +1,6 @@
 //! The layers that all parts are made of, on activations `[rows, width]`.
 
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use crate::operators;
 use crate::policy::gr00t::weights::Weights;
@@ -13,6 +13,9 @@ pub(super) const HEAD_EPS: f64 = 1e-5;
 pub(super) struct Linear {
     weight: Tensor,
     bias: Option<Tensor>,
+    /// Whether a sum or an activation behind it may be a part of the product, which rounds once where two operators round
+    /// twice.
+    is_lean: bool,
 }
 
 impl Linear {
@@ -24,12 +27,17 @@ impl Linear {
 
     /// Takes `{name}.weight`.
     pub fn take_unbiased(weights: &mut Weights, name: &str, inputs: i64, outputs: i64) -> Self {
-        Self { weight: weights.take(&format!("{name}.weight"), &[outputs, inputs]), bias: None }
+        Self { weight: weights.take(&format!("{name}.weight"), &[outputs, inputs]), bias: None, is_lean: false }
     }
 
     /// From tensors that were taken in another shape.
     pub fn of(weight: Tensor, bias: Tensor) -> Self {
-        Self { weight, bias: Some(bias) }
+        Self { weight, bias: Some(bias), is_lean: false }
+    }
+
+    /// Takes a sum or an activation into the product from now on.
+    pub fn make_lean(&mut self) {
+        self.is_lean = true;
     }
 
     /// `[rows, in]` to `[rows, out]`.
@@ -37,17 +45,39 @@ impl Linear {
         x.linear(&self.weight, self.bias.as_ref())
     }
 
-    /// `sum` plus the result of [`Self::forward`], `[rows, out]`, written over `sum` where no gradient needs it.
+    /// `sum` plus the result of [`Self::forward`], `[rows, out]`; a lean layer may write over `sum`.
     pub fn add_to(&self, sum: Tensor, x: &Tensor) -> Tensor {
-        operators::add_linear(sum, x, &self.weight, self.bias.as_ref())
+        if self.is_lean {
+            return operators::add_linear(sum, x, &self.weight, self.bias.as_ref());
+        }
+        let mut out = self.forward(x);
+        out += sum;
+        out
+    }
+
+    /// As [`Self::add_to`], into a new tensor.
+    pub fn plus(&self, sum: &Tensor, x: &Tensor) -> Tensor {
+        operators::linear_plus(sum, x, &self.weight, self.bias.as_ref())
     }
 
     /// GELU (by tanh) of the result of [`Self::forward`].
     pub fn gelu(&self, x: &Tensor) -> Tensor {
         match &self.bias {
-            Some(bias) => operators::linear_gelu(x, &self.weight, bias),
-            None => self.forward(x).gelu("tanh"),
+            Some(bias) if self.is_lean => operators::linear_gelu(x, &self.weight, bias),
+            _ => self.forward(x).gelu("tanh"),
         }
+    }
+
+    /// The outputs of these indices, `[any number]`, in their order; one may occur several times.
+    #[must_use]
+    pub fn picked(&self, outputs: &Tensor) -> Self {
+        let pick = |x: &Tensor| x.index_select(0, outputs);
+        Self { weight: pick(&self.weight), bias: self.bias.as_ref().map(pick), is_lean: self.is_lean }
+    }
+
+    /// Where the weight is.
+    pub fn device(&self) -> Device {
+        self.weight.device()
     }
 
     /// The weight transposed, `[in, out]`, and the bias.
@@ -79,7 +109,8 @@ impl Joint {
         let Self::Apart(parts) = self else { return };
         let weight = Tensor::cat(&parts.iter().map(|part| &part.weight).collect::<Vec<_>>(), 0);
         let biases: Option<Vec<_>> = parts.iter().map(|part| part.bias.as_ref()).collect();
-        *self = Self::Fused(Linear { weight, bias: biases.map(|biases| Tensor::cat(&biases, 0)) });
+        let bias = biases.map(|biases| Tensor::cat(&biases, 0));
+        *self = Self::Fused(Linear { weight, bias, is_lean: true });
     }
 }
 
@@ -156,11 +187,10 @@ impl RmsNorm {
 }
 
 impl LeanRms {
-    /// A GPU has one operator for the norm; without a weight, as that of heads differs between them.
+    /// A GPU has one operator for the norm and its weight.
     fn forward(&self, x: &Tensor) -> Tensor {
         if x.device().is_cuda() {
-            let width = x.size().last().copied().unwrap_or_default();
-            return x.rms_norm([width], None::<&Tensor>, self.eps) * &self.plain;
+            return x.rms_norm(self.plain.size(), Some(&self.plain), self.eps);
         }
         let length = x.norm_scalaropt_dim_dtype(2.0, [-1], true, Kind::Float).hypot(&self.offset);
         ((x / length) * &self.weight).to_kind(x.kind())
@@ -192,6 +222,12 @@ impl FeedForward {
         Self::take(weights, [&format!("{name}.net.0.proj"), &format!("{name}.net.2")], width, 4 * width)
     }
 
+    /// Takes the activation and the sum behind it into its products from now on.
+    pub fn make_lean(&mut self) {
+        self.up.make_lean();
+        self.down.make_lean();
+    }
+
     /// `sum` plus the result for `x`, both `[rows, width]`.
     pub fn add_to(&self, sum: Tensor, x: &Tensor) -> Tensor {
         self.down.add_to(sum, &self.up.gelu(x))
@@ -218,6 +254,7 @@ mod tests {
         let ones = |value: f64| Linear {
             weight: Tensor::full([1, 2], value, (Kind::Float, tch::Device::Cpu)),
             bias: Some(Tensor::from_slice(&[value as f32])),
+            is_lean: false,
         };
         let mut joint = Joint::Apart(vec![ones(1.0), ones(2.0)]);
         let x = Tensor::from_slice(&[1.0f32, 1.0]).view([1, 2]);

@@ -22,12 +22,19 @@ impl Turn {
     /// x·cos + rot(x)·sin with rot(x) = (−second half, first half), in the wider of both dtypes. In a narrow one every
     /// product is rounded, as the reference does.
     pub fn apply(&self, x: &Tensor) -> Tensor {
-        let turned = x.roll([self.half], [-1]);
+        let swapped = x.roll([self.half], [-1]);
         let straight = x * &self.cos;
         if self.cos.kind() == Kind::Float {
-            return { straight }.addcmul_(&turned, &self.sin);
+            return { straight }.addcmul_(&swapped, &self.sin);
         }
-        straight + turned * &self.sin
+        straight + swapped * &self.sin
+    }
+
+    /// The same of `x` and of `x` with its halves swapped, in two operators and in the dtype of `x`: both products and their
+    /// sum are rounded once. The result lies densely, whatever `x` is a view of.
+    pub fn apply_swapped(&self, x: &Tensor, swapped: &Tensor) -> Tensor {
+        let out = Tensor::empty(x.size(), (x.kind(), x.device()));
+        (x * &self.cos).addcmul_out(&out, swapped, &self.sin)
     }
 }
 
@@ -84,6 +91,20 @@ mod tests {
         let axes = axes(64, [24, 20, 20]);
         assert_eq!((&axes[..4], &axes[57..]), (&[0, 1, 2, 0][..], &[0, 1, 2, 0, 0, 0, 0][..]));
         assert_eq!([0, 1, 2].map(|axis| axes.iter().filter(|&&a| a == axis).count()), [24, 20, 20]);
+    }
+
+    #[test]
+    fn a_vector_and_its_swapped_halves_turn_as_the_vector_does() {
+        tch::manual_seed(1);
+        let angles = Tensor::rand([5, 3], (Kind::Float, Device::Cpu));
+        let angles = Tensor::cat(&[&angles, &angles], -1);
+        let turn = Turn::new(angles.cos(), &angles.sin());
+        let x = Tensor::randn([5, 6], (Kind::Float, Device::Cpu));
+        let swapped = x.roll([3], [-1]);
+        assert!((turn.apply_swapped(&x, &swapped) - turn.apply(&x)).abs().max().double_value(&[]) < 1e-6);
+        let narrow = x.to_kind(Kind::BFloat16);
+        let found = turn.apply_swapped(&narrow, &narrow.roll([3], [-1]));
+        assert_eq!(found, turn.apply(&narrow).to_kind(Kind::BFloat16));
     }
 
     #[test]

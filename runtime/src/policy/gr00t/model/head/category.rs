@@ -2,6 +2,7 @@
 
 use tch::{Device, Kind, Tensor};
 
+use crate::operators;
 use crate::policy::gr00t::inputs::{InputError, integers};
 use crate::policy::gr00t::weights::Weights;
 
@@ -47,7 +48,7 @@ impl CategoryLinear {
         if let Some(id) = embodiments.only {
             let (weight, bias) = self.of(id);
             let (rows, n, inputs) = x.size3().expect("activations are [B, n, in]");
-            return (x.reshape([rows * n, inputs]).mm(&weight) + bias).view([rows, n, -1]);
+            return bias.addmm(&x.reshape([rows * n, inputs]), &weight).view([rows, n, -1]);
         }
         let weight = self.weight.index_select(0, &embodiments.ids);
         x.bmm(&weight) + self.bias.index_select(0, &embodiments.ids).unsqueeze(1)
@@ -56,6 +57,14 @@ impl CategoryLinear {
     /// Of the weights.
     pub fn kind_and_device(&self) -> (Kind, Device) {
         (self.weight.kind(), self.weight.device())
+    }
+
+    /// ReLU of the result of [`Self::forward`].
+    pub fn relu(&self, x: &Tensor, embodiments: &Embodiments) -> Tensor {
+        let Some(id) = embodiments.only else { return self.forward(x, embodiments).relu() };
+        let (weight, bias) = self.of(id);
+        let (rows, n, inputs) = x.size3().expect("activations are [B, n, in]");
+        operators::linear_relu(&x.reshape([rows * n, inputs]), &weight.tr(), &bias).view([rows, n, -1])
     }
 
     /// One embodiment's weight `[in, out]` and bias `[out]`, as views.
@@ -84,7 +93,7 @@ impl CategoryMlp {
 
     /// `[B, n, in]` to `[B, n, out]`.
     pub fn forward(&self, x: &Tensor, embodiments: &Embodiments) -> Tensor {
-        self.layer2.forward(&self.layer1.forward(x, embodiments).relu(), embodiments)
+        self.layer2.forward(&self.layer1.relu(x, embodiments), embodiments)
     }
 }
 

@@ -37,7 +37,10 @@ impl Condition {
     }
 
     pub fn make_lean(&mut self) {
-        self.blocks.iter_mut().for_each(|block| block.attention.make_lean());
+        for block in &mut self.blocks {
+            block.attention.make_lean();
+            block.ff.make_lean();
+        }
     }
 
     /// `[B, S, H]` to rows `[B·S, H]`.

@@ -63,8 +63,10 @@ impl Dit {
     pub fn make_lean(&mut self) {
         self.groups.iter_mut().for_each(Group::make_lean);
         for block in &mut self.blocks {
-            if let Attention::Own(attention) = &mut block.attention {
-                attention.make_lean();
+            block.ff.make_lean();
+            match &mut block.attention {
+                Attention::Own(attention) => attention.make_lean(),
+                Attention::Cross { out, .. } => out.make_lean(),
             }
         }
     }

@@ -13,6 +13,7 @@ use super::modulation::Times;
 use super::rtc::Start;
 use super::time::{bucket, sinusoid};
 use super::{Conditions, Head};
+use crate::operators;
 use crate::policy::gr00t::model::tap::NoTap;
 
 /// Constants of a number of steps and an embodiment; weights are `[in, out]`.
@@ -64,7 +65,7 @@ impl Plan {
             encoder_out,
             token_bias: match position {
                 Some(position) => position + b3,
-                None => b3.unsqueeze(0).expand([head.sizes.horizon, width], false),
+                None => b3.unsqueeze(0).repeat([head.sizes.horizon, 1]),
             },
             decoder_in: narrow(wide(&projection).mm(&wide(&d1))),
             decoder_in_bias: narrow(offset.map_or_else(|| wide(&e1), |offset| (offset + wide(&e1)).view(-1))),
@@ -82,16 +83,19 @@ impl Plan {
         let strength = start.strength.map(|s| s.expand([rows, horizon, action], false).reshape([-1, action]));
         let mut actions = start.actions.reshape([rows * horizon, action]);
         for (k, (times, bias)) in (0..).zip(self.times.iter().zip(&self.encoder_in_bias)) {
-            let encoded = token_bias.addmm(&bias.addmm(&actions, &self.encoder_in).silu(), &self.encoder_out);
+            let hidden = bias.addmm(&actions, &self.encoder_in).silu();
+            let encoded = operators::linear_plus(&token_bias, &hidden, &self.encoder_out.tr(), None);
             let x = Tensor::cat(&[&conditions.state, &encoded.view([rows, horizon, width])], 1).view([-1, width]);
             let x = dit.blocks(x, times, &conditions.keys, (rows, k, &mut NoTap));
             let x = x.view([rows, 1 + horizon, width]).narrow(1, 1, horizon);
-            let hidden =
-                self.decoder_in_bias.addmm(&dit.normed(&x, &times.out, rows).view([-1, width]), &self.decoder_in);
-            let moved = self.decoder_out_bias.addmm(&hidden.relu(), &self.decoder_out);
+            let normed = dit.normed(&x, &times.out, rows).view([-1, width]);
+            let hidden = operators::linear_relu(&normed, &self.decoder_in.tr(), &self.decoder_in_bias);
             actions = match &strength {
-                Some(strength) => actions.addcmul(&moved, strength),
-                None => actions + moved,
+                Some(strength) => actions.addcmul(&self.decoder_out_bias.addmm(&hidden, &self.decoder_out), strength),
+                None => {
+                    let bias = Some(&self.decoder_out_bias);
+                    operators::linear_plus(&actions, &hidden, &self.decoder_out.tr(), bias)
+                }
             };
         }
         actions.view([rows, horizon, action])

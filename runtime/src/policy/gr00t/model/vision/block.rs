@@ -1,6 +1,6 @@
 //! One block of the tower: attention inside each image, then a feed-forward layer.
 
-use tch::Tensor;
+use tch::{Device, Kind, Tensor};
 
 use super::EPS;
 use super::grid::Layout;
@@ -13,7 +13,10 @@ use crate::policy::gr00t::weights::Weights;
 #[derive(Debug)]
 pub(super) struct Block {
     norm1: LayerNorm,
+    /// Queries, keys and values, one after the other.
     qkv: Linear,
+    /// Whether queries and keys of each head come with their first half repeated behind them.
+    repeats_halves: bool,
     proj: Linear,
     norm2: LayerNorm,
     mlp: FeedForward,
@@ -27,6 +30,7 @@ impl Block {
         Self {
             norm1: LayerNorm::take(weights, &format!("{name}.norm1"), width, EPS),
             qkv: Linear::take(weights, &format!("{name}.attn.qkv"), width, 3 * width),
+            repeats_halves: false,
             proj: Linear::take(weights, &format!("{name}.attn.proj"), width, width),
             norm2: LayerNorm::take(weights, &format!("{name}.norm2"), width, EPS),
             mlp: FeedForward::take(weights, [&mlp[0], &mlp[1]], width, inner),
@@ -42,10 +46,45 @@ impl Block {
         self.mlp.add_to(x, &normed)
     }
 
+    /// Takes sums and activations into the products, and lets the projection repeat halves on a GPU: swapped halves are then a view, where rolling them takes a launch. On a
+    /// CPU the larger product would cost more than it saves.
+    pub fn make_lean(&mut self) {
+        self.proj.make_lean();
+        self.mlp.make_lean();
+        let device = self.qkv.device();
+        if device.is_cuda() {
+            self.repeat_halves(device);
+        }
+    }
+
+    fn repeat_halves(&mut self, device: Device) {
+        let Heads { count, width } = self.heads;
+        let rows = Tensor::arange(3 * count * width, (Kind::Int64, device)).view([3 * count, width]);
+        let turned = rows.narrow(0, 0, 2 * count);
+        let turned = Tensor::cat(&[&turned, &turned.narrow(1, 0, width / 2)], 1);
+        let values = rows.narrow(0, 2 * count, count);
+        self.qkv = self.qkv.picked(&Tensor::cat(&[turned.reshape([-1]), values.reshape([-1])], 0));
+        self.repeats_halves = true;
+    }
+
+    /// Turned queries and keys, and values: `[P, heads, width]` each.
+    fn turned(&self, x: &Tensor, layout: &Layout) -> [Tensor; 3] {
+        let Heads { count, width } = self.heads;
+        let qkv = self.qkv.forward(x);
+        if !self.repeats_halves {
+            let qkv = qkv.view([-1, 3, count, width]);
+            let qk = layout.turn.apply(&qkv.narrow(1, 0, 2)).to_kind(x.kind());
+            return [qk.select(1, 0), qk.select(1, 1), qkv.select(1, 2)];
+        }
+        let repeated = width / 2 * 3;
+        let qk = qkv.narrow(1, 0, 2 * count * repeated).view([-1, 2, count, repeated]);
+        let qk = layout.turn.apply_swapped(&qk.narrow(3, 0, width), &qk.narrow(3, width / 2, width));
+        let v = qkv.narrow(1, 2 * count * repeated, count * width).view([-1, count, width]);
+        [qk.select(1, 0), qk.select(1, 1), v]
+    }
+
     fn attend(&self, x: &Tensor, layout: &Layout) -> Tensor {
-        let qkv = self.qkv.forward(x).view([-1, 3, self.heads.count, self.heads.width]);
-        let qk = layout.turn.apply(&qkv.narrow(1, 0, 2)).to_kind(x.kind());
-        let (q, k, v) = (qk.select(1, 0), qk.select(1, 1), qkv.select(1, 2));
+        let [q, k, v] = self.turned(x, layout);
         match layout.lengths[..] {
             [first, ref rest @ ..] if rest.iter().all(|&length| length == first) => {
                 self.inside(&q, &k, &v, rest.len() as i64 + 1)
@@ -64,5 +103,28 @@ impl Block {
         let [q, k, v] = qkv.map(|x| x.split_with_sizes(lengths, 0));
         let images = q.iter().zip(&k).zip(&v).map(|((q, k), v)| self.inside(q, k, v, 1));
         Tensor::cat(&images.collect::<Vec<_>>(), 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::gr00t::config::VlmConfig;
+    use crate::policy::gr00t::model::vision::grid::Grid;
+
+    #[test]
+    fn repeated_halves_turn_as_rolled_ones() {
+        let config =
+            VisionConfig { hidden_size: 32, num_heads: 2, intermediate_size: 64, ..VlmConfig::released().vision };
+        let mut weights = Weights::random(3, Device::Cpu, Kind::Float);
+        let mut block = Block::take(&mut weights, "block", &config);
+        let layout =
+            Layout::new(&[[1, 2, 4]], Grid { side: 4, merge: 2 }, &Tensor::from_slice(&[1.0f32, 0.1, 0.01, 0.001]));
+        let x = Tensor::randn([8, 32], (Kind::Float, Device::Cpu));
+        let rolled = block.turned(&x, &layout);
+        block.repeat_halves(Device::Cpu);
+        for (repeated, rolled) in block.turned(&x, &layout).iter().zip(&rolled) {
+            assert!((repeated - rolled).abs().max().double_value(&[]) < 1e-5);
+        }
     }
 }

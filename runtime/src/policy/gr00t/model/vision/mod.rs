@@ -99,6 +99,8 @@ impl Vision {
 
     pub(super) fn make_lean(&mut self) {
         self.is_lean = true;
+        self.patch_embed.make_lean();
+        self.blocks.iter_mut().for_each(Block::make_lean);
         self.layouts.clear();
     }
 
@@ -107,15 +109,7 @@ impl Vision {
         let Some(layout) = layout else {
             return Images { tokens: Tensor::empty([0], (pixels.kind(), pixels.device())), deepstack: Vec::new() };
         };
-        let mut x = self.patch_embed.forward(pixels);
-        note(tap, format_args!("vision.patch_embed"), &x, None);
-        note(tap, format_args!("vision.rotary_freqs"), &layout.freqs, None);
-        let position = match &layout.position {
-            Some(position) => position.shallow_clone(),
-            None => layout.interpolate(&self.pos_embed),
-        };
-        note(tap, format_args!("vision.pos_embed"), &position, None);
-        x += position;
+        let mut x = self.embed(pixels, layout, tap);
         let mut deepstack = Vec::with_capacity(self.deepstack.len());
         for (i, block) in (0i64..).zip(&self.blocks) {
             x = block.forward(x, layout);
@@ -128,6 +122,23 @@ impl Vision {
         let tokens = self.merger.forward(&x);
         note(tap, format_args!("vision.merger"), &tokens, None);
         Images { tokens, deepstack }
+    }
+
+    /// Patches as the first block takes them, `[P, D]`.
+    fn embed(&self, pixels: &Tensor, layout: &Layout, tap: &mut dyn Tap) -> Tensor {
+        if let (Some(position), false) = (&layout.position, tap.is_listening()) {
+            return self.patch_embed.plus(position, pixels);
+        }
+        let mut x = self.patch_embed.forward(pixels);
+        note(tap, format_args!("vision.patch_embed"), &x, None);
+        note(tap, format_args!("vision.rotary_freqs"), &layout.freqs, None);
+        let position = match &layout.position {
+            Some(position) => position.shallow_clone(),
+            None => layout.interpolate(&self.pos_embed),
+        };
+        note(tap, format_args!("vision.pos_embed"), &position, None);
+        x += position;
+        x
     }
 
     /// Tables for images of these sizes; `None` if there are none.
