@@ -2,6 +2,7 @@
 # Installs what building and running needs, and nothing that is there already:
 #   setup.sh run    libtorch and MuJoCo from their wheels, the Debian packages that have no other way
 #   setup.sh test   also the full Python torch, numpy, h5py and pytest, which the tests compare with
+# RRUN_TORCH=2.12.1 takes another torch than 2.11.0; the shims are made for 2.11 and 2.12.
 # Everything but the Debian packages goes into .venv and .deps beside this file.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -41,9 +42,14 @@ fi
 # --- wheels, pinned, in a venv of this project ----------------------------------------------------------------------
 # torch's own wheel brings libtorch; without an NVIDIA driver the CUDA libraries behind it (3.5 GB) are left out, unless
 # RRUN_CUDA=1 asks for them: an image is built where the driver is not.
-minimal=(torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85 nvidia-cuda-crt==13.0.88
+torch=${RRUN_TORCH:-2.11.0}
+case $torch in
+2.11.* | 2.12.*) ;;
+*) die "RRUN_TORCH is \`$torch\`, a 2.11 or a 2.12 is needed" ;;
+esac
+minimal=("torch==$torch" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85 nvidia-cuda-crt==13.0.88
     nvidia-cuda-cccl==13.0.85 mujoco==3.17.0)
-full=(torch==2.11.0 nvidia-cuda-crt==13.0.88 nvidia-cuda-cccl==13.0.85 numpy==2.4.6)
+full=("torch==$torch" nvidia-cuda-crt==13.0.88 nvidia-cuda-cccl==13.0.85 numpy==2.4.6)
 tests=(h5py==3.16.0 pytest==9.2.0 gymnasium==1.4.0 pyzmq==27.3.0 msgpack==1.2.4 websockets==17.4)
 # openpi's client asks for an older numpy than ours; what of it is used here works with both.
 alone=(openpi-client==0.1.2)

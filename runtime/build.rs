@@ -47,6 +47,18 @@ impl Libtorch {
         found
     }
 
+    /// The header of the NCCL that this torch was built with: parts of it are parts of c10d's classes.
+    fn nccl(&self) -> &'static str {
+        let header = self.include.join("torch/headeronly/version.h");
+        let text = std::fs::read_to_string(&header).unwrap_or_default();
+        match version(&text) {
+            Some((2, 11)) => "third_party/nccl-2.28",
+            Some((2, 12)) => "third_party/nccl-2.29",
+            Some((major, minor)) => missing(&format!("libtorch is {major}.{minor}, 2.11 or 2.12 is needed")),
+            None => missing(&format!("{} does not say which version libtorch is", header.display())),
+        }
+    }
+
     fn require(&self, part: &str, file: &Path) {
         if !file.exists() {
             missing(&format!("{part} is not installed beside libtorch: there is no {}", file.display()));
@@ -65,11 +77,20 @@ fn compile(torch: &Libtorch) -> [PathBuf; 5] {
         .pic(true)
         .warnings(false) // libtorch's headers are not ours to mend
         .define("_GLIBCXX_USE_CXX11_ABI", "1")
-        .includes(["gloo_stub", "cuda_stub", "third_party"].map(|stub| Path::new(SHIM).join(stub)))
+        .includes(["gloo_stub", "cuda_stub", torch.nccl()].map(|stub| Path::new(SHIM).join(stub)))
         .includes([&torch.include, &api, &cuda, &cccl])
         .files(SOURCES.map(|file| Path::new(SHIM).join(file)))
         .compile_intermediates();
     objects.try_into().expect("each file makes one object")
+}
+
+/// Major and minor version in libtorch's `version.h`.
+fn version(text: &str) -> Option<(u32, u32)> {
+    let number = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix("#define ")?.strip_prefix(name))?;
+        line.trim().parse().ok()
+    };
+    Some((number("TORCH_VERSION_MAJOR ")?, number("TORCH_VERSION_MINOR ")?))
 }
 
 /// Optimised always: the shims only forward calls, and with `-g` they would weigh megabytes.

@@ -10,8 +10,8 @@
 //! An evaluation needs its ranks together only once, at its end, to bring the parts of the report to rank 0: see
 //! [`gather`]. Everything here ends at a deadline or with an error; nothing waits for a peer without one.
 //!
-//! What runs on a GPU (NCCL, the figures of [`cuda`]) has been compiled and linked against libtorch 2.11 with NCCL
-//! 2.28.9, but not run: no GPU was at hand. `tests/gpu` runs it where there is one.
+//! What runs on a GPU (NCCL, the figures of [`cuda`]) is compiled against libtorch 2.11 with NCCL 2.28.9 or 2.12 with
+//! 2.29.7. `tests/gpu` runs it on a GPU, and on an imitation of one: no GPU was at hand yet.
 
 pub mod cuda;
 mod deadline;
