@@ -50,16 +50,15 @@ bool is_attention(const std::string& name) {
          name == "aten::_scaled_dot_product_cudnn_attention";
 }
 
-// Computed in float32 and rounded once, as these kernels accumulate.
+// The CPU's flash attention rounds where the kernels of a card do: the weights of a row to the type
+// of the values, the result once.
 void attend(const FunctionSchema& schema, const Stack& arguments, const Stack& results) {
-  const at::Tensor q = arguments[0].toTensor().to(at::kFloat);
-  const at::Tensor k = arguments[1].toTensor().to(at::kFloat);
-  const at::Tensor v = arguments[2].toTensor().to(at::kFloat);
-  auto bias = optional<at::Tensor>(named(schema, arguments, "attn_bias"));
+  const at::Tensor q = arguments[0].toTensor(), k = arguments[1].toTensor();
+  const at::Tensor v = arguments[2].toTensor();
+  const auto bias = optional<at::Tensor>(named(schema, arguments, "attn_bias"));
   const auto scale = optional<double>(named(schema, arguments, "scale"));
   const bool is_causal = named(schema, arguments, "is_causal").toBool();
   const bool is_grouped = q.size(1) != k.size(1);
-  if (bias && bias->scalar_type() != at::kBool) bias = bias->to(at::kFloat);
   auto out = at::scaled_dot_product_attention(q, k, v, bias, 0.0, is_causal, scale, is_grouped);
   if (bias) {
     const auto rows = unseeing(q, k, *bias, is_causal).unsqueeze(-1);
