@@ -10,7 +10,7 @@ export RRUN_COMMIT := $(shell git describe --always --abbrev=12 --dirty 2>/dev/n
 CONFORMANCE := CONF_VENV=$(CURDIR)/.venv LAUNCHER=$(CURDIR)/$(RRUN) EXPECT_BETTER=1 \
 	.venv/bin/pytest -q tests/conformance
 
-.PHONY: demo test slow conformance bench build check gpu simulators
+.PHONY: demo test slow conformance bench build check gpu gpu-imitation simulators
 
 build:
 	@./setup.sh run
@@ -46,6 +46,15 @@ bench:
 gpu:
 	@./setup.sh run
 	.venv/bin/python benches/gpu_bundle.py
+
+# Without a GPU: libraries that take the place of CUDA's, see tests/imitation. Its own tests need the Python torch.
+gpu-imitation:
+	@./setup.sh run
+	.venv/bin/python tests/imitation/build.py
+	$(CARGO) build --release --locked
+	$(CARGO) test --release --locked -p runtime --test gpu --no-run
+	if .venv/bin/python -c 'import torch, numpy, pytest' 2>/dev/null; then .venv/bin/pytest -q tests/imitation; fi
+	.venv/bin/python tests/imitation/run.py
 
 check:
 	$(CARGO) fmt --all --check

@@ -7,6 +7,7 @@
 #include <execinfo.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -63,6 +64,11 @@ std::string demangled(const std::string& name) {
   return out.substr(0, 400);
 }
 
+std::string one_line(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
 // Host time from one launch of a thread to its next (IMITATION_TIMES).
 struct Gaps {
   uint64_t count = 0, total_ns = 0, longest_ns = 0;
@@ -117,8 +123,9 @@ void count_captured(Kind kind, const std::string& name) {
 }
 void count_replayed(Kind kind, const std::string& name) { ++counts()[{kind, name}].replayed; }
 
-void complain(const std::string& what) {
+void complain(const std::string& text) {
   Lock lock(mutex);
+  const std::string what = one_line(text);
   trace("COMPLAINT %s", what.c_str());
   if (complaints()[what]++) return;
   fprintf(stderr, "imitation: %s\n", what.c_str());

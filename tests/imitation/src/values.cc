@@ -13,6 +13,7 @@
 #include <ATen/ops/abs.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/sum.h>
+#include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <dlfcn.h>
 #include <torch/library.h>
@@ -97,13 +98,21 @@ bool is_dense(const IValue& value) {
   return value.toTensor().layout() == at::kStrided && !value.toTensor().is_quantized();
 }
 
-// The stream of the operator: that of the device its tensors are on.
-cudaStream_t stream_of(const Stack& arguments) {
+// The device that the tensors of an operator are on; none of an operator that makes one.
+std::optional<c10::Device> device_of(const Stack& arguments) {
   for (const auto& value : arguments) {
-    if (!value.isTensor() || !value.toTensor().defined() || !value.toTensor().is_cuda()) continue;
-    return c10::cuda::getCurrentCUDAStream(value.toTensor().device().index()).stream();
+    if (value.isTensor() && value.toTensor().defined() && value.toTensor().is_cuda()) {
+      return value.toTensor().device();
+    }
+    if (!value.isTensorList()) continue;
+    for (const at::Tensor& t : value.toTensorVector()) {
+      if (t.defined() && t.is_cuda()) return t.device();
+    }
   }
-  return c10::cuda::getCurrentCUDAStream().stream();
+  for (const auto& value : arguments) {
+    if (value.isDevice() && value.toDevice().has_index()) return value.toDevice();
+  }
+  return std::nullopt;
 }
 
 // IMITATION_SUMS=1: the sum of magnitudes of each first result. Two runs, or a run and some lines
@@ -195,7 +204,7 @@ class Computed : public c10::OperatorKernel {
 };
 
 void Computed::compute_now(const c10::OperatorHandle& op, const Stack& arguments, Stack* stack) {
-  cudaStreamSynchronize(stream_of(arguments));
+  c10::cuda::getCurrentCUDAStream().synchronize();
   Stack on_cpu;
   for (const auto& argument : arguments) on_cpu.push_back(view(argument));
   card::count(card::Kind::Other, op.schema().name() + " (sized by values: computed on the CPU)");
@@ -213,7 +222,8 @@ void Computed::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet key
   const auto& schema = op.schema();
   const Stack arguments(stack->end() - schema.arguments().size(), stack->end());
   if (is_left_alone(arguments)) return own_.callBoxed(op, keys, stack);
-  const auto stream = stream_of(arguments);
+  const c10::cuda::OptionalCUDAGuard guard(device_of(arguments));
+  const auto stream = c10::cuda::getCurrentCUDAStream().stream();
   if (is_sized_by_values_ && !card::is_capturing(stream)) return compute_now(op, arguments, stack);
   {
     const Inside inside;

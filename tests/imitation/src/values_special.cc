@@ -50,16 +50,36 @@ bool is_attention(const std::string& name) {
          name == "aten::_scaled_dot_product_cudnn_attention";
 }
 
+at::Tensor with_dense_rows(const at::Tensor& x) {
+  return x.stride(-1) == 1 ? x : x.contiguous();
+}
+
 // The CPU's flash attention rounds where the kernels of a card do: the weights of a row to the type
-// of the values, the result once.
+// of the values, the result once. Called by its name: the user's choice of backends is the card's.
+at::Tensor attend_on_cpu(const at::Tensor& q, at::Tensor k, at::Tensor v,
+                         const std::optional<at::Tensor>& bias, bool is_causal,
+                         std::optional<double> scale) {
+  if (q.size(1) != k.size(1)) {
+    k = k.repeat_interleave(q.size(1) / k.size(1), 1);
+    v = v.repeat_interleave(q.size(1) / v.size(1), 1);
+  }
+  const bool is_even = q.size(3) == v.size(3) && q.numel() && k.numel();
+  const bool is_added = !bias || bias->scalar_type() == q.scalar_type();
+  if (!is_even || !is_added) {
+    return std::get<0>(at::_scaled_dot_product_attention_math(
+        q, k, v, bias, 0.0, is_causal && !bias, std::nullopt, scale));
+  }
+  return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
+      with_dense_rows(q), with_dense_rows(k), with_dense_rows(v), 0.0, is_causal, bias, scale));
+}
+
 void attend(const FunctionSchema& schema, const Stack& arguments, const Stack& results) {
   const at::Tensor q = arguments[0].toTensor(), k = arguments[1].toTensor();
   const at::Tensor v = arguments[2].toTensor();
   const auto bias = optional<at::Tensor>(named(schema, arguments, "attn_bias"));
   const auto scale = optional<double>(named(schema, arguments, "scale"));
   const bool is_causal = named(schema, arguments, "is_causal").toBool();
-  const bool is_grouped = q.size(1) != k.size(1);
-  auto out = at::scaled_dot_product_attention(q, k, v, bias, 0.0, is_causal, scale, is_grouped);
+  auto out = attend_on_cpu(q, k, v, bias, is_causal, scale);
   if (bias) {
     const auto rows = unseeing(q, k, *bias, is_causal).unsqueeze(-1);
     out = out.masked_fill(rows, of_unseeing(schema.name()));

@@ -1,0 +1,61 @@
+"""Programs on the imitated cards: each test's own machine, and what the program's log says."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import textwrap
+from dataclasses import dataclass
+
+import pytest
+
+import report
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+@dataclass
+class Ended:
+    code: int
+    out: str
+    err: str
+    log: report.Log
+
+    @property
+    def complaints(self) -> list[str]:
+        return sorted(self.log.complaints)
+
+
+class Machine:
+    """Cards that a test's programs share, with variables of `with_card.sh` in small letters."""
+
+    def __init__(self, folder: pathlib.Path):
+        self.folder, self.runs = folder, 0
+
+    def start(self, program: str, **variables) -> subprocess.Popen:
+        self.runs += 1
+        settings = {f"IMITATION_{name.upper()}": str(value) for name, value in variables.items()}
+        cuda = {"CUDA_VISIBLE_DEVICES": settings.pop("IMITATION_VISIBLE")} \
+            if "visible" in variables else {}
+        env = {**os.environ, "IMITATION_SHARED": str(self.folder / "shared"),
+               "IMITATION_LOG": str(self.folder / f"log{self.runs}"), "PYTHONPATH": str(HERE),
+               "IMITATION_FAULT_ID": "test", **settings, **cuda}
+        words = [HERE / "with_card.sh", sys.executable, "-c", textwrap.dedent(program)]
+        return subprocess.Popen(words, env=env, text=True, stdout=subprocess.PIPE,
+                                stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def end(self, process: subprocess.Popen) -> Ended:
+        log = self.folder / f"log{self.runs}"
+        out, err = process.communicate(timeout=120)
+        return Ended(process.returncode, out, err, report.read(log))
+
+    def run(self, program: str, **variables) -> Ended:
+        """Runs a program that must succeed."""
+        ended = self.end(self.start(program, **variables))
+        assert ended.code == 0, ended.err
+        return ended
+
+
+@pytest.fixture
+def machine(tmp_path) -> Machine:
+    return Machine(tmp_path)

@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""`make gpu-imitation`: the tests of the GPU path, tests/gpu, on imitated cards.
+
+Each module of the test program runs by itself, with several cards where it is about ranks. Prints a
+table, and fails with any failed test and any complaint that no test provokes. What is counted is
+what libtorch asks of a card; no time here is one of a GPU.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+import report
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+
+# Modules that are about several ranks.
+CARDS = {"gather": 4, "nccl": 4}
+# Complaints that a test provokes: it captures what cannot be captured.
+PROVOKED = {"graphs": {"cudaStreamSynchronize of a stream that is capturing"}}
+# Seconds for all modules.
+LIMIT_S = 180
+
+
+def test_program() -> pathlib.Path:
+    """The test program that cargo has built, or builds now."""
+    words = ["cargo", "test", "--release", "--locked", "-p", "runtime", "--test", "gpu", "--no-run",
+             "--message-format=json"]
+    out = subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+    messages = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    found = [message["executable"] for message in messages
+             if message.get("executable") and message["target"]["name"] == "gpu"]
+    return pathlib.Path(found[-1])
+
+
+def modules(program: pathlib.Path) -> list[str]:
+    out = subprocess.run([program, "--list", "--format", "terse"], check=True, text=True,
+                         stdout=subprocess.PIPE).stdout
+    names = [line.split("::")[0] for line in out.splitlines() if line.endswith(": test")]
+    return sorted(set(names))
+
+
+class Ran:
+    """A module's run: what its program printed and what its processes did."""
+
+    def __init__(self, module: str, folder: pathlib.Path, done: subprocess.CompletedProcess):
+        self.module, self.done, self.output = module, done, done.stdout
+        self.log = report.read(folder / f"{module}.log")
+        found = re.findall(r"^test result: .*? (\d+) passed; (\d+) failed; (\d+) ignored",
+                           self.output, re.MULTILINE)
+        # Ranks that a test starts are test programs, too; the last result is the module's own.
+        self.passed, self.failed = map(int, found[-1][:2]) if found else (0, 0)
+        provoked = PROVOKED.get(module, set())
+        self.complaints = {it: n for it, n in self.log.complaints.items() if it not in provoked}
+
+    @property
+    def is_fine(self) -> bool:
+        return self.done.returncode == 0 and not self.complaints
+
+    def row(self) -> list:
+        launches, copies = self.log.total("launch"), self.log.total("copy")
+        return [self.module, f"{self.passed}/{self.passed + self.failed}",
+                launches.enqueued + launches.replayed, copies.enqueued + copies.replayed,
+                self.log.total("sync").enqueued, sum(self.complaints.values())]
+
+
+def run(module: str, program: pathlib.Path, folder: pathlib.Path, left_s: float) -> Ran:
+    variables = {
+        "RRUN_DEVICE": "cuda", "RRUN_ROOT": ".", "RRUN_BIN": "target/release",
+        "IMITATION_SHARED": folder / module, "IMITATION_LOG": folder / f"{module}.log",
+        "IMITATION_CARDS": CARDS.get(module, 1),
+    }
+    env = {**os.environ, **{name: str(value) for name, value in variables.items()}}
+    words = [HERE / "with_card.sh", program, "--test-threads", "1", "--nocapture", f"{module}::"]
+    try:
+        done = subprocess.run(words, cwd=ROOT, env=env, text=True, timeout=max(left_s, 1),
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    except subprocess.TimeoutExpired as late:
+        said = (late.stdout or b"").decode() + f"\nnot done within {LIMIT_S} s\n"
+        done = subprocess.CompletedProcess(words, 124, said)
+    return Ran(module, folder, done)
+
+
+def print_table(rows: list[list]):
+    head = ["module", "passed", "launches", "copies", "synchronisations", "complaints"]
+    widths = [max(len(str(row[i])) for row in [head, *rows]) for i in range(len(head))]
+    for row in [head, *rows]:
+        first, *numbers = zip(row, widths)
+        print(f"{first[0]:{first[1]}}", *(f"{str(it):>{width}}" for it, width in numbers), sep="  ")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("modules", nargs="*", help="of tests/gpu; all of them by default")
+    parser.add_argument("--program", type=pathlib.Path, help="the test program, else cargo's")
+    parser.add_argument("--logs", type=pathlib.Path, help="where the logs are kept")
+    asked = parser.parse_args()
+    program = (asked.program or test_program()).resolve()
+    begun, ran = time.monotonic(), []
+    with tempfile.TemporaryDirectory(prefix="imitation-") as folder:
+        folder = asked.logs or pathlib.Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        for module in asked.modules or modules(program):
+            left_s = LIMIT_S - (time.monotonic() - begun)
+            ran.append(run(module, program, folder.resolve(), left_s))
+            if not ran[-1].is_fine:
+                print(f"--- {module}\n{ran[-1].output}", file=sys.stderr)
+    print_table([it.row() for it in ran])
+    for it in ran:
+        for complaint, times in it.complaints.items():
+            print(f"{it.module}: complaint, {times} times: {complaint}")
+    failed = [it.module for it in ran if not it.is_fine]
+    print(f"{len(ran)} modules in {time.monotonic() - begun:.0f} s on imitated cards, "
+          f"{len(failed)} failed{': ' if failed else ''}{', '.join(failed)}")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
