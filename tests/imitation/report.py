@@ -81,6 +81,8 @@ def class_of(kind: str, name: str) -> str:
         return f"kernels: {next(found, 'other')}"
     if kind == "sync":
         return f"synchronisations: {name}"
+    if kind == "graph":
+        return f"graphs of {name}"
     if kind == "values":
         return "(results by the CPU)"
     return f"{'copies' if kind == 'copy' else 'other'}: {name.strip('[]')}"

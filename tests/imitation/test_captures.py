@@ -119,6 +119,7 @@ def test_a_branch_that_is_joined_is_part_of_the_graph(machine):
     ended = machine.run(program, values=0)
     count = ended.log.total("launch")
     assert (count.enqueued, count.captured, count.replayed, ended.complaints) == (0, 1, 1, [])
+    assert ("graph", "1 launches, 0 copies") in ended.log.counts
 
 
 def test_a_replay_copies_what_is_in_memory_then(machine):

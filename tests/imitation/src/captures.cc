@@ -16,6 +16,14 @@ std::vector<std::shared_ptr<Capture>>& open_captures() {
   return *all;
 }
 
+std::string size_of(const CUgraph_st& graph) {
+  const auto number = [&](Kind kind) {
+    return std::to_string(std::count_if(graph.nodes.begin(), graph.nodes.end(),
+                                        [&](const auto& node) { return node->kind == kind; }));
+  };
+  return number(Kind::Launch) + " launches, " + number(Kind::Copy) + " copies";
+}
+
 bool is_own(const Capture& capture) { return pthread_equal(capture.thread, pthread_self()); }
 
 // Whether the capture forbids unsafe calls to this thread.
@@ -109,6 +117,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* out) {
     complain("a capture ends with streams that were not joined");
     return fail(cudaErrorStreamCaptureUnjoined);
   }
+  count(Kind::Graph, size_of(*capture->graph));
   *out = capture->graph.release();
   return cudaSuccess;
 }

@@ -15,6 +15,7 @@ enum class Kind {
   Copy,         // between host and device, or on the device
   Values,       // results that the CPU computes for a kernel; a real card has nothing like it
   Synchronise,  // the host waits
+  Graph,        // the end of a capture; the name says how large the graph is
   Other,        // events, waits, memsets, host functions, graph launches
 };
 

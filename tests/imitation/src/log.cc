@@ -41,6 +41,7 @@ const char* text(Kind kind) {
     case Kind::Copy: return "copy";
     case Kind::Values: return "values";
     case Kind::Synchronise: return "sync";
+    case Kind::Graph: return "graph";
     case Kind::Other: return "other";
   }
   return "other";
