@@ -22,8 +22,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 SOURCES = HERE / "src"
 
-RUNTIME = """captures copies devices entry_points errors events faults graphs kernels log memory
-settings shared streams values_loader visible""".split()
+RUNTIME = sorted(path.stem for path in (SOURCES / "runtime").glob("*.cc"))
+VALUES = sorted(path.stem for path in (SOURCES / "values").glob("*.cc"))
 
 # By the name of the library without its version: the prefix of its functions, our sources of it,
 # the code that a stub returns, and its soname where libtorch does not name it as needed.
@@ -97,16 +97,16 @@ def make(target: pathlib.Path, sources: list[pathlib.Path], words: list) -> bool
 class Build:
     def __init__(self, torch: Torch, folder: pathlib.Path):
         self.torch, self.folder = torch, folder
-        self.headers = sorted(SOURCES.glob("*.h"))
+        self.headers = sorted(SOURCES.rglob("*.h"))
         (folder / "obj").mkdir(parents=True, exist_ok=True)
 
     def everything(self) -> list[pathlib.Path]:
         """Builds all; the libraries to preload."""
         undefined, needed = self.torch.undefined(), self.torch.needed()
         names = [source for _, sources, _, _ in LIBRARIES.values() for source in sources]
-        # The longest first: two of them have libtorch's headers.
+        # The longest first: those with libtorch's headers.
         with ThreadPoolExecutor(2) as pool:
-            list(pool.map(self.compile, ["values", "values_special", *names]))
+            list(pool.map(self.compile, [*VALUES, *names]))
         runtime = self.link("libcudart", undefined, needed, [])
         others = [name for name in LIBRARIES if name != "libcudart"]
         preloaded = [runtime, *(self.link(name, undefined, needed, [runtime]) for name in others)]
@@ -117,15 +117,15 @@ class Build:
         return self.folder / "obj" / f"{name}.o"
 
     def compile(self, name: str):
-        source = SOURCES / f"{name}.cc"
-        words = [*CXX, "-std=c++17", "-O2", "-g", "-Wall", "-Wextra",
-                 "-Wno-missing-field-initializers", f"-I{self.torch.cuda_include}"]
-        if name == "product":
-            words += ["-O3"]
-        if name.startswith("values") and name != "values_loader":
+        source = next(SOURCES.rglob(f"{name}.cc"))
+        words = [*CXX, f"-I{SOURCES}", f"-I{self.torch.cuda_include}"]
+        if name in VALUES:
             include = self.torch.folder / "include"
-            words = [*CXX, "-std=c++20", "-O1", "-g0", "-w", f"-I{self.torch.cuda_include}",
-                     f"-I{include}", f"-I{include}/torch/csrc/api/include"]
+            words += ["-std=c++20", "-O1", "-w", f"-I{include}",
+                      f"-I{include}/torch/csrc/api/include"]
+        else:
+            words += ["-std=c++17", "-O3" if name == "product" else "-O2", "-g", "-Wall", "-Wextra",
+                      "-Wno-missing-field-initializers"]
         target = self.object(name)
         make(target, [source, *self.headers], [*words, "-c", source, "-o", target])
 
@@ -150,7 +150,7 @@ class Build:
         return target
 
     def link_values(self, runtime: pathlib.Path):
-        objects = [self.object("values"), self.object("values_special")]
+        objects = [self.object(name) for name in VALUES]
         libraries = [self.torch.folder / "lib" / name
                      for name in ("libtorch_cpu.so", "libc10.so", "libc10_cuda.so")]
         target = self.folder / "libimitation_values.so"

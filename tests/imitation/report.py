@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reads the logs of processes on imitated cards: `report.py LOG…`, each with all its `.PID` files.
+"""Reads logs of processes on imitated cards: `report.py LOG…`, each with all its `.PID` files.
 
 Prints how often each class of work was given to a stream, captured into a graph, and replayed.
 Counts are exact and the same in every run: a figure to watch. Nothing here is a time of a GPU.
@@ -91,7 +91,9 @@ def class_of(kind: str, name: str) -> str:
 def read(*prefixes: pathlib.Path) -> Log:
     log = Log()
     for prefix in prefixes:
-        for path in sorted(prefix.parent.glob(f"{prefix.name}.*")):
+        for path in sorted({prefix, *prefix.parent.glob(f"{prefix.name}.*")}):
+            if not path.is_file():
+                continue
             log.add(path.read_text(errors="replace"))
     return log
 

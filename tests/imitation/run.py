@@ -75,7 +75,7 @@ def run(module: str, program: pathlib.Path, folder: pathlib.Path, left_s: float)
     variables = {
         "RRUN_DEVICE": "cuda", "RRUN_ROOT": ".", "RRUN_BIN": "target/release",
         "IMITATION_SHARED": folder / module, "IMITATION_LOG": folder / f"{module}.log",
-        "IMITATION_CARDS": CARDS.get(module, 1),
+        "IMITATION_CARDS": CARDS.get(module, 1), "IMITATION_CHECK_PRODUCTS": 1,
     }
     env = {**os.environ, **{name: str(value) for name, value in variables.items()}}
     words = [HERE / "with_card.sh", program, "--test-threads", "1", "--nocapture", f"{module}::"]

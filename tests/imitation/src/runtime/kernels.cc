@@ -1,5 +1,5 @@
 // Kernels: registered by name as nvcc's code does it, counted when they are launched. They compute
-// nothing; results are those of the operator that launches them (values.cc).
+// nothing; results are those of the operator that launches them (src/values).
 #include "runtime.h"
 
 #include <algorithm>

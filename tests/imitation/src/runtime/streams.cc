@@ -46,6 +46,8 @@ cudaError_t order_legacy(CUstream_st* stream, const std::string& name) {
 cudaError_t capture_work(CUstream_st* stream, Kind kind, const std::string& name,
                          std::function<void()> run) {
   if (stream->capture->is_broken) return fail(cudaErrorStreamCaptureInvalidated);
+  ++stream->captured;
+  stream->capture->joined.erase(stream);
   count_captured(kind, name);
   trace("captured %p %s", static_cast<void*>(stream), name.c_str());
   auto node = std::make_shared<CUgraphNode_st>(CUgraphNode_st{kind, name, std::move(run)});

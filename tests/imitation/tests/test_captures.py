@@ -36,7 +36,8 @@ RULES = {
                        900, 901, "cudaMalloc while a stream is capturing"),
     "an outside event": ("call('cudaEventRecord', mark, other); begin(on);"
                          "query('cudaStreamWaitEvent', on, mark, 0)",
-                         905, 901, "a capturing stream waits for an event from outside the capture"),
+                         905, 901,
+                         "a capturing stream waits for an event from outside the capture"),
     "its own event": ("begin(on); call('cudaEventRecord', mark, on);"
                       "query('cudaEventQuery', mark)",
                       907, 901, "cudaEventQuery of an event that was recorded in a capture"),
@@ -120,6 +121,29 @@ def test_a_branch_that_is_joined_is_part_of_the_graph(machine):
     count = ended.log.total("launch")
     assert (count.enqueued, count.captured, count.replayed, ended.complaints) == (0, 1, 1, [])
     assert ("graph", "1 launches, 0 copies") in ended.log.counts
+
+
+FORKED = BEGIN + """
+    third = stream()
+    def wait(waiting, branch):
+        point = event()
+        call("cudaEventRecord", point, branch)
+        call("cudaStreamWaitEvent", waiting, point, 0)
+    begin(on)
+    wait(other, on), wait(third, on)
+"""
+
+
+@pytest.mark.parametrize("joins, code", [
+    ("wait(on, other), wait(on, third)", 0),
+    ("wait(other, third), wait(on, other)", 0),  # one branch through the other
+    ("wait(on, other), wait(other, third)", 904),  # too late for the origin
+    ("wait(on, other), wait(on, third), launch(third)", 904),  # more work after the join
+    ("wait(other, third), wait(third, other)", 904),  # only for each other
+])
+def test_all_work_of_all_branches_has_to_be_joined(machine, joins, code):
+    ended = machine.run(FORKED + f"    {joins}\n    print(end_code(on))", values=0)
+    assert ended.out == f"{code}\n"
 
 
 def test_a_replay_copies_what_is_in_memory_then(machine):

@@ -24,6 +24,16 @@ std::string size_of(const CUgraph_st& graph) {
   return number(Kind::Launch) + " launches, " + number(Kind::Copy) + " copies";
 }
 
+// Whether the capture's origin waits for all that the branch did.
+bool is_joined(const Capture& capture, CUstream_st* branch) {
+  for (size_t steps = 0; branch != capture.origin; ++steps) {
+    const auto next = capture.joined.find(branch);
+    if (next == capture.joined.end() || steps > capture.members.size()) return false;
+    branch = next->second;
+  }
+  return true;
+}
+
 bool is_own(const Capture& capture) { return pthread_equal(capture.thread, pthread_self()); }
 
 // Whether the capture forbids unsafe calls to this thread.
@@ -113,7 +123,9 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* out) {
   trace("END CAPTURE %llu: %zu nodes%s", capture->id, capture->graph->nodes.size(),
         capture->is_broken ? ", broken" : "");
   if (capture->is_broken) return fail(cudaErrorStreamCaptureInvalidated);
-  if (!capture->unjoined.empty()) {
+  const auto& members = capture->members;
+  if (!std::all_of(members.begin(), members.end(),
+                   [&](auto* member) { return is_joined(*capture, member); })) {
     complain("a capture ends with streams that were not joined");
     return fail(cudaErrorStreamCaptureUnjoined);
   }

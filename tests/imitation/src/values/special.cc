@@ -1,5 +1,5 @@
 // Operators whose results on a card differ from those of the CPU's operator of the same name.
-#include "values.h"
+#include "special.h"
 
 #include <ATen/ATen.h>
 

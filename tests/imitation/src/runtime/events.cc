@@ -22,7 +22,7 @@ std::shared_ptr<Capture> capture_of(cudaEvent_t event) {
   return nullptr;
 }
 
-// The stream joins the capture, or the capture's origin takes a branch back.
+// The stream joins the capture, or takes a branch back.
 cudaError_t join(CUstream_st* stream, cudaEvent_t event) {
   auto capture = capture_of(event);
   if (!capture) return fail(cudaErrorCapturedEvent);
@@ -35,9 +35,11 @@ cudaError_t join(CUstream_st* stream, cudaEvent_t event) {
   if (!stream->capture) {
     stream->capture = capture;
     capture->members.insert(stream);
-    capture->unjoined.insert(stream);
-  } else if (stream == capture->origin) {
-    capture->unjoined.erase(event->captured_on);
+  }
+  CUstream_st* branch = event->captured_on;
+  capture->joined.erase(stream);  // who waits for it does not wait for this
+  if (branch != stream && event->captured_at == branch->captured) {
+    capture->joined[branch] = stream;
   }
   return cudaSuccess;
 }
@@ -76,6 +78,7 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t handle, uns
     if (stream->capture->is_broken) return fail(cudaErrorStreamCaptureInvalidated);
     event->capture = stream->capture->id;
     event->captured_on = stream;
+    event->captured_at = stream->captured;
     return cudaSuccess;
   }
   if (auto code = enqueue(handle, Kind::Other, "[event]", nullptr)) return code;

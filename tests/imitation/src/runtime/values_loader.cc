@@ -1,4 +1,4 @@
-// Loads the library that computes the results of operators (values.cc) as soon as libtorch's CUDA
+// Loads the library that computes the results of operators (src/values) as soon as libtorch's CUDA
 // half is there: that has the operators.
 #include "runtime.h"
 

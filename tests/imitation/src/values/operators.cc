@@ -3,7 +3,7 @@
 //
 // That is work of the stream as well: it runs in the stream's order, or as a node of the graph that
 // is captured, so that a replay computes with what is in the graph's memory then.
-#include "values.h"
+#include "special.h"
 
 #include "card.h"
 

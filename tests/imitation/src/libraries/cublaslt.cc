@@ -2,7 +2,7 @@
 // them, in the order of its stream or as a node of a graph.
 //
 // Inside an ATen operator the operator's results count. IMITATION_CHECK_PRODUCTS=1 compares them
-// with the descriptors' (values.cc asks when the operator has computed).
+// with the descriptors' (src/values asks when the operator has computed).
 #include "card.h"
 #include "product.h"
 

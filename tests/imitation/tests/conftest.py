@@ -9,9 +9,11 @@ from dataclasses import dataclass
 
 import pytest
 
-import report
-
 HERE = pathlib.Path(__file__).resolve().parent
+IMITATION = HERE.parent
+sys.path.insert(0, str(IMITATION))
+
+import report  # noqa: E402
 
 
 @dataclass
@@ -45,7 +47,7 @@ class Machine:
             "IMITATION_FAULT_ID": "test",
             **settings,
         }
-        words = [HERE / "with_card.sh", sys.executable, "-c", textwrap.dedent(program)]
+        words = [IMITATION / "with_card.sh", sys.executable, "-c", textwrap.dedent(program)]
         return subprocess.Popen(words, env=env, text=True, stdout=subprocess.PIPE,
                                 stdin=subprocess.PIPE, stderr=subprocess.PIPE)
 

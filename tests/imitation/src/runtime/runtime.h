@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -34,6 +35,7 @@ struct CUstream_st {
   uint64_t enqueued = 0, done = 0;
   std::vector<Point> after;  // what its next work waits for
   std::shared_ptr<Capture> capture;
+  uint64_t captured = 0;
 
   bool is_blocking() const { return !is_legacy && !(flags & cudaStreamNonBlocking); }
 };
@@ -45,6 +47,7 @@ struct CUevent_st {
   Point point;
   unsigned long long capture = 0;  // the capture that it was recorded in
   CUstream_st* captured_on = nullptr;
+  uint64_t captured_at = 0;  // work that the stream had captured then
   int queries = 0;
 };
 
@@ -68,7 +71,9 @@ struct Capture {
   unsigned long long id;
   std::unique_ptr<CUgraph_st> graph;
   bool is_broken = false;
-  std::set<CUstream_st*> members, unjoined;
+  std::set<CUstream_st*> members;
+  // Of a branch: the stream that waits for all of its work so far.
+  std::map<CUstream_st*, CUstream_st*> joined;
 };
 
 namespace card {

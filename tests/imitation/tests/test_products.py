@@ -26,8 +26,8 @@ ALL_KINDS = SETUP + """
         d = malloc(256)
         product = Product(
             (upload(A, kind), layout(kind, *A.shape)), (upload(B, kind), layout(kind, *B.shape)),
-            (upload(c, out), layout(out, m, n)), (d, layout(out, m, n)), alpha, beta, epilogue,
-            upload(bias[:, None], out), (ta, tb))
+            (upload(c, out), layout(out, m, n)), (d, layout(out, m, n)),
+            alpha, beta, epilogue, upload(bias[:, None], out), (ta, tb))
         assert product.run(on) == 0
         synchronise(on)
         found = decode(read(d, m * n * encode(c, out).itemsize), out).reshape(n, m).T
@@ -37,7 +37,7 @@ ALL_KINDS = SETUP + """
     print(worst < 1, worst)
 """
 
-# x += a Wᵀ + b, rows first as torch has them: W [n, k] and x [m, n] are columns first turned round.
+# x += a Wᵀ + b, rows first as torch has them: columns first, they are turned round.
 ADD_LINEAR = SETUP + """
     a, w, x, bias = random(m, k), random(n, k), random(m, n), random(n)
     A, W, X = upload(a.T, BF16), upload(w.T, BF16), upload(x.T, BF16)
@@ -121,6 +121,29 @@ def test_without_results_a_product_is_a_launch_alone(machine):
     assert ended.out == "0.0\n" and ended.log.total("launch").enqueued == 1
 
 
+def test_an_algorithm_is_given_for_what_can_be_computed_only(machine):
+    program = ADD_LINEAR + """
+    print(product.ask(16)[0])
+    product.epilogue = 164
+    print(product.ask(16)[0])
+    product.a = (W, layout(BF16, k + 1, n))
+    product.epilogue = BIAS
+    print(product.ask(16)[0])
+    """
+    assert machine.run(program).out == "0\n15\n7\n"
+
+
+def test_an_algorithm_is_refused_for_operands_that_are_less_aligned_than_promised(machine):
+    program = ADD_LINEAR + """
+    small, large = product.ask(2)[1], product.ask(256)[1]
+    product.a = (W + 2, layout(BF16, k, n))
+    print(product.run(on, small), product.run(on, large))
+    """
+    ended = machine.run(program)
+    refused = "cublasLtMatmul is refused: A is less aligned than promised"
+    assert (ended.out, ended.complaints) == ("0 7\n", [refused])
+
+
 # What is changed of a product that is right, its status, and the reason in the complaint.
 REFUSALS = {
     "a bias that is missing": ("product.bias = 0", 7, "the bias is a null pointer"),
@@ -156,7 +179,8 @@ def test_a_wrong_product_is_refused_with_its_reason(machine, refusal):
     print(product.run(on))
     """
     ended = machine.run(program)
-    assert (ended.out, ended.complaints) == (f"{status}\n", [f"cublasLtMatmul is refused: {reason}"])
+    complaint = f"cublasLtMatmul is refused: {reason}"
+    assert (ended.out, ended.complaints) == (f"{status}\n", [complaint])
 
 
 def test_a_product_that_differs_from_its_operators_result_is_a_complaint(machine):

@@ -17,7 +17,8 @@ ORDER, BATCHES, STRIDE = 1, 5, 6
 
 def encode(values: numpy.ndarray, kind: int) -> numpy.ndarray:
     """The memory of a matrix, columns first, in one of the types."""
-    flat = numpy.concatenate([it.flatten(order="F") for it in values.reshape(-1, *values.shape[-2:])])
+    matrices = values.reshape(-1, *values.shape[-2:])
+    flat = numpy.concatenate([it.flatten(order="F") for it in matrices])
     if kind == BF16:
         return (flat.astype(numpy.float32).view(numpy.uint32) >> 16).astype(numpy.uint16)
     return flat.astype({F32: numpy.float32, F64: numpy.float64, F16: numpy.float16}[kind])
@@ -81,7 +82,22 @@ class Product:
             assert not lt.cublasLtMatmulDescSetAttribute(out, name, ctypes.byref(value), size)
         return out
 
-    def run(self, on: int) -> int:
+    def ask(self, alignment: int) -> tuple[int, ctypes.Array]:
+        """An algorithm for operands that are so aligned, and the status of the question."""
+        preference = made("cublasLtMatmulPreferenceCreate")
+        promised = ctypes.c_uint32(alignment)
+        for attribute in range(5, 9):
+            lt.cublasLtMatmulPreferenceSetAttribute(
+                preference, attribute, ctypes.byref(promised), ctypes.c_size_t(4))
+        found, count = (ctypes.c_uint64 * 12)(), ctypes.c_int()
+        layouts = [operand[1] for operand in (self.a, self.b, self.c, self.d)]
+        status = lt.cublasLtMatmulAlgoGetHeuristic(
+            ctypes.c_void_p(1), self.description(), *layouts, preference, 1, found,
+            ctypes.byref(count))
+        assert count.value == (status == 0)
+        return status, found
+
+    def run(self, on: int, algorithm=None) -> int:
         """Its status."""
         scalar = ctypes.c_double if self.compute[1] == F64 else ctypes.c_float
         alpha, beta = scalar(self.alpha), scalar(self.beta)
@@ -89,7 +105,7 @@ class Product:
         return lt.cublasLtMatmul(
             ctypes.c_void_p(1), self.description(), ctypes.byref(alpha), address(self.a), self.a[1],
             address(self.b), self.b[1], ctypes.byref(beta), address(self.c), self.c[1],
-            address(self.d), self.d[1], None, None, ctypes.c_size_t(0), ctypes.c_void_p(on))
+            address(self.d), self.d[1], algorithm, None, ctypes.c_size_t(0), ctypes.c_void_p(on))
 
 
 def expected(a, b, c, bias, alpha: float, beta: float, epilogue: int) -> numpy.ndarray:

@@ -1,4 +1,4 @@
-// What the files of the values library share.
+// Operators whose results on a card are not those of the CPU's operator of the same name.
 #pragma once
 #include <ATen/core/stack.h>
 #include <c10/core/Scalar.h>

@@ -44,7 +44,7 @@ def test_host_time_between_launches_is_measured_if_asked(machine):
 
 def test_a_report_with_a_complaint_fails(machine):
     machine.run("from cuda import *; code_of('cudaFree', malloc(1) + 1)")
-    words = [sys.executable, conftest.HERE / "report.py", machine.folder / "log1"]
+    words = [sys.executable, conftest.IMITATION / "report.py", machine.folder / "log1"]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 1
     assert "complaint, 1 times: cudaFree of what cudaMalloc did not give" in done.stdout
