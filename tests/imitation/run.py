@@ -70,6 +70,12 @@ class Ran:
                 launches.enqueued + launches.replayed, copies.enqueued + copies.replayed,
                 self.log.total("sync").enqueued, sum(self.complaints.values())]
 
+    def graphs(self) -> str:
+        """How large the graphs are that were captured: a figure to watch."""
+        sizes = [int(name.split()[0]) for kind, name in self.log.counts if kind == "graph"]
+        number = self.log.total("graph").enqueued
+        return f"{number} graphs of {min(sizes)} to {max(sizes)} launches" if sizes else ""
+
 
 def run(module: str, program: pathlib.Path, folder: pathlib.Path, left_s: float) -> Ran:
     variables = {
@@ -114,6 +120,8 @@ def main():
                 print(f"--- {module}\n{ran[-1].output}", file=sys.stderr)
     print_table([it.row() for it in ran])
     for it in ran:
+        if it.graphs():
+            print(f"{it.module}: {it.graphs()}")
         for complaint, times in it.complaints.items():
             print(f"{it.module}: complaint, {times} times: {complaint}")
     failed = [it.module for it in ran if not it.is_fine]

@@ -10,6 +10,8 @@
 namespace card {
 
 void load_values() {
+  static std::recursive_mutex loading;
+  const std::lock_guard<std::recursive_mutex> lock(loading);
   static bool is_tried = false;
   const std::string path = setting("VALUES_LIBRARY", "");
   if (is_tried || path.empty() || !has_values()) return;
