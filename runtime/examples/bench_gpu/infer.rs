@@ -4,6 +4,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
+use runtime::operators::InferenceMode;
 use runtime::policy::gr00t::inference::{Inference, open_processor};
 use runtime::policy::gr00t::model::{NoTap, Robot, SamplerOptions};
 use runtime::policy::gr00t::processor::{Picture, Processor, Raw, Rows, collate};
@@ -77,7 +78,7 @@ impl Bench {
 
     /// What the network reads of one environment, and the actions that come of it, normalised.
     pub fn write(&self, path: &Path) -> Outcome<()> {
-        let _no_grad = tch::no_grad_guard();
+        let _mode = InferenceMode::begin();
         // The policy's own may leave pictures to the device; others want them normalised.
         let processor = open_processor(&self.settings)?;
         let samples = processor.prepare(&[self.raw()?])?;

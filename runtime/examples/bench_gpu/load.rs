@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use runtime::operators::InferenceMode;
 use runtime::policy::gr00t::{ModelDir, Weights, layout};
 use serde_json::{Value, json};
 use tch::{Device, Kind};
@@ -11,7 +12,7 @@ use super::{Outcome, now, synchronize};
 
 /// Loads it as an evaluation does, and drops it.
 pub fn measure(folder: &Path, device: Device) -> Outcome<Value> {
-    let _no_grad = tch::no_grad_guard();
+    let _mode = InferenceMode::begin();
     let (model, vlm) = ModelDir::open(folder, None)?.configs()?;
     let specs = layout::tensors(&model, &vlm);
     synchronize(device);

@@ -16,6 +16,7 @@ use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use runtime::operators::InferenceMode;
 use runtime::policy::gr00t::inputs::Inputs;
 use runtime::policy::gr00t::model::{Features, Gr00t, NoTap, Robot, SamplerOptions, Tap};
 use runtime::policy::gr00t::{ModelConfig, VlmConfig, Weights};
@@ -34,7 +35,7 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 fn main() -> Outcome<()> {
     let words: Vec<_> = std::env::args().skip(1).collect();
     let words: Vec<_> = words.iter().map(String::as_str).collect();
-    let _no_grad = tch::no_grad_guard();
+    let _mode = InferenceMode::begin();
     match words[..] {
         ["make", size, dir] => make(size, Path::new(dir)),
         ["run", dir] => run(Path::new(dir)),

@@ -3,7 +3,7 @@
 //! | | on a CUDA device | on a CPU |
 //! |---|---|---|
 //! | [`linear_gelu`], [`linear_relu`] | one launch: the activation is the end of the matrix product | two or three |
-//! | [`add_linear`] | one launch: the sum is the third matrix of the product | a product, then an addition in place |
+//! | [`add_linear`] | one launch: the sum is the third matrix of the product | the same without a bias, else two |
 //!
 //! tch 0.24 has `_addmm_activation` too, but its wrapper passes `use_gelu` as `beta`: the result is a ReLU
 //! (`docs/gpu.md`).
@@ -47,12 +47,19 @@ pub fn linear_relu(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Tensor {
 ///
 /// # Panics
 /// As tch's own operators, with libtorch's message.
-pub fn add_linear(sum: Tensor, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
-    if is_fused(&[&sum, x, weight]) {
+pub fn add_linear(mut sum: Tensor, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
+    if needs_gradient(&[&sum, x, weight]) {
+        return plain_add(&sum, x, weight, bias);
+    }
+    if sum.device().is_cuda() {
         fused_add(&sum, &sum, x, weight, bias);
         return sum;
     }
-    plain_add(&sum, x, weight, bias)
+    match bias {
+        Some(_) => plain_add(&sum, x, weight, bias),
+        // A CPU's product takes the sum as its third matrix as well, but then no bias.
+        None => sum.addmm_(x, &weight.tr()),
+    }
 }
 
 /// As [`add_linear`], into a new tensor.
@@ -87,7 +94,11 @@ pub fn to_host(x: &Tensor) -> Tensor {
 
 /// Whether the fused forms serve: on a CUDA device, where no gradient is wanted.
 fn is_fused(tensors: &[&Tensor]) -> bool {
-    tensors[0].device().is_cuda() && !tensors.iter().any(|tensor| tensor.requires_grad())
+    tensors[0].device().is_cuda() && !needs_gradient(tensors)
+}
+
+fn needs_gradient(tensors: &[&Tensor]) -> bool {
+    tensors.iter().any(|tensor| tensor.requires_grad())
 }
 
 fn fused_add(out: &Tensor, sum: &Tensor, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) {
@@ -122,7 +133,8 @@ mod tests {
         let (sum, x, weight, bias) = (random(&[5, 3]), random(&[5, 4]), random(&[3, 4]), random(&[3]));
         let wanted = &sum + x.linear(&weight, Some(&bias));
         assert!(difference(&linear_plus(&sum, &x, &weight, Some(&bias)), &wanted) < 1e-6);
-        assert!(difference(&add_linear(sum, &x, &weight, Some(&bias)), &wanted) < 1e-6);
+        assert!(difference(&add_linear(sum.copy(), &x, &weight, Some(&bias)), &wanted) < 1e-6);
+        assert!(difference(&add_linear(sum, &x, &weight, None), &(wanted - bias)) < 1e-6);
     }
 
     #[test]

@@ -17,6 +17,7 @@ use tch::{CModule, Device, Kind, Tensor};
 use tokenizers::Tokenizer;
 
 use crate::env::{EnvIndex, EnvSpec, Observation};
+use crate::operators::InferenceMode;
 use crate::policy::batches::{Batches, Shortage};
 use crate::policy::fields::{Fields, argument};
 use crate::policy::gr00t::Models;
@@ -143,7 +144,7 @@ impl TorchScript {
     }
 
     fn forward(&self, images: Tensor, state: Tensor, tokens: Tensor) -> Result<Tensor, PolicyError> {
-        let _no_grad = tch::no_grad_guard();
+        let _mode = InferenceMode::begin();
         let inputs = [images, state, tokens].map(|input| input.to_device(self.device));
         let actions = self.module.forward_ts(&inputs).map_err(|err| file(&self.path, &words(&err)))?;
         Ok(actions.to_device(Device::Cpu).to_kind(Kind::Float))

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use tch::{Device, Kind};
 
 use crate::dist::cuda;
+use crate::operators::InferenceMode;
 use crate::policy::Lifeline;
 use crate::policy::batches::{Batches, Ladders};
 use crate::policy::gr00t::graphs::{CudaEngine, Graphs};
@@ -88,7 +89,7 @@ impl Models {
 
 impl Loaded {
     fn new(of: Origin, device: Device) -> Result<Self, LoadError> {
-        let _no_grad = tch::no_grad_guard();
+        let _mode = InferenceMode::begin();
         let dir = ModelDir::open(&of.root, of.vlm.as_deref())?;
         let (config, vlm) = dir.configs()?;
         let mut weights = Weights::open(dir.root(), device, of.kind)?;

@@ -23,6 +23,7 @@ use std::thread::{self, JoinHandle, available_parallelism};
 use tch::{Kind, Tensor};
 
 use crate::dist::upload::Staging;
+use crate::operators::InferenceMode;
 #[cfg(test)]
 pub(super) use carrier::Late;
 pub(super) use carrier::{Carrier, ToCard};
@@ -182,7 +183,7 @@ impl Shared {
 
     /// One thread.
     fn work(&self) {
-        let _no_grad = tch::no_grad_guard();
+        let _mode = InferenceMode::begin();
         // libtorch's errors come as panics where tch has no other way.
         let outcome = catch_unwind(AssertUnwindSafe(|| self.turns())).unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().map_or("libtorch failed", String::as_str);
