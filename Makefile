@@ -10,6 +10,13 @@ export RRUN_COMMIT := $(shell git describe --always --abbrev=12 --dirty 2>/dev/n
 CONFORMANCE := CONF_VENV=$(CURDIR)/.venv LAUNCHER=$(CURDIR)/$(RRUN) EXPECT_BETTER=1 \
 	.venv/bin/pytest -q tests/conformance
 
+# The GPU path on imitated cards: their own tests, then tests/gpu on them.
+define IMITATION
+.venv/bin/python tests/imitation/build.py
+if .venv/bin/python -c 'import torch, numpy, pytest' 2>/dev/null; then .venv/bin/pytest -q -m 'not slow' tests/imitation; fi
+.venv/bin/python tests/imitation/run.py
+endef
+
 .PHONY: demo test slow conformance bench build check gpu gpu-imitation simulators
 
 build:
@@ -26,6 +33,7 @@ test:
 	$(CARGO) test --release --locked --workspace --no-fail-fast
 	$(CONFORMANCE) -m quick
 	.venv/bin/pytest -q tests/tch
+	$(IMITATION)
 
 # Minutes more: all jobs at 1 to 4 ranks, long soaks, all of the black-box tests.
 slow: conformance
@@ -50,11 +58,9 @@ gpu:
 # Without a GPU: libraries that take the place of CUDA's, see tests/imitation. Its own tests need the Python torch.
 gpu-imitation:
 	@./setup.sh run
-	.venv/bin/python tests/imitation/build.py
-	$(CARGO) build --release --locked
+	$(CARGO) build --release --locked --workspace
 	$(CARGO) test --release --locked -p runtime --test gpu --no-run
-	if .venv/bin/python -c 'import torch, numpy, pytest' 2>/dev/null; then .venv/bin/pytest -q tests/imitation; fi
-	.venv/bin/python tests/imitation/run.py
+	$(IMITATION)
 
 check:
 	$(CARGO) fmt --all --check
