@@ -72,7 +72,10 @@ pub fn linear_plus(sum: &Tensor, x: &Tensor, weight: &Tensor, bias: Option<&Tens
         fused_add(&out, sum, x, weight, bias);
         return out;
     }
-    plain_add(sum, x, weight, bias)
+    match bias {
+        Some(_) => plain_add(sum, x, weight, bias),
+        None => sum.addmm(x, &weight.tr()),
+    }
 }
 
 fn plain_add(sum: &Tensor, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {

@@ -21,7 +21,8 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <torch/version.h>
 
-static_assert(TORCH_VERSION_MAJOR == 2 && (TORCH_VERSION_MINOR == 11 || TORCH_VERSION_MINOR == 12), "the shims were checked against torch 2.11 and 2.12");
+static_assert(TORCH_VERSION_MAJOR == 2 && (TORCH_VERSION_MINOR == 11 || TORCH_VERSION_MINOR == 12),
+              "the shims were checked against torch 2.11 and 2.12");
 // What libtorch_python.so of both allocates for the class: the gloo stubs must not change its layout.
 static_assert(sizeof(c10d::ProcessGroupGloo) == 0x1e8, "layout of ProcessGroupGloo differs: check gloo_stub");
 

@@ -22,10 +22,13 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #include <torch/version.h>
 
-static_assert(TORCH_VERSION_MAJOR == 2 && (TORCH_VERSION_MINOR == 11 || TORCH_VERSION_MINOR == 12), "the shims were checked against torch 2.11 and 2.12");
+static_assert(TORCH_VERSION_MAJOR == 2 && (TORCH_VERSION_MINOR == 11 || TORCH_VERSION_MINOR == 12),
+              "the shims were checked against torch 2.11 and 2.12");
 // What libtorch_python.so allocates: nccl.h must be the version torch was built with (2.28.9 for 2.11, 2.29.7 for 2.12).
-static_assert(sizeof(c10d::ProcessGroupNCCL) == (TORCH_VERSION_MINOR == 11 ? 0x458 : 0x480), "layout of ProcessGroupNCCL differs: check third_party");
-static_assert(sizeof(c10d::ProcessGroupNCCL::Options) == (TORCH_VERSION_MINOR == 11 ? 0xf8 : 0x100), "layout of its Options differs");
+static_assert(sizeof(c10d::ProcessGroupNCCL) == (TORCH_VERSION_MINOR == 11 ? 0x458 : 0x480),
+              "layout of ProcessGroupNCCL differs: check third_party");
+static_assert(sizeof(c10d::ProcessGroupNCCL::Options) == (TORCH_VERSION_MINOR == 11 ? 0xf8 : 0x100),
+              "layout of its Options differs");
 
 using rrun::guarded;
 using StoreBox = c10::intrusive_ptr<c10d::Store>;

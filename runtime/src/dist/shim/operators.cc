@@ -14,8 +14,11 @@ extern "C" {
 // gelu(x·weight + bias) by tanh, or relu(x·weight + bias): `x` [rows, in], `weight` [in, out], `bias` [out].
 //
 // On a CUDA device the activation is the end of the matrix product. tch 0.24 passes `use_gelu` in the place of `beta`.
-int rr_linear_activation(const at::Tensor* x, const at::Tensor* weight, const at::Tensor* bias, bool use_gelu, at::Tensor** out) {
-  return guarded([&] { *out = new at::Tensor(at::_addmm_activation(*bias, *x, *weight, /*beta=*/1, /*alpha=*/1, use_gelu)); });
+int rr_linear_activation(const at::Tensor* x, const at::Tensor* weight, const at::Tensor* bias, bool use_gelu,
+                         at::Tensor** out) {
+  return guarded([&] {
+    *out = new at::Tensor(at::_addmm_activation(*bias, *x, *weight, /*beta=*/1, /*alpha=*/1, use_gelu));
+  });
 }
 
 // Tensors that this thread makes from here on have neither a version counter nor a place in a graph of gradients.

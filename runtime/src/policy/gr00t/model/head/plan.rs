@@ -16,14 +16,15 @@ use super::{Conditions, Head};
 use crate::operators;
 use crate::policy::gr00t::model::tap::NoTap;
 
-/// Constants of a number of steps and an embodiment; weights are `[in, out]`.
+/// Constants of a number of steps and an embodiment.
 #[derive(Debug)]
 pub(super) struct Plan {
     times: Rc<Vec<Times>>,
-    /// Actions to E.
+    /// Actions to E, `[in, out]`.
     encoder_in: Tensor,
     /// `[E]`, one for each step.
     encoder_in_bias: Vec<Tensor>,
+    /// `[out, in]`, as those of the decoder.
     encoder_out: Tensor,
     /// Bias and position of every action token, `[T, E]`.
     token_bias: Tensor,
@@ -62,14 +63,14 @@ impl Plan {
         Self {
             encoder_in: narrow(wide(&w1).mm(&action)),
             encoder_in_bias: (0..steps).map(|k| narrow((wave(k).mm(&time) + &bias).view(-1))).collect(),
-            encoder_out,
+            encoder_out: encoder_out.tr(),
             token_bias: match position {
                 Some(position) => position + b3,
                 None => b3.unsqueeze(0).repeat([head.sizes.horizon, 1]),
             },
-            decoder_in: narrow(wide(&projection).mm(&wide(&d1))),
+            decoder_in: narrow(wide(&projection).mm(&wide(&d1))).tr(),
             decoder_in_bias: narrow(offset.map_or_else(|| wide(&e1), |offset| (offset + wide(&e1)).view(-1))),
-            decoder_out: d2 * step,
+            decoder_out: (d2 * step).tr(),
             decoder_out_bias: e2 * step,
             times,
         }
@@ -78,23 +79,25 @@ impl Plan {
     /// Denoises `start.actions`, `[B, T, max_action_dim]`.
     pub fn run(&self, dit: &Dit, conditions: &Conditions, start: Start) -> Tensor {
         let (rows, horizon, action) = start.actions.size3().expect("actions are [B, T, max_action_dim]");
-        let width = self.encoder_out.size()[0];
+        let width = self.encoder_out.size()[1];
         let token_bias = self.token_bias.expand([rows, horizon, width], false).reshape([rows * horizon, width]);
         let strength = start.strength.map(|s| s.expand([rows, horizon, action], false).reshape([-1, action]));
         let mut actions = start.actions.reshape([rows * horizon, action]);
         for (k, (times, bias)) in (0..).zip(self.times.iter().zip(&self.encoder_in_bias)) {
             let hidden = bias.addmm(&actions, &self.encoder_in).silu();
-            let encoded = operators::linear_plus(&token_bias, &hidden, &self.encoder_out.tr(), None);
+            let encoded = operators::linear_plus(&token_bias, &hidden, &self.encoder_out, None);
             let x = Tensor::cat(&[&conditions.state, &encoded.view([rows, horizon, width])], 1).view([-1, width]);
             let x = dit.blocks(x, times, &conditions.keys, (rows, k, &mut NoTap));
             let x = x.view([rows, 1 + horizon, width]).narrow(1, 1, horizon);
             let normed = dit.normed(&x, &times.out, rows).view([-1, width]);
-            let hidden = operators::linear_relu(&normed, &self.decoder_in.tr(), &self.decoder_in_bias);
+            let hidden = operators::linear_relu(&normed, &self.decoder_in, &self.decoder_in_bias);
             actions = match &strength {
-                Some(strength) => actions.addcmul(&self.decoder_out_bias.addmm(&hidden, &self.decoder_out), strength),
+                Some(strength) => {
+                    actions.addcmul(&hidden.linear(&self.decoder_out, Some(&self.decoder_out_bias)), strength)
+                }
                 None => {
                     let bias = Some(&self.decoder_out_bias);
-                    operators::linear_plus(&actions, &hidden, &self.decoder_out.tr(), bias)
+                    operators::linear_plus(&actions, &hidden, &self.decoder_out, bias)
                 }
             };
         }
