@@ -18,8 +18,11 @@ fn stubborn() -> Rrun {
 
 const PIDS: [&str; 2] = ["pid.0", "pid.1"];
 
+/// Under `nohup` a program finds SIGHUP ignored, and a shell cannot trap what was ignored when it began.
+const WITH_HANGUPS: &str = "exec env --default-signal=HUP \"$@\"";
+
 fn up(rrun: &Rrun) -> Running {
-    let running = rrun.start();
+    let running = rrun.start_below(WITH_HANGUPS);
     running.wait_for_files(&PIDS);
     running
 }
