@@ -5,6 +5,8 @@
 //!                                 1 ─► alone: no other episode is under way, so that the next death names one
 //!                        2 alone, 3 ─► an error, so that the rank can go on with the rest
 //! ```
+//! A rank that says that its hardware failed blames no episode.
+//!
 //! Only deaths of the present launch count, as the launcher saw and answered them: a machine that loses power, or a
 //! user who kills everything, says nothing about an episode.
 
@@ -59,7 +61,7 @@ impl Suspects {
                     }
                     has_ended = false;
                 }
-                Line::RankEnd(_) => has_ended = true,
+                Line::RankEnd(end) => has_ended = end.failure.is_none() || end.is_hardware,
                 Line::EpisodeStart(start) => {
                     under_way.insert((start.job_index, start.episode), start.alone);
                 }
@@ -143,6 +145,16 @@ mod tests {
         let end = || Line::RankEnd(RankEnd::default());
         assert_eq!(standing(&[life(0), began(0, false), end(), life(1)])[0], Standing::Usual);
         assert_eq!(standing(&[life(0), began(0, false), life(1), began(0, false), life(0)])[0], Standing::Usual);
+    }
+
+    #[test]
+    fn a_gpu_that_fails_blames_no_episode_but_a_kernel_that_fails_does() {
+        let end = |is_hardware| {
+            let failure = Some("cuda:0 is lost to this process".to_owned());
+            Line::RankEnd(RankEnd { failure, is_hardware, ..RankEnd::default() })
+        };
+        assert_eq!(standing(&[life(0), began(0, false), end(true), life(1)])[0], Standing::Usual);
+        assert_eq!(standing(&[life(0), began(0, false), end(false), life(1)])[0], Standing::Alone);
     }
 
     #[test]

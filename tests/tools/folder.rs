@@ -120,7 +120,7 @@ impl Run {
         if let Some(job_index) = last {
             write(Line::JobEnd(JobEnd { job_index, rank, wall_s: 5.0, ended: at(90), ..JobEnd::default() }));
         }
-        write(Line::RankEnd(RankEnd { rank, wall_s: 100.0, busy_s: 80.0, stopped: false, ended: at(99) }));
+        write(Line::RankEnd(RankEnd { rank, wall_s: 100.0, busy_s: 80.0, ended: at(99), ..RankEnd::default() }));
         self
     }
 

@@ -252,7 +252,7 @@ pub struct Quantiles {
     pub p95: Option<f64>,
 }
 
-/// A rank has nothing left to do.
+/// A rank has nothing left to do, or says why it cannot go on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RankEnd {
     /// Which.
@@ -263,6 +263,12 @@ pub struct RankEnd {
     pub busy_s: f64,
     /// A signal ended it early.
     pub stopped: bool,
+    /// Why it ended early by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+    /// The failure is one of the hardware: no episode is to blame.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_hardware: bool,
     /// UTC.
     pub ended: String,
 }

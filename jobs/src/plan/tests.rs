@@ -22,7 +22,7 @@ fn asked(plan: RunPlan) -> RunPlan {
 
 /// A rank has written its first line.
 fn begin(folder: &RunFolder) {
-    let end = RankEnd { rank: 0, wall_s: 0.0, busy_s: 0.0, stopped: false, ended: String::new() };
+    let end = RankEnd::default();
     Journal::open(&folder.journal(0)).unwrap().append(&Line::RankEnd(end)).unwrap();
 }
 

@@ -4,8 +4,8 @@
 //! RankStart ── JobStart ─ JobEnd ── JobStart ─ JobEnd ── RankEnd       one life, two spans
 //! RankStart ── JobStart ─ …                                            cut: the next line is another RankStart, or none
 //! ```
-//! A life without a [`RankEnd`](crate::journal::RankEnd) was cut off; it, and the job that it was in, ended with its last
-//! line. What the line of an episode says is enough to know when that was.
+//! A life without a [`RankEnd`](crate::journal::RankEnd) was cut off: it, and the job that it was in, ended with its last
+//! line. One whose end tells a failure died as well. What the line of an episode says is enough to know when that was.
 
 use crate::job::JobIndex;
 use crate::journal::{Gpu, JobEnd, Line, RankEnd, RankStart};
@@ -169,7 +169,11 @@ impl LifeLines {
                 self.spans.push(SpanLines { job, attempt, started, ended: at, whole: true, error });
             }
             Event::End(end) => {
-                let how = if end.stopped { HowEnded::Stopped } else { HowEnded::Done };
+                let how = match (&end.failure, end.stopped) {
+                    (Some(_), _) => HowEnded::Died,
+                    (None, true) => HowEnded::Stopped,
+                    (None, false) => HowEnded::Done,
+                };
                 self.close(Moment::parse(&end.ended), how);
                 self.end = Some(end);
             }

@@ -65,6 +65,7 @@ fn life(life: &LifeLines) -> Life {
         started: life.start.started.clone(),
         ended: life.ended.text(),
         end: life.how,
+        failure: life.end.as_ref().and_then(|end| end.failure.clone()),
         restart: life.start.restart,
         round: life.start.round,
         pid: life.start.pid,

@@ -11,6 +11,8 @@ use crate::device::{Decision, DeviceRequest, Visible, resolve};
 use crate::dist::cuda;
 use crate::env;
 use crate::eval::seating::Seating;
+use crate::policy::PolicyError;
+use crate::torch_error::{caught, first_line, is_context_lost};
 
 /// Decides on the device of this rank and takes it, before anything else touches CUDA.
 ///
@@ -118,6 +120,35 @@ pub fn reserved_bytes(device: Device) -> Option<u64> {
     cuda.reserved(index).ok()
 }
 
+/// Does what a policy has to do on `device`.
+///
+/// # Errors
+/// Those of `work`, panics of libtorch among them; [`PolicyError::DeviceLost`] in their place if this process can use the
+/// device no more.
+pub fn using<T>(device: Device, work: impl FnOnce() -> Result<T, PolicyError>) -> Result<T, PolicyError> {
+    let done = caught(work).unwrap_or_else(|message| Err(PolicyError::Inference(message)));
+    done.map_err(|err| loss(device, &err).unwrap_or(err))
+}
+
+/// [`PolicyError::DeviceLost`] if that is what an error in the use of `device` comes to.
+pub fn loss(device: Device, err: &PolicyError) -> Option<PolicyError> {
+    lost(device, &err.to_string()).map(PolicyError::DeviceLost)
+}
+
+fn lost(device: Device, error: &str) -> Option<String> {
+    let Device::Cuda(index) = device else { return None };
+    let reason = if is_context_lost(error) {
+        first_line(error).to_owned()
+    } else {
+        // cuBLAS and others tell a failure of CUDA in words of their own: CUDA itself is asked.
+        let answer = cuda::load().ok()?.memory(index).err()?.to_string();
+        is_context_lost(&answer).then(|| first_line(&answer).to_owned())?
+    };
+    let gpu = described(device).map(|gpu| format!(" ({}, {})", gpu.name, gpu.uuid)).unwrap_or_default();
+    let reason = reason.trim_start_matches("libtorch: ");
+    Some(format!("{}{gpu} is lost to this process: {reason}", name(device)))
+}
+
 /// The number in a video's name: that of the GPU, 0 without one.
 pub fn gpu(device: Device) -> usize {
     if let Device::Cuda(index) = device { index } else { 0 }
@@ -164,6 +195,11 @@ mod tests {
         let gib = |count: u64| ByteSize(count << 30);
         assert_eq!([part(gib(12), 3), part(gib(12), 1), part(gib(12), 0)], [gib(4), gib(12), gib(12)]);
         assert_eq!(limit(Device::Cpu, gib(12), 1), Ok(None));
+    }
+
+    #[test]
+    fn a_cpu_is_never_lost() {
+        assert_eq!(lost(Device::Cpu, "CUDA error: unspecified launch failure"), None);
     }
 
     #[test]

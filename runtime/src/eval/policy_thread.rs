@@ -16,7 +16,7 @@ use tch::Device;
 
 use crate::dist::cuda;
 use crate::env::{EnvIndex, EnvSpec, Observation};
-use crate::eval::now;
+use crate::eval::{device, now};
 use crate::policy::gr00t::Models;
 use crate::policy::{self, Account, Chunk, EpisodeStart, Lifeline, Made, Over, PolicyError, PolicySpec, Shortage};
 
@@ -197,6 +197,7 @@ fn gone() -> PolicyError {
     PolicyError::Inference("the policy's thread has ended".to_owned())
 }
 
+/// Answers until nobody asks any more, or the GPU is lost.
 fn run(device: Device, questions: &Receiver<Question>, lifeline: &Lifeline) {
     if let (Device::Cuda(index), Ok(cuda)) = (device, cuda::load())
         && let Err(err) = cuda.select(index)
@@ -206,12 +207,15 @@ fn run(device: Device, questions: &Receiver<Question>, lifeline: &Lifeline) {
     }
     let mut models = Models::heard_by(device, lifeline.clone());
     let mut made: Option<Made> = None;
+    let mut is_lost = false;
     for question in questions {
         match question {
             Question::Make { job, env, folder, reply } => {
                 // The memory of the one before is free before the next one is loaded.
                 made = None;
-                let answer = policy::make_with(&job.policy_type, &job.policy_config, &env, &mut models, lifeline);
+                let (name, config) = (&job.policy_type, &job.policy_config);
+                let answer = device::using(device, || policy::make_with(name, config, &env, &mut models, lifeline));
+                is_lost = matches!(answer, Err(PolicyError::DeviceLost(_)));
                 // The loop may have been stopped meanwhile.
                 let _ = reply.send(answer.map(|mut fresh| {
                     let held = held(&mut fresh);
@@ -237,7 +241,8 @@ fn run(device: Device, questions: &Receiver<Question>, lifeline: &Lifeline) {
                         planner.act_later(rows, Box::new(move |chunks| give(chunks, Shortage::default())));
                     }
                     None => {
-                        let chunks = act(made, &rows, max_batch);
+                        let chunks = device::using(device, || act(made, &rows, max_batch));
+                        is_lost = matches!(chunks, Err(PolicyError::DeviceLost(_)));
                         give(chunks, made.policy.shortage());
                     }
                 }
@@ -248,6 +253,11 @@ fn run(device: Device, questions: &Receiver<Question>, lifeline: &Lifeline) {
                 // The loop may have been stopped meanwhile.
                 let _ = reply.send(account);
             }
+        }
+        if is_lost {
+            // libtorch ends the process where it cannot free what is on a GPU: the process is to say why first.
+            std::mem::forget((made, models));
+            return;
         }
     }
 }

@@ -34,6 +34,8 @@ use crate::eval::seating::Seating;
 use crate::eval::stop::Stop;
 use crate::eval::tally;
 use crate::eval::{console, device, failure, now, outcome};
+use crate::policy::PolicyError;
+use crate::torch_error::is_hardware_failure;
 use crate::versions::versions;
 
 /// The program `eval`: parses what follows the word, and runs this rank's share.
@@ -101,6 +103,7 @@ fn run(args: &EvalArgs) -> Result<ExitCode, Fault> {
             meter: Rc::clone(&meter),
         },
         meter,
+        begun: now(),
         busy_s: 0.0,
         failed: None,
         policy_files: None,
@@ -126,6 +129,7 @@ struct Rank<'a> {
     meter: Rc<Meter>,
     journal: Journal,
     company: Company,
+    begun: Instant,
     busy_s: f64,
     /// Why a job has failed for good.
     failed: Option<String>,
@@ -252,7 +256,23 @@ impl Rank<'_> {
             busy_s: self.busy_s,
             stopped: self.stop.asked(),
             ended: rfc3339(SystemTime::now()),
+            ..RankEnd::default()
         }))
+    }
+
+    /// The last line of a rank whose GPU is lost to it; what it has to say.
+    fn lose(&mut self, reason: String) -> Result<String, String> {
+        let said = format!("rank {} ends: {reason}", self.env.rank);
+        self.append(&Line::RankEnd(RankEnd {
+            rank: self.env.rank,
+            wall_s: self.begun.elapsed().as_secs_f64(),
+            busy_s: self.busy_s,
+            stopped: false,
+            is_hardware: is_hardware_failure(&reason),
+            failure: Some(reason),
+            ended: rfc3339(SystemTime::now()),
+        }))?;
+        Ok(said)
     }
 
     fn history(&self) -> Result<History, String> {
@@ -310,7 +330,7 @@ impl Rank<'_> {
         }
     }
 
-    /// Runs what is left of a job, again if it fails; only an unwritable journal is an error of the rank.
+    /// Runs what is left of a job, again if it fails; an unwritable journal and a lost GPU are errors of the rank.
     fn job(&mut self, work: &Work, history: &mut History, last: Beat) -> Result<Beat, String> {
         let mut beat = last;
         if history.given_up.contains(&work.job.index) {
@@ -388,6 +408,9 @@ impl Rank<'_> {
         let error = match result {
             Err(JobError::Stopped | JobError::TakenOver) => return Ok((beat, None)),
             Err(JobError::Leases(err)) => return Err(err.to_string()),
+            Err(JobError::Policy(PolicyError::DeviceLost(reason))) => {
+                return Err(self.lose(reason)?);
+            }
             Err(JobError::Journal { path, err }) => return Err(format!("cannot write `{}`: {err}", path.display())),
             Err(err) => Some(err.to_string()),
             Ok(()) => None,

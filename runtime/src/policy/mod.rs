@@ -130,6 +130,9 @@ pub enum PolicyError {
     /// Inference failed.
     #[error("{0}")]
     Inference(String),
+    /// The process can use its GPU no more; only another one can.
+    #[error("{0}")]
+    DeviceLost(String),
     /// A policy server stays away, or does not want what it is asked for.
     #[error("policy server {server}: {reason}")]
     Remote {

@@ -10,7 +10,7 @@ fn span(job: &str, from: u64, to: u64) -> Span {
 }
 
 fn life(from: u64, to: u64, end: HowEnded) -> Life {
-    Life { started: at(from), ended: at(to), end, restart: 0, round: 0, pid: 1 }
+    Life { started: at(from), ended: at(to), end, failure: None, restart: 0, round: 0, pid: 1 }
 }
 
 fn rank(lives: Vec<Life>, spans: Vec<Span>) -> RankReport {

@@ -74,6 +74,9 @@ pub struct Life {
     pub ended: String,
     /// How it ended.
     pub end: HowEnded,
+    /// Why it died, where it could say so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
     /// How often its launcher had started it before.
     pub restart: u32,
     /// Which meeting of the ranks it took part in.
@@ -90,7 +93,7 @@ pub enum HowEnded {
     Done,
     /// A signal asked it to end.
     Stopped,
-    /// Without a last line.
+    /// Without a last line, or with one that tells a failure.
     Died,
     /// It has not ended: the report was made while it was at work.
     Running,

@@ -49,7 +49,7 @@ fn job_end(job: usize, rank: usize, second: u64) -> Line {
 }
 
 fn rank_end(rank: usize, second: u64) -> Line {
-    Line::RankEnd(RankEnd { rank, wall_s: 20.0, busy_s: 12.5, stopped: false, ended: at(second) })
+    Line::RankEnd(RankEnd { rank, wall_s: 20.0, busy_s: 12.5, ended: at(second), ..RankEnd::default() })
 }
 
 struct Folder {

@@ -22,7 +22,7 @@ use crate::policy::gr00t::model::{Batch, Normalise};
 use crate::policy::gr00t::models::{Loaded, Models};
 use crate::policy::gr00t::processor::{ActionRows, Processor, ProcessorConfig, Raw, Sample, Scale, collate};
 use crate::policy::gr00t::settings::Settings;
-use crate::torch_error::{is_out_of_memory, message};
+use crate::torch_error::{is_context_lost, is_out_of_memory, message};
 
 /// Network and processor of one embodiment.
 #[derive(Debug)]
@@ -133,7 +133,8 @@ impl Inference {
         groups.into_values().collect()
     }
 
-    /// Rows in batches that fit into memory. Where one fails for another reason, each of its rows is tried alone.
+    /// Rows in batches that fit into memory. Where one fails for another reason, each of its rows is tried alone, unless
+    /// the GPU is lost to all of them.
     fn predict_each<E>(
         &self,
         rows: &[usize],
@@ -145,6 +146,10 @@ impl Inference {
         let each = parts.into_iter().flat_map(|(rows, all)| match all {
             Ok(all) => rows.iter().copied().zip(all.into_iter().map(Ok)).collect(),
             Err(err) if rows.len() == 1 => vec![(rows[0], Err(err))],
+            Err(err) if is_context_lost(&err.to_string()) => {
+                let again = || PolicyError::Inference(err.to_string());
+                rows.iter().map(|row| (*row, Err(again()))).collect()
+            }
             Err(_) => self.predict_each(rows, 1, samples, noises),
         });
         each.collect()

@@ -9,7 +9,7 @@
 //! A pass is some thousands of small operators, and at small batches starting them takes longer than they do; a replay
 //! starts all of them at once. A shape is what [`FrameKey`] says; batches are filled up to a few sizes ([`bucket`]), so
 //! that there are few shapes. If capturing fails once, everything goes operator by operator from then on, and the
-//! reason is told.
+//! reason is told. If the GPU is lost, that changes nothing: the operators fail with the same error.
 //!
 //! Each graph has a memory pool of its own: what it computes with stays in place between replays, and no other graph
 //! writes there. The price is memory, which is why they are kept in a [`Shelf`] of limited size.
@@ -25,7 +25,7 @@ use std::rc::Rc;
 use tch::{Device, Tensor};
 
 use crate::policy::gr00t::model::{Batch, FrameKey};
-use crate::torch_error::message;
+use crate::torch_error::{is_context_lost, message};
 pub use bucket::bucket;
 pub use cuda::CudaEngine;
 pub use shelf::Shelf;
@@ -195,6 +195,9 @@ impl Graphs {
     }
 
     fn turn_off(&mut self, reason: &str) {
+        if is_context_lost(reason) {
+            return;
+        }
         let reason = reason.lines().next().unwrap_or_default();
         tracing::warn!("no CUDA graphs from now on, operators are started one by one: {reason}");
         self.off = Some(reason.to_owned());

@@ -32,6 +32,7 @@ enum Refusal {
     Capture,
     Panic,
     Replay,
+    Lost,
 }
 
 struct Tape {
@@ -39,7 +40,8 @@ struct Tape {
     pass: Rc<dyn Fn() -> Tensor>,
     out: RefCell<Tensor>,
     bytes: u64,
-    breaks: bool,
+    /// Replays after the first fail with these words.
+    breaks: Option<&'static str>,
 }
 
 impl fmt::Debug for Tape {
@@ -67,7 +69,11 @@ impl Engine for Again {
             pass,
             out: RefCell::new(out.shallow_clone()),
             bytes: self.bytes,
-            breaks: self.refuses == Some(Refusal::Replay),
+            breaks: match self.refuses {
+                Some(Refusal::Replay) => Some("CUDA error: invalid resource handle"),
+                Some(Refusal::Lost) => Some("CUDA error: an illegal memory access was encountered"),
+                _ => None,
+            },
         };
         Ok((Box::new(tape), out))
     }
@@ -86,8 +92,8 @@ impl Graph for Tape {
     fn replay(&self) -> Result<(), String> {
         let replays = self.log.replays.get() + 1;
         self.log.replays.set(replays);
-        if self.breaks && replays > 1 {
-            return Err("an illegal memory access was encountered".to_owned());
+        if let (Some(words), true) = (self.breaks, replays > 1) {
+            return Err(words.to_owned());
         }
         self.out.borrow_mut().copy_(&(self.pass)());
         Ok(())
@@ -174,7 +180,14 @@ fn a_replay_that_fails_is_made_up_for() {
     let (mut graphs, _) = graphs(1, 10, Some(Refusal::Replay));
     let found: Vec<_> = (1..=4).map(|value| run(&mut graphs, 1, f64::from(value))).collect();
     assert_eq!(found, [2.0, 4.0, 6.0, 8.0]);
-    assert_eq!((graphs.kept(), graphs.off()), (0, Some("an illegal memory access was encountered")));
+    assert_eq!((graphs.kept(), graphs.off()), (0, Some("CUDA error: invalid resource handle")));
+}
+
+#[test]
+fn a_lost_gpu_does_not_turn_graphs_off() {
+    let (mut graphs, _) = graphs(1, 10, Some(Refusal::Lost));
+    (1..=4).for_each(|value| drop(run(&mut graphs, 1, f64::from(value))));
+    assert_eq!(graphs.off(), None);
 }
 
 /// The small policy that the project ships, with graphs on this CPU if `captures`.

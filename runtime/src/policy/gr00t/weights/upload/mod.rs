@@ -13,6 +13,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::mem;
 use std::num::NonZero;
 use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,6 +25,7 @@ use tch::{Kind, Tensor};
 
 use crate::dist::upload::Staging;
 use crate::operators::InferenceMode;
+use crate::torch_error::{first_line, is_context_lost};
 #[cfg(test)]
 pub(super) use carrier::Late;
 pub(super) use carrier::{Carrier, ToCard};
@@ -187,10 +189,14 @@ impl Shared {
         // libtorch's errors come as panics where tch has no other way.
         let outcome = catch_unwind(AssertUnwindSafe(|| self.turns())).unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().map_or("libtorch failed", String::as_str);
-            Err(Failure::Device { reason: text.lines().next().unwrap_or_default().to_owned() })
+            Err(Failure::Device { reason: first_line(text).to_owned() })
         });
         if let Err(failure) = outcome {
             let mut state = self.lock();
+            if is_context_lost(&failure.to_string()) {
+                // libtorch asks CUDA before it frees pinned memory, and ends the process if there is no answer.
+                mem::forget(mem::take(&mut state.buffers));
+            }
             state.ring.stop();
             state.has_failed = true;
             state.failure.get_or_insert(failure);
@@ -226,7 +232,7 @@ impl Shared {
     /// Reads a load and sends it.
     fn fill(&self, slot: usize, load: &Load) -> Result<(), Failure> {
         let device = |reason| Failure::Device { reason };
-        let kept = self.lock().buffers[slot].take();
+        let kept = self.lock().buffers.get_mut(slot).and_then(Option::take);
         let mut buffer = kept.map_or_else(|| self.carrier.buffer(self.buffer), Ok).map_err(device)?;
         let bytes = buffer.bytes_mut();
         for piece in load {
@@ -238,9 +244,17 @@ impl Shared {
             let state = self.lock();
             load.iter().map(|piece| pair(piece, &state.wanted[piece.tensor], &buffer)).collect()
         };
-        self.carrier.send(slot, pairs).map_err(device)?;
+        if let Err(reason) = self.carrier.send(slot, pairs) {
+            // Copies out of it may be under way.
+            mem::forget(buffer);
+            return Err(device(reason));
+        }
         let mut state = self.lock();
-        state.buffers[slot] = Some(buffer);
+        match state.buffers.get_mut(slot) {
+            Some(place) => *place = Some(buffer),
+            // Loading has failed.
+            None => mem::forget(buffer),
+        }
         state.ring.sent(slot);
         Ok(())
     }
