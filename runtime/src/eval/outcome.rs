@@ -36,7 +36,8 @@ pub fn bring_together(
 ) -> Together {
     let mine = std::fs::read(folder.journal(env.rank)).unwrap_or_default();
     let who = Who { rank: env.rank, world: env.world_size, restart: env.round, run_id: env.run_id.clone() };
-    let own_gpu_each = matches!(device, tch::Device::Cuda(_));
+    // NCCL needs rank 0's word, and nobody waits for a rank 0 that is lost.
+    let own_gpu_each = matches!(device, tch::Device::Cuda(_)) && !lost.contains(&0);
     // Who is lost does not come any more: the others need seconds.
     let deadline = if lost.is_empty() { GATHER } else { GATHER / 6 };
     let mut context = context(env);
