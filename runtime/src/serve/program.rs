@@ -130,6 +130,7 @@ async fn serve(
         most_bytes: args.max_message << 20,
         most_connections: args.max_connections.min(open_files().saturating_sub(OTHER_FILES).max(1)),
     };
+    let loss = policy.loss();
     let (to_desk, inbox) = mpsc::unbounded_channel();
     let house = House::new(card, rules, to_desk);
     end_on_signals(&house).map_err(|err| err.to_string())?;
@@ -153,7 +154,9 @@ async fn serve(
     flush(&house).await;
     voice.say(&format!("ended after {}", in_words(&house.stats.summary())));
     if reason == POLICY_IS_GONE {
-        failure::write_error_file(POLICY_IS_GONE);
+        let reason = loss.get().map_or(POLICY_IS_GONE, String::as_str);
+        console::error(reason);
+        failure::write_error_file(reason);
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)
