@@ -12,6 +12,7 @@ fn main() -> ExitCode {
     let variable = if std::env::var_os("RRUN_LOG").is_some() { "RRUN_LOG" } else { "RUST_LOG" };
     let log = tracing_subscriber::fmt().with_env_filter(EnvFilter::from_env(variable));
     log.with_writer(std::io::stderr).init();
+    runtime::tell_panics_briefly();
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
     match words.split_first() {
         Some((program, rest)) if program == "eval" => runtime::eval::main(rest),
