@@ -72,6 +72,7 @@ type Take = extern "C" fn(*mut c_void, *const u8, usize);
 
 unsafe extern "C" {
     fn rr_last_words() -> *const c_char;
+    fn rr_seed_cpu(seed: u64);
     fn rr_store_connect(
         host: *const c_char,
         port: u16,
@@ -322,6 +323,12 @@ impl GroupHandle {
     }
 }
 
+/// Lets random numbers on the CPU begin anew, as `torch.manual_seed` does, and leaves CUDA's alone.
+pub(crate) fn seed_cpu(seed: u64) {
+    // SAFETY: has no condition; libtorch's generator has its own lock.
+    unsafe { rr_seed_cpu(seed) }
+}
+
 pub(crate) fn raw(tensor: &Tensor) -> RawTensor {
     tensor.as_ptr().cast_mut().cast()
 }
@@ -538,5 +545,21 @@ impl CudaShim {
         let status = unsafe { (self.new_nccl)(store.0.as_ptr(), rank, world, device, millis(watchdog), &mut out) };
         self.check(status)?;
         Ok(GroupHandle(boxed(out)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tch::{Device, Kind};
+
+    #[test]
+    fn a_seed_gives_the_numbers_that_it_gives_in_python() {
+        let noise = |seed: fn()| {
+            seed();
+            Tensor::randn([7], (Kind::Float, Device::Cpu))
+        };
+        assert_eq!(noise(|| seed_cpu(11)), noise(|| drop(tch::manual_seed(11))));
+        assert_ne!(noise(|| seed_cpu(11)), noise(|| seed_cpu(12)));
     }
 }

@@ -3,6 +3,10 @@
 // The same conventions as c10d.cc. Nothing here needs CUDA's half of libtorch: the dispatcher finds it where it is loaded.
 #include "fault.h"
 
+#include <cstdint>
+#include <mutex>
+
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_addmm_activation.h>
 #include <c10/core/InferenceMode.h>
@@ -19,6 +23,14 @@ int rr_linear_activation(const at::Tensor* x, const at::Tensor* weight, const at
   return guarded([&] {
     *out = new at::Tensor(at::_addmm_activation(*bias, *x, *weight, /*beta=*/1, /*alpha=*/1, use_gelu));
   });
+}
+
+// Random numbers on the CPU begin anew. tch's `manual_seed` asks CUDA about each of its generators as well, and where that
+// fails lets the C++ exception go on into Rust.
+void rr_seed_cpu(uint64_t seed) {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  generator.set_current_seed(seed);
 }
 
 // Tensors that this thread makes from here on have neither a version counter nor a place in a graph of gradients.

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use serde_json::Value;
 use tch::{Device, Kind, Tensor};
 
+use crate::dist::ffi::seed_cpu;
 use crate::operators::{self, InferenceMode};
 use crate::policy::PolicyError;
 use crate::policy::batches::{Batches, Shortage};
@@ -103,7 +104,7 @@ impl Inference {
 
     /// Where the denoising of a chunk starts, drawn on the CPU so that it is the same on every device.
     pub fn noise(&self, seed: u64) -> Tensor {
-        tch::manual_seed(seed.cast_signed());
+        seed_cpu(seed);
         Tensor::randn(self.noise_shape(), (Kind::Float, Device::Cpu))
     }
 
