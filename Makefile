@@ -39,6 +39,8 @@ test:
 slow: conformance
 	$(CARGO) test --release --locked --workspace -- --ignored --skip gpu_
 	.venv/bin/pytest -q -rs tests/page tests/gpu
+	.venv/bin/python tests/imitation/build.py
+	.venv/bin/pytest -q -m slow tests/imitation
 
 conformance:
 	@./setup.sh test

@@ -16,6 +16,10 @@ sys.path.insert(0, str(IMITATION))
 import report  # noqa: E402
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "slow: for `make slow`")
+
+
 @dataclass
 class Ended:
     code: int
