@@ -134,10 +134,14 @@ pub fn conclusion(report: &Report) -> String {
 fn shortage(job: &JobReport) -> String {
     let times = if job.out_of_memory == 1 { "once".to_owned() } else { format!("{} times", job.out_of_memory) };
     let knob = match job.out_of_memory_batch {
-        Some(batch) => format!(
-            "at most {batch} rows were inferred at a time from then on; --max-batch {batch} does so from the start, fewer \
-             num_envs leave the policy more"
-        ),
+        Some(0) => "not even one row fitted into an inference; fewer num_envs leave the policy more".to_owned(),
+        Some(batch) => {
+            let rows = if batch == 1 { "1 row was".to_owned() } else { format!("{batch} rows were") };
+            format!(
+                "at most {rows} inferred at a time from then on; --max-batch {batch} does so from the start, fewer num_envs \
+                 leave the policy more"
+            )
+        }
         None => "it passed; fewer num_envs leave the policy more".to_owned(),
     };
     format!("out of memory {times}: {knob}")
@@ -218,6 +222,14 @@ mod tests {
         let text = conclusion(&report);
         assert!(
             text.contains("\nj0: out of memory 3 times: at most 4 rows") && text.contains("--max-batch 4"),
+            "{text}"
+        );
+        report.per_job[0].out_of_memory_batch = Some(1);
+        assert!(conclusion(&report).contains("at most 1 row was inferred at a time"));
+        report.per_job[0].out_of_memory_batch = Some(0);
+        let text = conclusion(&report);
+        assert!(
+            text.contains("3 times: not even one row fitted into an inference;") && !text.contains("at most"),
             "{text}"
         );
         (report.per_job[0].out_of_memory, report.per_job[0].out_of_memory_batch) = (1, None);

@@ -1,6 +1,10 @@
-//! What libtorch says when something fails. tch keeps only the text of an exception, so what kind it was is read there.
+//! What libtorch says when something fails. tch keeps only the text of an exception, so what kind it was is read there; and
+//! most of its operators panic with it.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, resume_unwind, set_hook, take_hook};
+use std::sync::Once;
 
 /// Memory that is not there, in the words of torch 2.11: c10/cuda/CUDACachingAllocator.cpp and the CUDA driver ("out of
 /// memory"), c10/core/impl/alloc_cpu.cpp ("can't allocate memory"), cuBLAS and cuDNN, which make their handles and
@@ -41,6 +45,12 @@ const FAILED_HARDWARE: [&str; 5] = [
 /// What tch's panics begin with.
 const UNWRAPPED: &str = "called `Result::unwrap()` on an `Err` value: Torch(\"";
 
+/// What libtorch says last of a GPU's memory before it says who has it.
+const FREE: &str = " is free";
+
+/// What tch's errors begin with.
+const INTERNAL: &str = "Internal torch error: ";
+
 /// Where the C++ backtrace begins, in a message and in one that was printed with its line ends escaped.
 const BACKTRACE: [&str; 4] = ["\nException raised from", "\\nException raised from", "\nframe #0", "\\nframe #0"];
 
@@ -69,15 +79,6 @@ pub fn is_panic(text: &str) -> bool {
     text.starts_with(UNWRAPPED) || text.starts_with("libtorch: ")
 }
 
-/// Runs what may panic with an error of libtorch, and gives its message. Other panics go on.
-pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| match panic.downcast::<String>() {
-        Ok(text) if is_panic(&text) => message(&text).to_owned(),
-        Ok(other) => resume_unwind(other),
-        Err(other) => resume_unwind(other),
-    })
-}
-
 /// The first line of libtorch's message: behind it come links and advice for developers.
 pub fn first_line(text: &str) -> &str {
     let text = message(text);
@@ -85,11 +86,69 @@ pub fn first_line(text: &str) -> &str {
     text[..end.unwrap_or(text.len())].trim_end()
 }
 
-/// libtorch's message without its C++ backtrace, of an error as of a panic.
+/// libtorch's message without tch's words before it and the C++ backtrace behind it, of an error as of a panic.
 pub fn message(text: &str) -> &str {
-    let text = text.strip_prefix(UNWRAPPED).unwrap_or(text);
+    let text = text.strip_prefix(UNWRAPPED).or_else(|| text.strip_prefix(INTERNAL)).unwrap_or(text);
     let end = BACKTRACE.iter().filter_map(|start| text.find(start)).min();
     text[..end.unwrap_or(text.len())].trim_end()
+}
+
+/// Of a message about memory, what was asked for and what is free: without who has the rest, and without advice. Any other
+/// message as it is.
+pub fn shortage(text: &str) -> &str {
+    let text = message(text);
+    text.find(FREE).map_or(text, |at| &text[..at + FREE.len()])
+}
+
+thread_local! {
+    /// How many [`caught`] this thread is in.
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
+}
+
+/// What `body` gives, or the message of its panic. A panic with libtorch's words is an error like any other and is not
+/// printed where it happens; any other is a defect of ours, which is.
+///
+/// # Errors
+/// The message.
+pub fn caught<T>(body: impl FnOnce() -> T) -> Result<T, String> {
+    quietly(body).map_err(|panic| words(panic.as_ref()).map_or("a panic without words", message).to_owned())
+}
+
+/// As [`caught`], for the outermost use of libtorch: a defect of ours goes on as a panic.
+///
+/// # Errors
+/// libtorch's message.
+pub fn caught_of_libtorch<T>(body: impl FnOnce() -> T) -> Result<T, String> {
+    quietly(body).map_err(|panic| match words(panic.as_ref()).filter(|text| is_panic(text)) {
+        Some(text) => message(text).to_owned(),
+        None => resume_unwind(panic),
+    })
+}
+
+/// What `body` gives, or its panic, of which nothing is printed if it is one of libtorch's errors.
+fn quietly<T>(body: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Send>> {
+    static QUIET: Once = Once::new();
+    QUIET.call_once(|| {
+        let usual = take_hook();
+        set_hook(Box::new(move |panic| on_panic(panic, &usual)));
+    });
+    DEPTH.set(DEPTH.get() + 1);
+    let outcome = catch_unwind(AssertUnwindSafe(body));
+    DEPTH.set(DEPTH.get() - 1);
+    outcome
+}
+
+/// Says nothing of libtorch's errors, which somebody catches, and what is usual of the rest.
+fn on_panic(panic: &PanicHookInfo<'_>, usual: &dyn Fn(&PanicHookInfo<'_>)) {
+    let is_of_libtorch = words(panic.payload()).is_some_and(|text| is_panic(text) || is_out_of_memory(text));
+    if DEPTH.get() == 0 || !is_of_libtorch {
+        usual(panic);
+    }
+}
+
+/// The text that a panic was given.
+fn words(panic: &(dyn Any + Send)) -> Option<&str> {
+    panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied())
 }
 
 #[cfg(test)]
@@ -101,13 +160,13 @@ pub(crate) mod tests {
     pub const ABSURD: i64 = 1 << 50;
 
     /// What libtorch really says when memory is short.
-    pub fn shortage() -> String {
+    fn real_shortage() -> String {
         Tensor::f_empty([ABSURD], (Kind::Uint8, Device::Cpu)).unwrap_err().to_string()
     }
 
     #[test]
     fn libtorchs_own_words_for_a_shortage_are_known() {
-        let text = shortage();
+        let text = real_shortage();
         assert!(is_out_of_memory(&text), "{text}");
         assert!(!message(&text).contains('\n'), "{text}");
         let other = Tensor::from(1.0).f_reshape([2]).unwrap_err().to_string();
@@ -116,8 +175,11 @@ pub(crate) mod tests {
 
     #[test]
     fn words_of_a_gpu_are_known() {
-        let cuda = "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 139.80 GiB";
-        assert!(is_out_of_memory(cuda));
+        let asked = "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 139.80 GiB of which \
+                     8.00 MiB is free";
+        let cuda = format!("{asked}. Including non-PyTorch memory, this process has 139.79 GiB memory in use.");
+        assert!(is_out_of_memory(&cuda));
+        assert_eq!(shortage(&cuda), asked);
         assert!(is_out_of_memory("CUDA error: out of memory\nCUDA kernel errors might be reported later"));
         assert!(is_out_of_memory("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"));
         assert!(!is_out_of_memory("CUDA error: an illegal memory access was encountered"));
@@ -156,11 +218,11 @@ pub(crate) mod tests {
     #[test]
     fn only_panics_of_libtorch_are_caught() {
         assert_eq!(
-            caught(|| Tensor::from(1.0).reshape([2])).unwrap_err(),
+            caught_of_libtorch(|| Tensor::from(1.0).reshape([2])).unwrap_err(),
             "shape '[2]' is invalid for input of size 1"
         );
-        assert_eq!(caught(|| 7), Ok(7));
-        let other = catch_unwind(|| caught(|| panic!("{}", "no tensor".to_owned()))).unwrap_err();
+        assert_eq!(caught_of_libtorch(|| 7), Ok(7));
+        let other = catch_unwind(|| caught_of_libtorch(|| panic!("{}", "no tensor".to_owned()))).unwrap_err();
         assert_eq!(other.downcast_ref::<String>().unwrap(), "no tensor");
     }
 
@@ -170,9 +232,24 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_panic_is_cut_to_what_was_wrong() {
-        let panic = std::panic::catch_unwind(|| Tensor::from(1.0).reshape([2])).unwrap_err();
-        let text = panic.downcast_ref::<String>().unwrap();
-        assert_eq!(message(text), "shape '[2]' is invalid for input of size 1");
+    fn an_error_is_cut_to_what_was_wrong() {
+        let text = Tensor::from(1.0).f_reshape([2]).unwrap_err().to_string();
+        assert_eq!(message(&text), "shape '[2]' is invalid for input of size 1");
+    }
+
+    #[test]
+    fn a_panic_of_tch_becomes_an_error_with_libtorchs_words_alone() {
+        let text = caught(|| Tensor::from(1.0).reshape([2])).unwrap_err();
+        assert_eq!(text, "shape '[2]' is invalid for input of size 1");
+        let text = caught(|| Tensor::empty([ABSURD], (Kind::Uint8, Device::Cpu))).unwrap_err();
+        assert!(is_out_of_memory(&text) && !text.starts_with("called"), "{text}");
+        assert_eq!(caught(|| 7), Ok(7));
+    }
+
+    #[test]
+    fn a_panic_of_ours_keeps_its_words() {
+        assert_eq!(caught(|| -> () { panic!("a table is empty") }), Err("a table is empty".to_owned()));
+        let size = 3;
+        assert_eq!(caught(|| -> () { panic!("a table of {size}") }), Err("a table of 3".to_owned()));
     }
 }

@@ -53,7 +53,7 @@ fn an_evaluation_is_planned_for_a_card_that_is_not_there() {
     let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ").replace('-', "");
     let (said, wanted) = (squeezed(&done.stdout()), squeezed(table));
     assert!(said.starts_with(&wanted), "{}", done.stdout());
-    done.says("weights are counted; activations, graphs (a cap) and contexts are estimates");
+    done.says("weights are counted; activations, graphs and contexts are estimates");
 }
 
 #[test]

@@ -233,7 +233,7 @@ pub struct JobEnd {
     /// Inferences that failed for want of memory and were tried again.
     #[serde(default)]
     pub out_of_memory: u64,
-    /// Rows of an inference that this came down to, in an earlier job of the checkpoint perhaps.
+    /// Rows of an inference that this came down to, in an earlier job of the checkpoint perhaps; 0 where not even one fitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub out_of_memory_batch: Option<u64>,
     /// Share of the time in which the GPU was at work, for whomever; `None` where the driver does not tell.

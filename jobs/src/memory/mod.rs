@@ -2,13 +2,14 @@
 //! up for each GPU and held against what is free. What is not known is said to be unknown, and never counted as nothing.
 //!
 //! ```text
-//! job ─┬─ policy       weights (headers), activations (widths × rows), graphs (a cap) ─┐
+//! job ─┬─ policy       weights (headers), activations, graphs (allocator) ─────────────┐
 //!      └─ environment  declared, measured, published × copies ─────────────────────────┤
 //! rank ─── context ────────────────────────────────────────────────────────────────────┴─► Need of each GPU ─┬─► Fit
 //!                                                              Budget (NVML, --gpu-memory) ──────────────────┴─► Proposal
 //! ```
 //! Pure but for the files of checkpoints and measurements, which are read once.
 
+mod allocator;
 pub mod bytes;
 mod checkpoint;
 mod environment;
@@ -22,6 +23,7 @@ mod propose;
 pub mod table;
 
 pub use bytes::ByteSize;
+pub use gr00t::graph_sizes;
 pub use measured::Measured;
 pub use need::{Budget, Fit, Need};
 pub use part::Part;

@@ -42,7 +42,7 @@ pub struct Need {
     pub weights: Part,
     /// What a policy computes with at one time.
     pub activations: Part,
-    /// Captured CUDA graphs, at most.
+    /// Captured CUDA graphs of all sizes of a batch.
     pub graphs: Part,
     /// CUDA contexts of the ranks.
     pub context: Part,

@@ -281,7 +281,8 @@ mod tests {
         let two =
             needs(&entries, &placed("env: 0:0-1, rollout: 0:0-1"), BTreeMap::from([(0, Budget::whole(16 * GIB))]));
         assert_eq!(two[0].sum().bytes.0, 2 * alone[0].sum().bytes.0);
-        assert_eq!((alone[0].graphs.bytes.0, alone[0].context.bytes.0), (GIB, CONTEXT));
+        assert!((1..GIB).contains(&alone[0].graphs.bytes.0), "the graphs of a small network, not their cap");
+        assert_eq!(alone[0].context.bytes.0, CONTEXT);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use super::checkpoint::{self, Tensor};
-use super::gr00t::Widths;
+use super::gr00t::{Network, Weights, Widths};
 use super::need::Need;
 use super::part::Part;
 use crate::job::Job;
@@ -38,12 +38,10 @@ pub(super) enum Policy {
     Elsewhere,
     /// GR00T N1.7: weights by the headers, the rest by its widths.
     Gr00t {
-        /// Bytes of the weights.
-        weights: u64,
-        /// Bytes of a number.
-        float: u64,
-        /// Sizes of the network.
-        widths: Widths,
+        /// What it takes.
+        network: Network,
+        /// Whether it captures CUDA graphs.
+        captures: bool,
     },
     /// Files of this size.
     Files(u64),
@@ -68,8 +66,10 @@ impl Policy {
         let widths = Widths::read(folder, path(config, "vlm_path").as_deref(), tag.as_ref().and_then(Value::as_str))?;
         let is_wide = setting(config, "dtype").is_some_and(|dtype| dtype == "float32");
         let float = if is_wide { 4 } else { 2 };
-        let weights = used(&checkpoint::tensors(folder)?, widths.layers).map(|tensor| tensor.bytes(float)).sum();
-        Some(Self::Gr00t { weights, float, widths })
+        let tensors = checkpoint::tensors(folder)?;
+        let weights = Weights::of(used(&tensors, widths.layers).map(|tensor| tensor.bytes(float)));
+        let captures = setting(config, "cuda_graphs").and_then(|captures| captures.as_bool()).unwrap_or(true);
+        Some(Self::Gr00t { network: Network::new(widths, weights, float), captures })
     }
 
     /// What it takes when at most `rows` are inferred together, on a card with `total` bytes.
@@ -77,12 +77,15 @@ impl Policy {
         let nothing = Need { gpu, ..Need::default() };
         match self {
             Self::Elsewhere => nothing,
-            Self::Gr00t { weights, float, widths } => Need {
-                weights: Part::certain(*weights),
-                activations: Part::estimated(widths.activations(rows, *float)),
-                graphs: Part::estimated(total.map_or(MOST_GRAPHS, graph_cap)),
-                ..nothing
-            },
+            Self::Gr00t { network, captures } => {
+                let graphs = if *captures { graphs(network, rows, total) } else { 0 };
+                Need {
+                    weights: Part::certain(network.weights()),
+                    activations: Part::estimated(network.peak(rows).activations),
+                    graphs: Part::estimated(graphs),
+                    ..nothing
+                }
+            }
             Self::Files(bytes) => Need {
                 weights: Part::estimated(*bytes),
                 activations: Part::estimated((*bytes as f64 * WORKING_ROOM) as u64),
@@ -96,6 +99,13 @@ impl Policy {
     pub(super) fn depends_on_rows(&self) -> bool {
         matches!(self, Self::Gr00t { .. })
     }
+}
+
+/// Graphs of all sizes that batches of up to `rows` rows have, at most what may be kept; and at least the largest, which is
+/// held until it is known to be too large.
+fn graphs(network: &Network, rows: u64, total: Option<u64>) -> u64 {
+    let cap = total.map_or(MOST_GRAPHS, graph_cap);
+    network.graphs(rows).min(cap).max(network.peak(rows).graph)
 }
 
 /// Tensors that are loaded: not the head for words, nor decoder layers above those that are used.

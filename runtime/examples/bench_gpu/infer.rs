@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use runtime::operators::InferenceMode;
+use runtime::policy::gr00t::graphs::Graphs;
 use runtime::policy::gr00t::inference::{Inference, open_processor};
 use runtime::policy::gr00t::model::{NoTap, Robot, SamplerOptions};
 use runtime::policy::gr00t::processor::{Picture, Processor, Raw, Rows, collate};
@@ -37,9 +38,12 @@ pub struct Bench {
 }
 
 impl Bench {
-    pub fn load(folder: &Path, device: Device) -> Outcome<Self> {
-        let config =
-            Map::from_iter([("model_path".to_owned(), json!(folder)), ("dtype".to_owned(), json!("bfloat16"))]);
+    pub fn load(folder: &Path, device: Device, cuda_graphs: bool) -> Outcome<Self> {
+        let config = Map::from_iter([
+            ("model_path".to_owned(), json!(folder)),
+            ("dtype".to_owned(), json!("bfloat16")),
+            ("cuda_graphs".to_owned(), json!(cuda_graphs)),
+        ]);
         let settings = Settings::read(&config)?;
         let processor = open_processor(&settings)?;
         let (pictures, states) = (pictures(&processor), states(&processor));
@@ -74,6 +78,11 @@ impl Bench {
             "what": "infer", "batch": batch, "rounds": whole.len(), "first_ms": first * 1e3,
             "end_to_end_ms": median(whole), "processor_ms": median(processor), "load_seconds": self.load_seconds,
         }))
+    }
+
+    /// Memory that captured graphs hold.
+    pub fn graph_bytes(&self) -> u64 {
+        self.loaded.graphs.borrow().as_ref().map_or(0, Graphs::bytes)
     }
 
     /// What the network reads of one environment, and the actions that come of it, normalised.

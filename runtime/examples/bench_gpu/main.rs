@@ -5,6 +5,10 @@
 //! bench_gpu DIR --device cuda:0 --cameras 1,2,4 --batches 1,8,32 --seconds 2 --inputs OUT
 //! ```
 //!
+//! Each row tells the memory that libtorch's allocator held for it: what tensors took (`allocated`), what it had from the
+//! card for them (`reserved`), and what of that belonged to captured graphs. Rows after the first begin with what those
+//! before them have left, so that one row a process tells what an evaluation takes (`tests/imitation/test_memory.py`).
+//!
 //! DIR is what `random_checkpoint` writes. OUT gets what the network read and what came of it, one row for each number of
 //! cameras, so that another program can do the same and be compared.
 
@@ -20,6 +24,7 @@ use tch::{Cuda, Device};
 
 mod infer;
 mod load;
+mod memory;
 mod robot;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -44,6 +49,9 @@ struct Arguments {
     /// Times the checkpoint is loaded.
     #[arg(long, default_value_t = 3)]
     loads: usize,
+    /// Start operators one by one, without CUDA graphs.
+    #[arg(long)]
+    no_cuda_graphs: bool,
     /// Where inputs and actions of one row are written to.
     #[arg(long)]
     inputs: Option<PathBuf>,
@@ -67,14 +75,18 @@ fn measure(arguments: &Arguments) -> Outcome<()> {
     }
     for &cameras in &arguments.cameras {
         let folder = robot::with_cameras(&arguments.folder, cameras)?;
-        let bench = infer::Bench::load(&folder, device)?;
+        let bench = infer::Bench::load(&folder, device, !arguments.no_cuda_graphs)?;
+        let mut before = memory::since_last(device);
         if let Some(out) = &arguments.inputs {
             bench.write(&out.join(format!("inputs.{cameras}.safetensors")))?;
         }
         for &batch in &arguments.batches {
             let mut line = bench.measure(batch, Duration::from_secs_f64(arguments.seconds))?;
             line["cameras"] = json!(cameras);
-            line["peak_bytes"] = json!(peak(device));
+            let run = memory::since_last(device);
+            line["peak_bytes"] = json!(run.map(|run| run.allocated_peak_bytes));
+            line["memory"] = json!({"before": before, "run": run, "graphs_bytes": bench.graph_bytes()});
+            before = run;
             say(&line);
         }
     }
@@ -97,14 +109,6 @@ fn facts(device: Device) -> Outcome<Value> {
     let cuda = cuda::load()?;
     let (facts, versions) = (cuda.device(index)?, cuda.versions()?);
     Ok(json!({"what": "device", "name": facts.name, "bytes": facts.total_bytes, "driver": versions.driver}))
-}
-
-/// Most bytes of the card that libtorch held since the last time this was asked.
-fn peak(device: Device) -> Option<u64> {
-    let (Device::Cuda(index), Ok(cuda)) = (device, cuda::load()) else { return None };
-    let peak = cuda.memory(index).ok()?.allocated_peak_bytes;
-    cuda.reset_peak(index).ok()?;
-    Some(peak)
 }
 
 /// Waits until the device has done all that it was told.

@@ -7,6 +7,7 @@ use crate::dist::cuda;
 use crate::dist::error::DistError;
 use crate::dist::ffi::{Fault, GroupHandle};
 use crate::dist::store::Store;
+use crate::torch_error::message;
 use std::time::Duration;
 use tch::{Device, TchError, Tensor};
 
@@ -131,6 +132,6 @@ fn misuse(what: String) -> DistError {
 
 impl From<TchError> for DistError {
     fn from(err: TchError) -> Self {
-        Fault::from_tch(&err.to_string()).into()
+        Fault::from_tch(message(&err.to_string())).into()
     }
 }

@@ -12,7 +12,7 @@ use crate::dist::cuda;
 use crate::env;
 use crate::eval::seating::Seating;
 use crate::policy::PolicyError;
-use crate::torch_error::{caught, first_line, is_context_lost};
+use crate::torch_error::{caught_of_libtorch, first_line, is_context_lost};
 
 /// Decides on the device of this rank and takes it, before anything else touches CUDA.
 ///
@@ -126,7 +126,7 @@ pub fn reserved_bytes(device: Device) -> Option<u64> {
 /// Those of `work`, panics of libtorch among them; [`PolicyError::DeviceLost`] in their place if this process can use the
 /// device no more.
 pub fn using<T>(device: Device, work: impl FnOnce() -> Result<T, PolicyError>) -> Result<T, PolicyError> {
-    let done = caught(work).unwrap_or_else(|message| Err(PolicyError::Inference(message)));
+    let done = caught_of_libtorch(work).unwrap_or_else(|message| Err(PolicyError::Inference(message)));
     done.map_err(|err| loss(device, &err).unwrap_or(err))
 }
 

@@ -22,7 +22,7 @@ use crate::policy::batches::{Batches, Shortage};
 use crate::policy::fields::{Fields, argument};
 use crate::policy::gr00t::Models;
 use crate::policy::{Chunk, EpisodeStart, Policy, PolicyError, PolicySpec, require_state};
-use crate::torch_error::message;
+use crate::torch_error::{caught, message};
 
 const NAME: &str = "torchscript";
 
@@ -145,9 +145,12 @@ impl TorchScript {
 
     fn forward(&self, images: Tensor, state: Tensor, tokens: Tensor) -> Result<Tensor, PolicyError> {
         let _mode = InferenceMode::begin();
-        let inputs = [images, state, tokens].map(|input| input.to_device(self.device));
-        let actions = self.module.forward_ts(&inputs).map_err(|err| file(&self.path, &words(&err)))?;
-        Ok(actions.to_device(Device::Cpu).to_kind(Kind::Float))
+        let forward = || {
+            let inputs = [images, state, tokens].map(|input| input.to_device(self.device));
+            let actions = self.module.forward_ts(&inputs).map_err(|err| words(&err))?;
+            Ok(actions.to_device(Device::Cpu).to_kind(Kind::Float))
+        };
+        caught(forward).flatten().map_err(|reason| file(&self.path, &reason))
     }
 
     /// Token ids of an instruction, as many as the module reads.

@@ -102,10 +102,7 @@ fn the_largest_batch_is_what_is_left_beside_the_environments() {
     let batch = |gib: u64| Case::new(&[gr00t("a", 4)], "env: 0, rollout: 0", gib).planner().propose()[0].batch;
     let (two, three) = (batch(2).unwrap(), batch(3).unwrap());
     assert_eq!(two.rows, 2, "four environments in two groups");
-    assert_eq!(
-        two.largest, None,
-        "1.2 GiB of environments, 0.5 of context, 0.1 of graphs, 0.1 of workspace are too much"
-    );
+    assert!(two.largest < three.largest, "1.2 GiB of environments and 0.5 of context leave less of two: {two:?}");
     assert!(three.largest.is_some_and(|rows| rows > 100), "{three:?}");
     let scripted = Case::new(&[entry("a", 1.0, 2, 4)], "env: 0, rollout: 0", 24).planner().propose()[0].batch;
     assert_eq!(scripted, None);

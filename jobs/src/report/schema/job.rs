@@ -129,7 +129,7 @@ pub struct JobReport {
     /// Inferences that failed for want of memory and were tried again.
     #[serde(default)]
     pub out_of_memory: u64,
-    /// Rows of an inference that this came down to, in an earlier job of the checkpoint perhaps.
+    /// Rows of an inference that this came down to, in an earlier job of the checkpoint perhaps; 0 where not even one fitted.
     #[serde(default)]
     pub out_of_memory_batch: Option<u64>,
     /// Share of the time in which the GPU was at work, for whomever; `null` where the driver does not tell.

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::*;
 use crate::episode::VideoRef;
-use crate::journal::{Gpu, PolicyFiles, RankStart};
+use crate::journal::{Gpu, PolicyFiles, RankEnd, RankStart};
 use crate::plan::{Git, Resumed};
 
 /// Objects whose keys are data.
@@ -43,6 +43,7 @@ fn full() -> Report {
         line(Episode { env: 1, ..episode(0, 0, false) }),
         line(Episode { error: Some("NaN".to_owned()), ..episode(0, 1, false) }),
         end(0, Some("boom")),
+        Line::RankEnd(RankEnd { failure: Some(String::new()), ..RankEnd::default() }),
     ];
     let git = Some(Git { commit: String::new(), dirty: false });
     let plan = RunPlan { resumed_from: vec![Resumed { git: git.clone(), ..Resumed::default() }], git, ..two_jobs() };

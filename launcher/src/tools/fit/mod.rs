@@ -216,6 +216,6 @@ fn notes(planner: &Planner<'_>, args: &Args) -> Vec<String> {
             "a rank runs one job after the other: of its jobs the one that takes most is in the table".to_owned(),
         );
     }
-    notes.push("weights are counted; activations, graphs (a cap) and contexts are estimates".to_owned());
+    notes.push("weights are counted; activations, graphs and contexts are estimates".to_owned());
     notes
 }

@@ -10,7 +10,7 @@
 /// What is known of a checkpoint on this device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ladder {
-    /// Rows at most, once there were too many.
+    /// Rows at most, once there were too many; 0 where not even one fitted.
     limit: Option<usize>,
     /// The rows that were too many, until fewer have been answered.
     falls_from: Option<usize>,
@@ -39,9 +39,14 @@ pub struct Landed {
 }
 
 impl Ladder {
-    /// Rows at most, if there ever were too many.
+    /// Rows at most, if there ever were too many; 0 if one was.
     pub fn limit(&self) -> Option<usize> {
         self.limit
+    }
+
+    /// Rows to try next: one where none has fitted so far.
+    pub fn rows(&self) -> usize {
+        self.limit.unwrap_or(usize::MAX).max(1)
     }
 
     /// Memory was short with so many rows, at least one.
@@ -52,12 +57,20 @@ impl Ladder {
             return Next::Halve;
         }
         self.is_last_try = !self.is_last_try;
-        if self.is_last_try { Next::Again } else { Next::GiveUp }
+        if self.is_last_try {
+            return Next::Again;
+        }
+        self.limit = Some(0);
+        Next::GiveUp
     }
 
     /// Rows were answered. Says what the user has to know, once a fall.
     pub fn on_answer(&mut self) -> Option<Landed> {
         self.is_last_try = false;
+        if self.limit == Some(0) {
+            // What a neighbour took is free again.
+            self.limit = Some(1);
+        }
         let from = self.falls_from.take()?;
         Some(Landed { from, to: self.limit.unwrap_or(from) })
     }
@@ -80,6 +93,16 @@ mod tests {
     }
 
     #[test]
+    fn where_no_row_fits_the_limit_is_none_at_all_until_one_does() {
+        let mut ladder = Ladder::default();
+        assert_eq!((ladder.on_oom(2), ladder.limit()), (Next::Halve, Some(1)));
+        assert_eq!((ladder.on_oom(1), ladder.on_oom(1)), (Next::Again, Next::GiveUp));
+        assert_eq!((ladder.limit(), ladder.rows()), (Some(0), 1));
+        assert_eq!(ladder.on_answer(), Some(Landed { from: 2, to: 1 }));
+        assert_eq!((ladder.limit(), ladder.rows()), (Some(1), 1));
+    }
+
+    #[test]
     fn one_row_is_tried_twice() {
         let mut ladder = Ladder::default();
         assert_eq!([ladder.on_oom(1), ladder.on_oom(1)], [Next::Again, Next::GiveUp]);
@@ -87,6 +110,6 @@ mod tests {
         assert_eq!(ladder.on_oom(1), Next::Again);
         ladder.on_answer();
         assert_eq!(ladder.on_oom(1), Next::Again, "it had passed");
-        assert_eq!(ladder.limit(), None, "many rows were never too many");
+        assert_eq!(ladder.limit(), Some(1));
     }
 }

@@ -19,7 +19,7 @@ use tch::Device;
 
 use crate::dist::cuda;
 use crate::policy::{Lifeline, PolicyError};
-use crate::torch_error::is_out_of_memory;
+use crate::torch_error::{is_out_of_memory, shortage};
 
 use ladder::{Ladder, Next};
 
@@ -28,7 +28,7 @@ use ladder::{Ladder, Next};
 pub struct Shortage {
     /// Inferences that failed for want of memory.
     pub count: u64,
-    /// Rows of one inference at most; `None` as long as memory was no limit.
+    /// Rows of one inference at most; 0 where not even one fitted, `None` as long as memory was no limit.
     pub batch: Option<usize>,
 }
 
@@ -82,7 +82,7 @@ impl Batches {
         let mut parts = Vec::new();
         let mut left = rows;
         while !left.is_empty() {
-            let limit = self.ladder.borrow().limit().unwrap_or(usize::MAX);
+            let limit = self.ladder.borrow().rows();
             let (now, later) = left.split_at(left.len().min(max_rows.max(1)).min(limit));
             let Some(result) = self.settled(now.len(), run(now)) else { continue };
             parts.push((now, result));
@@ -112,8 +112,9 @@ impl Batches {
         match self.ladder.borrow_mut().on_oom(rows) {
             Next::Halve | Next::Again => None,
             Next::GiveUp => Some(Err(PolicyError::Inference(format!(
-                "out of memory with one row in an inference, and again with libtorch's cache released: fewer num_envs leave \
-                 the policy more, and so does a higher --gpu-memory where it is given ({err})"
+                "out of memory: not even one row fits into an inference ({}); fewer num_envs leave the policy more, and so \
+                 does a higher --gpu-memory where it is given",
+                shortage(&err.to_string())
             )))),
         }
     }

@@ -66,9 +66,10 @@ fn one_row_that_does_not_fit_is_an_error_that_names_the_knobs() {
     let (device, (batches, _)) = (Small::new(0), batches());
     let parts = batches.split(&[7], 1, |rows| device.infer(rows));
     let text = parts[0].1.as_ref().unwrap_err().to_string();
-    assert!(text.starts_with("out of memory with one row") && text.contains("num_envs"), "{text}");
+    assert!(text.starts_with("out of memory: not even one row fits") && text.contains("num_envs"), "{text}");
     assert!(text.contains("--gpu-memory") && text.contains("can't allocate memory"), "{text}");
     assert_eq!(*device.asked.borrow(), [1, 1]);
+    assert_eq!(batches.shortage(), Shortage { count: 2, batch: Some(0) }, "and not: at most one");
 }
 
 #[test]

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use tch::Device;
+
 /// Why a checkpoint is refused; every text names the file.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
@@ -69,17 +71,25 @@ pub enum LoadError {
         problems: String,
     },
     /// The tensors are fine, and the device does not take them.
-    #[error("`{}`: its {bytes} bytes of weights cannot be brought to {device}: {reason}", dir.display())]
+    #[error("`{}`: its {bytes} bytes of weights cannot be brought to {}: {reason}", dir.display(), name(*device))]
     Device {
         /// The model directory.
         dir: PathBuf,
         /// Bytes of all tensors there.
         bytes: u64,
-        /// As torch writes it.
-        device: String,
+        /// Where they were to be.
+        device: Device,
         /// What libtorch or the driver says.
         reason: String,
     },
+}
+
+/// As torch writes it.
+fn name(device: Device) -> String {
+    match device {
+        Device::Cuda(index) => format!("cuda:{index}"),
+        _ => "cpu".to_owned(),
+    }
 }
 
 impl LoadError {

@@ -5,7 +5,6 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use serde_json::Value;
@@ -23,7 +22,7 @@ use crate::policy::gr00t::model::{Batch, Normalise};
 use crate::policy::gr00t::models::{Loaded, Models};
 use crate::policy::gr00t::processor::{ActionRows, Processor, ProcessorConfig, Raw, Sample, Scale, collate};
 use crate::policy::gr00t::settings::Settings;
-use crate::torch_error::{is_context_lost, is_out_of_memory, message};
+use crate::torch_error::{caught, is_context_lost, is_out_of_memory};
 
 /// Network and processor of one embodiment.
 #[derive(Debug)]
@@ -166,23 +165,21 @@ impl Inference {
     ) -> Result<Vec<Vec<f32>>, PolicyError> {
         let mut members: Vec<&Sample> = rows.iter().filter_map(|row| samples[*row].as_ref().ok()).collect();
         let mut noises: Vec<&Tensor> = rows.iter().map(|row| &noises[*row]).collect();
-        let most = self.shortage().batch.map_or(max_rows, |limit| limit.min(max_rows));
+        let most = self.shortage().batch.map_or(max_rows, |limit| limit.max(1).min(max_rows));
         let size = bucket(rows.len(), most);
         if let (true, Some(sample), Some(noise)) = (self.captures, members.last().copied(), noises.last().copied()) {
             // To a size of which there is a graph; what the rows that fill it up get is nobody's.
             members.resize(size, sample);
             noises.resize(size, noise);
         }
-        // libtorch's errors come as panics.
-        catch_unwind(AssertUnwindSafe(|| self.run(&members, &noises, rows.len()))).unwrap_or_else(|panic| {
-            let text = panic.downcast_ref::<String>().map_or("libtorch failed", String::as_str);
-            if is_out_of_memory(text)
+        caught(|| self.run(&members, &noises, rows.len())).unwrap_or_else(|reason| {
+            if is_out_of_memory(&reason)
                 && let Ok(mut graphs) = self.loaded.graphs.try_borrow_mut()
                 && let Some(graphs) = graphs.as_mut()
             {
                 graphs.make_room();
             }
-            Err(PolicyError::Inference(message(text).to_owned()))
+            Err(PolicyError::Inference(reason))
         })
     }
 

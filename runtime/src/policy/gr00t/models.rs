@@ -13,6 +13,7 @@ use crate::policy::batches::{Batches, Ladders};
 use crate::policy::gr00t::graphs::{CudaEngine, Graphs};
 use crate::policy::gr00t::model::Gr00t;
 use crate::policy::gr00t::{LoadError, ModelConfig, ModelDir, Weights, layout};
+use crate::torch_error::{caught, shortage};
 
 /// A network on its device, with the folder it came from.
 #[derive(Debug)]
@@ -90,16 +91,39 @@ impl Models {
 impl Loaded {
     fn new(of: Origin, device: Device) -> Result<Self, LoadError> {
         let _mode = InferenceMode::begin();
+        // First of all: it gives this thread a stream of its own, and the allocator lets a stream use again only what was
+        // free on the same one.
+        let graphs = RefCell::new(graphs(device));
         let dir = ModelDir::open(&of.root, of.vlm.as_deref())?;
         let (config, vlm) = dir.configs()?;
         let mut weights = Weights::open(dir.root(), device, of.kind)?;
         let specs = layout::tensors(&config, &vlm);
         weights.check(&specs)?;
         weights.ahead(&specs)?;
-        let network = Gr00t::new(&mut weights, &config, &vlm);
-        weights.finish()?;
-        let network = Rc::new(network.lean());
-        Ok(Self { graphs: RefCell::new(graphs(device)), network, config, dir, of })
+        let lean = || {
+            let network = Gr00t::new(&mut weights, &config, &vlm);
+            weights.finish()?;
+            Ok(network.lean())
+        };
+        let network = Rc::new(caught(lean).unwrap_or_else(|reason| {
+            let bytes = specs.iter().map(|(_, shape)| bytes(shape, of.kind)).sum();
+            Err(LoadError::Device { dir: dir.root().to_owned(), bytes, device, reason: shortage(&reason).to_owned() })
+        })?);
+        release(device);
+        Ok(Self { graphs, network, config, dir, of })
+    }
+}
+
+/// Bytes of a tensor.
+fn bytes(shape: &[i64], kind: Kind) -> u64 {
+    shape.iter().product::<i64>().unsigned_abs() * kind.elt_size_in_bytes() as u64
+}
+
+/// Gives the device what libtorch's allocator keeps of the layers that were joined.
+fn release(device: Device) {
+    let (Device::Cuda(_), Ok(cuda)) = (device, cuda::load()) else { return };
+    if let Err(err) = cuda.empty_cache() {
+        tracing::warn!("libtorch's cache is not released: {err}");
     }
 }
 

@@ -21,6 +21,15 @@ mod tests {
         assert_eq!(sizes, [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48]);
     }
 
+    #[test]
+    fn the_planner_counts_these_sizes() {
+        for most in [1, 7, 24, 48] {
+            let mut sizes: Vec<_> = (1..=most).map(|rows| bucket(rows, most) as u64).collect();
+            sizes.dedup();
+            assert_eq!(sizes, jobs::memory::graph_sizes(most as u64));
+        }
+    }
+
     proptest! {
         #[test]
         fn a_batch_grows_by_less_than_half_and_never_beyond_the_limit(rows in 1usize..10_000, most in 1usize..10_000) {

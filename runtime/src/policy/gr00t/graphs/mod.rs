@@ -19,13 +19,12 @@ mod cuda;
 mod shelf;
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use tch::{Device, Tensor};
 
 use crate::policy::gr00t::model::{Batch, FrameKey};
-use crate::torch_error::{is_context_lost, message};
+use crate::torch_error::{caught, is_context_lost};
 pub use bucket::bucket;
 pub use cuda::CudaEngine;
 pub use shelf::Shelf;
@@ -115,6 +114,11 @@ impl Graphs {
         self.shelf.len()
     }
 
+    /// Memory that they hold.
+    pub fn bytes(&self) -> u64 {
+        self.shelf.bytes()
+    }
+
     /// Runs a batch that is on the host; `pass` is made where there is no graph of this shape yet. The result is on the
     /// device and good until the next call.
     ///
@@ -164,9 +168,7 @@ impl Graphs {
             let (pass, own) = (Rc::clone(pass), Rc::clone(&own));
             Rc::new(move || pass(&own))
         };
-        // libtorch's errors come as panics.
-        let captured = catch_unwind(AssertUnwindSafe(|| self.engine.capture(work)));
-        let (graph, out) = captured.unwrap_or_else(|panic| Err(said(panic.as_ref())))?;
+        let (graph, out) = caught(|| self.engine.capture(work)).flatten()?;
         graph.replay()?;
         let (rows, tokens, bytes) = (key.rows, key.tokens(), graph.bytes());
         tracing::info!(rows, tokens, bytes, "captured a CUDA graph");
@@ -203,11 +205,6 @@ impl Graphs {
         self.off = Some(reason.to_owned());
         self.make_room();
     }
-}
-
-/// The text of a panic.
-fn said(panic: &(dyn std::any::Any + Send)) -> String {
-    message(panic.downcast_ref::<String>().map_or("libtorch failed", String::as_str)).to_owned()
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use super::checkpoint::Checkpoint;
 use super::layout::Spec;
 use super::upload::{Carrier, Extent, Failure, Sizes, ToCard, Upload, Wanted};
 use super::{Place, locate};
+use crate::torch_error::shortage;
 
 /// Tensors under way.
 pub(super) struct Ahead {
@@ -40,20 +41,15 @@ impl Ahead {
         sizes: Sizes,
         carrier: impl FnOnce() -> Result<C, String>,
     ) -> Result<Option<Self>, LoadError> {
-        let places: BTreeMap<&str, Place<'_>> = specs
-            .iter()
-            .filter_map(|(name, shape)| Some((name.as_str(), locate(checkpoint, name, shape).ok()?)))
-            .collect();
+        let place = |(name, shape): &'_ Spec| Some((name.clone(), locate(checkpoint, name, shape).ok()?));
+        let (names, places): (Vec<_>, Vec<_>) = specs.iter().filter_map(place).unzip();
         let wanted = room(checkpoint, &places, kind, device)?;
         let sources = checkpoint.shards().iter().map(|shard| shard.source().clone()).collect();
         let started = carrier()
             .map_err(|reason| Failure::Device { reason })
             .and_then(|carrier| Upload::start(sources, wanted, carrier, sizes));
         match started {
-            Ok(upload) => {
-                let names = places.keys().map(|name| (*name).to_owned());
-                Ok(Some(Self { numbers: names.zip(0..).collect(), upload }))
-            }
+            Ok(upload) => Ok(Some(Self { numbers: names.into_iter().zip(0..).collect(), upload })),
             Err(failure) => {
                 tracing::warn!("weights are copied piece by piece: {failure}");
                 Ok(None)
@@ -81,14 +77,13 @@ impl fmt::Debug for Ahead {
 }
 
 /// Tensors on the device for all places, in their order, to be filled.
-fn room(
-    checkpoint: &Checkpoint,
-    places: &BTreeMap<&str, Place<'_>>,
-    kind: Kind,
-    device: Device,
-) -> Result<Vec<Wanted>, LoadError> {
+///
+/// The order is that of the computation. Layers that will be joined lie side by side in it, so that they leave a gap into
+/// which the joined layers of the next block fit. In the order of the names most gaps are too small, and libtorch's
+/// allocator holds 0.7 GB more of the card for the released size.
+fn room(checkpoint: &Checkpoint, places: &[Place<'_>], kind: Kind, device: Device) -> Result<Vec<Wanted>, LoadError> {
     let bytes = |place: &Place<'_>| place.entry.shape.iter().product::<i64>() * kind.elt_size_in_bytes() as i64;
-    let total: i64 = places.values().map(bytes).sum();
+    let total: i64 = places.iter().map(bytes).sum();
     // One block that libtorch cuts up for what follows: hundreds of allocations of the driver's take longer than the
     // copies. If it cannot be had in one piece, parts may.
     drop(Tensor::f_empty([total], (Kind::Uint8, device)));
@@ -96,12 +91,11 @@ fn room(
         let tensor = Tensor::f_empty(&place.entry.shape[..], (kind, device)).map_err(|err| LoadError::Device {
             dir: checkpoint.dir().to_owned(),
             bytes: total.unsigned_abs(),
-            device: format!("{device:?}"),
-            // Behind the first line libtorch tells its call stack.
-            reason: err.to_string().lines().next().unwrap_or_default().to_owned(),
+            device,
+            reason: shortage(&err.to_string()).to_owned(),
         })?;
         let bytes = place.entry.bytes.start.unsigned_abs()..place.entry.bytes.end.unsigned_abs();
         Ok(Wanted { extent: Extent { file: place.number, bytes }, stored: place.stored, tensor })
     };
-    places.values().map(wanted).collect()
+    places.iter().map(wanted).collect()
 }

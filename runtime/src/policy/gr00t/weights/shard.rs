@@ -17,6 +17,7 @@ use tch::{Device, Kind, Tensor};
 use super::super::LoadError;
 use super::header::{self, Entry};
 use super::upload::Source;
+use crate::torch_error::message;
 
 /// Bytes that are copied at a time: a multiple of every page and element size.
 const PIECE: usize = 64 << 20;
@@ -98,10 +99,8 @@ fn map(path: &Path, file: &File) -> Result<Tensor, LoadError> {
     let size = i64::try_from(size).map_err(|_| bad(format!("{size} bytes long")))?;
     // By its descriptor, so that it is the file whose header was read, whatever its name has become.
     let name = format!("/proc/self/fd/{}", file.as_raw_fd());
-    Tensor::f_from_file(&name, false, size, (Kind::Uint8, Device::Cpu)).map_err(|err| {
-        // Behind the first line libtorch tells its call stack.
-        bad(err.to_string().lines().next().unwrap_or_default().to_owned())
-    })
+    let map = Tensor::f_from_file(&name, false, size, (Kind::Uint8, Device::Cpu));
+    map.map_err(|err| bad(message(&err.to_string()).to_owned()))
 }
 
 /// The element type, if weights may have it.

@@ -16,7 +16,6 @@ use std::io;
 use std::mem;
 use std::num::NonZero;
 use std::os::unix::fs::FileExt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle, available_parallelism};
@@ -25,7 +24,7 @@ use tch::{Kind, Tensor};
 
 use crate::dist::upload::Staging;
 use crate::operators::InferenceMode;
-use crate::torch_error::{first_line, is_context_lost};
+use crate::torch_error::{caught, first_line, is_context_lost};
 #[cfg(test)]
 pub(super) use carrier::Late;
 pub(super) use carrier::{Carrier, ToCard};
@@ -186,11 +185,8 @@ impl Shared {
     /// One thread.
     fn work(&self) {
         let _mode = InferenceMode::begin();
-        // libtorch's errors come as panics where tch has no other way.
-        let outcome = catch_unwind(AssertUnwindSafe(|| self.turns())).unwrap_or_else(|panic| {
-            let text = panic.downcast_ref::<String>().map_or("libtorch failed", String::as_str);
-            Err(Failure::Device { reason: first_line(text).to_owned() })
-        });
+        let lost = |reason: String| Err(Failure::Device { reason: first_line(&reason).to_owned() });
+        let outcome = caught(|| self.turns()).unwrap_or_else(lost);
         if let Err(failure) = outcome {
             let mut state = self.lock();
             if is_context_lost(&failure.to_string()) {

@@ -1,0 +1,194 @@
+//! libtorch's caching allocator of a card, as far as sizes go: what it has from the card after tensors came and went.
+//!
+//! ```text
+//! take(bytes) ─► smallest free block that is large enough, cut if enough is left ─┐
+//!             └► else a new segment from the card, cut likewise ──────────────────┴─► Tensor
+//! give(tensor) ─► free, joined with free neighbours in its segment; segments stay
+//! ```
+//! What is reserved is far more than what tensors take at any time: a tensor that is larger than every gap needs a new
+//! segment, however much is free in gaps. Source: c10/cuda/CUDACachingAllocator.cpp, torch 2.11 (`round_size`,
+//! `get_allocation_size`, `get_free_block`, `should_split`, `try_merge_blocks`).
+
+/// Sizes are rounded up to this many bytes (`kMinBlockSize`).
+const ROUND: u64 = 512;
+
+/// Tensors up to this many bytes lie in segments of their own kind (`kSmallSize`); a large block is cut where more is left.
+pub(super) const SMALL: u64 = 1 << 20;
+
+/// Bytes of a segment of small tensors (`kSmallBuffer`).
+const SMALL_SEGMENT: u64 = 2 << 20;
+
+/// Bytes of a segment for a large tensor below [`OWN_SEGMENT`] (`kLargeBuffer`).
+const LARGE_SEGMENT: u64 = 20 << 20;
+
+/// From this many bytes on a tensor gets a segment of its own size (`kMinLargeAlloc`).
+const OWN_SEGMENT: u64 = 10 << 20;
+
+/// To multiples of this many bytes (`kRoundLarge`).
+const ROUND_SEGMENT: u64 = 2 << 20;
+
+/// A pool of segments.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Allocator {
+    segments: Vec<Segment>,
+    /// Names that were given to tensors.
+    names: u64,
+}
+
+/// Blocks side by side.
+#[derive(Clone, Debug, PartialEq)]
+struct Segment {
+    is_small: bool,
+    blocks: Vec<Block>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Block {
+    bytes: u64,
+    tensor: Option<u64>,
+}
+
+/// Memory of a tensor; it is held until it is given back.
+#[derive(Debug)]
+#[must_use = "a tensor that nobody gives back is held for good"]
+pub(super) struct Tensor {
+    segment: usize,
+    name: u64,
+}
+
+impl Allocator {
+    /// Bytes that it has from the card.
+    pub(super) fn reserved(&self) -> u64 {
+        self.segments.iter().flat_map(|segment| &segment.blocks).map(|block| block.bytes).sum()
+    }
+
+    /// Gives segments that are free as a whole back to the card (`empty_cache`).
+    pub(super) fn release(&mut self) {
+        for segment in
+            self.segments.iter_mut().filter(|segment| segment.blocks.iter().all(|block| block.tensor.is_none()))
+        {
+            // Tensors know their segments by number.
+            segment.blocks.clear();
+        }
+    }
+
+    /// A tensor of so many bytes.
+    pub(super) fn take(&mut self, bytes: u64) -> Tensor {
+        let bytes = bytes.max(1).next_multiple_of(ROUND);
+        let is_small = bytes <= SMALL;
+        let (segment, block) = self.best(bytes, is_small).unwrap_or_else(|| self.grow(bytes, is_small));
+        self.names += 1;
+        self.segments[segment].cut(block, bytes, self.names);
+        Tensor { segment, name: self.names }
+    }
+
+    /// Takes tensors back.
+    pub(super) fn give(&mut self, tensors: impl IntoIterator<Item = Tensor>) {
+        for Tensor { segment, name } in tensors {
+            self.segments[segment].free(name);
+        }
+    }
+
+    /// A tensor that comes and goes at once.
+    pub(super) fn touch(&mut self, bytes: u64) {
+        let tensor = self.take(bytes);
+        self.give([tensor]);
+    }
+
+    /// The smallest free block that is large enough; of several the first.
+    fn best(&self, bytes: u64, is_small: bool) -> Option<(usize, usize)> {
+        let mut best: Option<(u64, usize, usize)> = None;
+        for (at, segment) in self.segments.iter().enumerate().filter(|(_, segment)| segment.is_small == is_small) {
+            for (block, Block { bytes: found, tensor }) in segment.blocks.iter().enumerate() {
+                if tensor.is_none() && *found >= bytes && best.is_none_or(|(least, ..)| *found < least) {
+                    best = Some((*found, at, block));
+                }
+            }
+        }
+        best.map(|(_, segment, block)| (segment, block))
+    }
+
+    fn grow(&mut self, bytes: u64, is_small: bool) -> (usize, usize) {
+        let bytes = match bytes {
+            _ if is_small => SMALL_SEGMENT,
+            bytes if bytes < OWN_SEGMENT => LARGE_SEGMENT,
+            bytes => bytes.next_multiple_of(ROUND_SEGMENT),
+        };
+        self.segments.push(Segment { is_small, blocks: vec![Block { bytes, tensor: None }] });
+        (self.segments.len() - 1, 0)
+    }
+}
+
+impl Segment {
+    fn cut(&mut self, block: usize, bytes: u64, name: u64) {
+        let left = self.blocks[block].bytes - bytes;
+        let is_cut = if self.is_small { left >= ROUND } else { left > SMALL };
+        self.blocks[block].tensor = Some(name);
+        if is_cut {
+            self.blocks[block].bytes = bytes;
+            self.blocks.insert(block + 1, Block { bytes: left, tensor: None });
+        }
+    }
+
+    fn free(&mut self, name: u64) {
+        let Some(mut at) = self.blocks.iter().position(|block| block.tensor == Some(name)) else { return };
+        self.blocks[at].tensor = None;
+        if at > 0 && self.blocks[at - 1].tensor.is_none() {
+            at -= 1;
+        }
+        while self.blocks.get(at + 1).is_some_and(|next| next.tensor.is_none()) {
+            self.blocks[at].bytes += self.blocks.remove(at + 1).bytes;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn segments_are_of_two_twenty_and_even_mebibytes() {
+        let reserved = |bytes: u64| {
+            let mut allocator = Allocator::default();
+            allocator.touch(bytes);
+            allocator.reserved() / MIB
+        };
+        assert_eq!([1, MIB, MIB + 1, 10 * MIB - ROUND, 10 * MIB, 11 * MIB + 1].map(reserved), [2, 2, 20, 20, 10, 12]);
+    }
+
+    #[test]
+    fn a_block_is_cut_and_joined_again() {
+        let mut allocator = Allocator::default();
+        let [a, b, c] = [8, 8, 3].map(|mib| allocator.take(mib * MIB));
+        assert_eq!(allocator.segments[0].blocks.len(), 3, "1 MiB that is left is not worth a block");
+        allocator.give([a, c, b]);
+        assert_eq!((allocator.segments[0].blocks.len(), allocator.reserved()), (1, 20 * MIB));
+    }
+
+    #[test]
+    fn the_smallest_gap_that_is_large_enough_is_taken() {
+        let mut allocator = Allocator::default();
+        allocator.touch(90 * MIB);
+        let tensors = [30, 2, 12, 2, 14, 30].map(|mib| allocator.take(mib * MIB));
+        let [a, _b, c, _d, e, _f] = tensors;
+        allocator.give([a, c, e]);
+        let _tensor = allocator.take(13 * MIB);
+        assert_eq!((allocator.segments[0].blocks[4].bytes, allocator.reserved()), (14 * MIB, 90 * MIB));
+        let _tensor = allocator.take(31 * MIB);
+        assert_eq!(allocator.reserved(), 122 * MIB, "no gap is large enough, though 42 MiB are free");
+    }
+
+    #[test]
+    fn what_is_free_as_a_whole_goes_back_to_the_card() {
+        let mut allocator = Allocator::default();
+        let [a, b, c] = [12, 4, 4].map(|mib| allocator.take(mib * MIB));
+        allocator.give([a, b]);
+        allocator.release();
+        assert_eq!(allocator.reserved(), 20 * MIB, "a tensor holds its segment");
+        allocator.give([c]);
+        allocator.release();
+        assert_eq!(allocator.reserved(), 0);
+    }
+}

@@ -1,0 +1,257 @@
+//! One inference as the tensors that it makes and lets go, in their order.
+//!
+//! The same as `runtime/src/policy/gr00t/model` does on a card, in the form that is arranged for inference: a change there is
+//! a change here, and the measured peaks of `measured.json` tell if one was forgotten. Blocks of a kind repeat each other,
+//! so two of them stand for all. What takes some hundred bytes a row is left out.
+
+use super::Widths;
+use crate::memory::allocator::{Allocator, Tensor};
+
+/// Bytes of a number in float32, in which norms and attention keep their statistics.
+const WIDE: u64 = 4;
+
+/// Bytes of an index.
+const INDEX: u64 = 8;
+
+/// Values of a patch of a picture: 3 channels of 16 × 16 pixels.
+const PATCH: u64 = 768;
+
+/// Pictures are two frames to the network.
+const FRAMES: u64 = 2;
+
+/// Blocks that stand for all of their kind.
+const BLOCKS: u64 = 2;
+
+/// cuBLAS's workspace on Hopper, the largest (aten/src/ATen/cuda/CUDABlas.cpp: `chooseCuBLASWorkspaceSize`), and that of
+/// cuBLASLt.
+const WORKSPACES: [u64; 2] = [32 << 20, 1 << 20];
+
+/// Tensors of a batch of `rows`.
+pub(super) struct Pass<'a> {
+    widths: &'a Widths,
+    pool: &'a mut Allocator,
+    rows: u64,
+    /// Bytes of a number.
+    float: u64,
+}
+
+/// What stays of vision and language until the end.
+struct Features {
+    images: Vec<Tensor>,
+    features: Tensor,
+}
+
+impl<'a> Pass<'a> {
+    pub(super) fn new(widths: &'a Widths, pool: &'a mut Allocator, rows: u64, float: u64) -> Self {
+        Self { widths, pool, rows, float }
+    }
+
+    /// What the first inference makes and keeps: tables of the batch's shape, workspaces, the sampler's constants, and the
+    /// batch itself.
+    pub(super) fn prepare(&mut self) {
+        let (patches, tokens) = (self.patches(), self.tokens());
+        // Of every token: positions on three axes, cosines, sines before and after their signs.
+        self.hold([tokens * 3 * INDEX]);
+        self.hold([tokens * self.widths.head * self.float; 3]);
+        self.hold(WORKSPACES);
+        self.plan();
+        self.vision_tables();
+        self.hold([tokens * INDEX, patches * PATCH, self.rows * self.widths.horizon * self.widths.action * WIDE]);
+    }
+
+    /// All operators from pixels to actions.
+    pub(super) fn run(&mut self) {
+        let pixels = self.pixels();
+        let images = self.vision();
+        let Features { images, features } = self.language(images);
+        let keys = self.condition();
+        self.denoise();
+        self.pool.give(images.into_iter().chain(keys).chain([pixels, features]));
+    }
+
+    fn patches(&self) -> u64 {
+        self.rows * self.widths.images * self.widths.patches
+    }
+
+    fn tokens(&self) -> u64 {
+        self.rows * self.widths.tokens()
+    }
+
+    /// `count` numbers of the network's type.
+    fn take(&mut self, count: u64) -> Tensor {
+        self.pool.take(count * self.float)
+    }
+
+    fn touch(&mut self, count: u64) {
+        self.pool.touch(count * self.float);
+    }
+
+    /// Tensors for good.
+    fn hold<const N: usize>(&mut self, bytes: [u64; N]) {
+        for bytes in bytes {
+            let _held = self.pool.take(bytes);
+        }
+    }
+
+    /// Of every patch: neighbours in the position table and their shares, angles, cosines and sines; the interpolated
+    /// positions, of four terms.
+    fn vision_tables(&mut self) {
+        let (patches, width, head) =
+            (self.patches(), self.widths.vision, self.widths.vision / self.widths.vision_heads);
+        let all = patches * width;
+        self.hold([patches * 4 * INDEX, patches * 4 * WIDE, patches * head / 2 * self.float]);
+        self.hold([patches * head * WIDE; 2]);
+        let first = self.take(all);
+        let mut sum = first;
+        for _ in 1..4 {
+            let picked = self.take(all);
+            let term = self.take(all);
+            self.pool.give([picked]);
+            let next = self.take(all);
+            self.pool.give([sum, term]);
+            sum = next;
+        }
+        let _held = sum;
+    }
+
+    /// The sampler's constants of an embodiment, computed in float32.
+    fn plan(&mut self) {
+        let Widths { embedding, hidden, .. } = *self.widths;
+        let halves = [embedding * embedding * WIDE; 2].map(|bytes| self.pool.take(bytes));
+        let [projection, decoder, product] =
+            [embedding * hidden, hidden * hidden, embedding * hidden].map(|count| self.pool.take(count * WIDE));
+        self.hold([embedding * hidden * self.float]);
+        self.pool.give(halves.into_iter().chain([projection, decoder, product]));
+    }
+
+    fn pixels(&mut self) -> Tensor {
+        let centred = self.pool.take(self.patches() * PATCH * WIDE);
+        let pixels = self.take(self.patches() * PATCH * FRAMES);
+        self.pool.give([centred]);
+        pixels
+    }
+
+    /// Image tokens, and features for the first decoder layers.
+    fn vision(&mut self) -> Vec<Tensor> {
+        let x = self.take(self.patches() * self.widths.vision);
+        let mut images = Vec::new();
+        for _ in 0..=self.widths.deepstack {
+            (0..BLOCKS).for_each(|_| self.vision_block());
+            images.push(self.merger());
+        }
+        self.pool.give([x]);
+        images
+    }
+
+    fn vision_block(&mut self) {
+        let (patches, width) = (self.patches(), self.widths.vision);
+        let normed = self.normed(patches, width);
+        // Queries and keys come with half of each head repeated, and are turned in float32.
+        let qkv = self.take(patches * 4 * width);
+        let product = self.pool.take(patches * 2 * width * WIDE);
+        let turned = self.take(patches * 2 * width);
+        self.pool.give([product]);
+        let attended = self.attended(patches, width, self.widths.vision_heads);
+        self.pool.give([qkv, turned, normed]);
+        let normed = self.normed(patches, width);
+        self.touch(patches * self.widths.vision_inner);
+        self.pool.give([normed, attended]);
+    }
+
+    /// Norm, a layer, its activation, a layer.
+    fn merger(&mut self) -> Tensor {
+        let (patches, width) = (self.patches(), self.widths.vision);
+        let normed = self.normed(patches / self.widths.merge, width * self.widths.merge);
+        let inner = [(); 2].map(|()| self.take(patches * width));
+        let out = self.take(patches / self.widths.merge * self.widths.language);
+        self.pool.give(inner.into_iter().chain([normed]));
+        out
+    }
+
+    fn language(&mut self, images: Vec<Tensor>) -> Features {
+        let features = self.take(self.tokens() * self.widths.language);
+        (0..BLOCKS).for_each(|_| self.language_layer());
+        Features { images, features }
+    }
+
+    fn language_layer(&mut self) {
+        let Widths { language, language_inner, heads, kv_heads, head, .. } = *self.widths;
+        let tokens = self.tokens();
+        let (all, turned) = ((heads + 2 * kv_heads) * head, (heads + kv_heads) * head);
+        let normed = self.normed(tokens, language);
+        let qkv = self.take(tokens * all);
+        let heads_normed = self.normed(tokens * (heads + 2 * kv_heads), head);
+        let both = self.take(tokens * 2 * turned);
+        let product = self.take(tokens * turned);
+        let qk = self.take(tokens * turned);
+        self.pool.give([product, both, heads_normed]);
+        let attended = self.attended(tokens, heads * head, heads);
+        self.pool.give([attended, qk, qkv]);
+        let second = self.normed(tokens, language);
+        let gate_up = self.take(tokens * 2 * language_inner);
+        self.pool.give([second]);
+        let silu = self.take(tokens * language_inner);
+        let product = self.take(tokens * language_inner);
+        self.pool.give([silu, product, gate_up, normed]);
+    }
+
+    /// Blocks over the features, then keys and values of all cross-attention blocks, which stay.
+    fn condition(&mut self) -> Vec<Tensor> {
+        let tokens = self.tokens();
+        let Widths { language, embedding, cross_blocks, .. } = *self.widths;
+        let vl = self.normed(tokens, language);
+        if self.widths.vl_blocks > 0 {
+            (0..BLOCKS).for_each(|_| self.self_attention(tokens, language, self.widths.vl_heads));
+        }
+        let seen = [self.rows * self.widths.text_tokens(), self.rows * self.widths.image_tokens()];
+        let mut keys = Vec::new();
+        for (tokens, blocks) in seen.into_iter().zip([cross_blocks.div_ceil(2), cross_blocks / 2]) {
+            let picked = self.take(tokens * language);
+            keys.push(self.take(tokens * 2 * blocks * embedding));
+            self.pool.give([picked]);
+        }
+        self.pool.give([vl]);
+        keys
+    }
+
+    fn denoise(&mut self) {
+        let (width, horizon) = (self.widths.embedding, self.widths.horizon);
+        let bias = self.take(self.rows * horizon * width);
+        for _ in 0..BLOCKS {
+            let hidden = self.take(self.rows * horizon * width);
+            let active = self.take(self.rows * horizon * width);
+            self.pool.give([hidden]);
+            let encoded = self.take(self.rows * horizon * width);
+            let x = self.take(self.rows * (1 + horizon) * width);
+            (0..BLOCKS).for_each(|_| self.self_attention(self.rows * (1 + horizon), width, self.widths.dit_heads));
+            self.pool.give([active, encoded, x]);
+        }
+        self.pool.give([bias]);
+    }
+
+    /// Attention of tokens among themselves, and a network four times as wide.
+    fn self_attention(&mut self, tokens: u64, width: u64, heads: u64) {
+        let first = self.normed(tokens, width);
+        let qkv = self.take(tokens * 3 * width);
+        let attended = self.attended(tokens, width, heads);
+        self.pool.give([attended, qkv]);
+        let second = self.normed(tokens, width);
+        self.touch(tokens * 4 * width);
+        self.pool.give([second, first]);
+    }
+
+    /// A norm's result; its statistics go at once.
+    fn normed(&mut self, rows: u64, width: u64) -> Tensor {
+        let normed = self.take(rows * width);
+        let statistics = [(); 2].map(|()| self.pool.take(rows * WIDE));
+        self.pool.give(statistics);
+        normed
+    }
+
+    /// The result of attention; the logarithm of its sums goes at once.
+    fn attended(&mut self, rows: u64, width: u64, heads: u64) -> Tensor {
+        let attended = self.take(rows * width);
+        self.pool.touch(rows * heads * WIDE);
+        attended
+    }
+}
