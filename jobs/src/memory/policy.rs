@@ -39,7 +39,7 @@ pub(super) enum Policy {
     /// GR00T N1.7: weights by the headers, the rest by its widths.
     Gr00t {
         /// What it takes.
-        network: Network,
+        network: Box<Network>,
         /// Whether it captures CUDA graphs.
         captures: bool,
     },
@@ -69,7 +69,7 @@ impl Policy {
         let tensors = checkpoint::tensors(folder)?;
         let weights = Weights::of(used(&tensors, widths.layers).map(|tensor| tensor.bytes(float)));
         let captures = setting(config, "cuda_graphs").and_then(|captures| captures.as_bool()).unwrap_or(true);
-        Some(Self::Gr00t { network: Network::new(widths, weights, float), captures })
+        Some(Self::Gr00t { network: Box::new(Network::new(widths, weights, float)), captures })
     }
 
     /// What it takes when at most `rows` are inferred together, on a card with `total` bytes.

@@ -153,7 +153,8 @@ def test_ranks_that_share_a_card_gather_through_the_store_and_say_so(machine):
 def losses(said: str, rank: int, card: int, error: str) -> int:
     """How often a rank says that it lost its card; before the error may stand what it was doing."""
     gpu = re.escape(f"cuda:{card} (NVIDIA H100 80GB HBM3, {uuid(card)})")
-    return len(re.findall(rf"rrun-rank: rank {rank} ends: {gpu} {LOST}(?:.*: )?CUDA error: {error}\n", said))
+    line = rf"rrun-rank: rank {rank} ends: {gpu} {LOST}(?:.*: )?CUDA error: {error}\n"
+    return len(re.findall(line, said))
 
 
 @pytest.mark.parametrize("fault, error", [
