@@ -48,7 +48,10 @@ impl CategoryLinear {
         if let Some(id) = embodiments.only {
             let (weight, bias) = self.of(id);
             let (rows, n, inputs) = x.size3().expect("activations are [B, n, in]");
-            return bias.addmm(&x.reshape([rows * n, inputs]), &weight).view([rows, n, -1]);
+            let x = x.reshape([rows * n, inputs]);
+            // On a CPU as the reference does it: a product and a sum, each rounded.
+            let out = if x.device().is_cuda() { bias.addmm(&x, &weight) } else { x.mm(&weight) + bias };
+            return out.view([rows, n, -1]);
         }
         let weight = self.weight.index_select(0, &embodiments.ids);
         x.bmm(&weight) + self.bias.index_select(0, &embodiments.ids).unsqueeze(1)
@@ -61,7 +64,9 @@ impl CategoryLinear {
 
     /// ReLU of the result of [`Self::forward`].
     pub fn relu(&self, x: &Tensor, embodiments: &Embodiments) -> Tensor {
-        let Some(id) = embodiments.only else { return self.forward(x, embodiments).relu() };
+        let Some(id) = embodiments.only.filter(|_| x.device().is_cuda()) else {
+            return self.forward(x, embodiments).relu();
+        };
         let (weight, bias) = self.of(id);
         let (rows, n, inputs) = x.size3().expect("activations are [B, n, in]");
         operators::linear_relu(&x.reshape([rows * n, inputs]), &weight.tr(), &bias).view([rows, n, -1])
