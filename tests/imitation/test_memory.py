@@ -32,6 +32,10 @@ MEASURED = ROOT / "jobs/src/memory/gr00t/measured.json"
 
 CAMERAS = [1, 2, 3]
 ROWS = [1, 4, 8, 16, 32]
+# Cameras and rows with longer prompts.
+LONG = [(1, 1), (1, 16), (1, 32), (2, 16), (2, 32), (3, 16), (3, 32)]
+# Tokens of text in a prompt of bench_gpu beside those around pictures, and of the longer ones.
+TEXT, LONG_TEXT = 27, 60
 # Bytes up to which libtorch's allocator calls a tensor small.
 SMALL = 1 << 20
 # Bytes of disk and of memory for the released size.
@@ -59,6 +63,15 @@ def checkpoint(size: str, folder: pathlib.Path) -> pathlib.Path:
     return folder
 
 
+def with_longer_prompts(folder: pathlib.Path) -> None:
+    """The template ends a message with more than one token."""
+    path = folder / "vlm/chat_template.json"
+    template = json.loads(path.read_text())
+    end, more = "<|im_end|>", LONG_TEXT - TEXT
+    template["chat_template"] = template["chat_template"].replace(end, end * (1 + more))
+    path.write_text(json.dumps(template))
+
+
 def tensor_bytes(folder: pathlib.Path) -> list[int]:
     """Of all tensors, by the headers."""
     found = []
@@ -82,7 +95,7 @@ def described(folder: pathlib.Path) -> dict:
     }
 
 
-def peak(folder: pathlib.Path, cameras: int, rows: int, graphs: bool) -> dict:
+def peak(folder: pathlib.Path, cameras: int, rows: int, graphs: bool, text: int = TEXT) -> dict:
     """Of one process: loading and some inferences."""
     words = [HERE / "with_card.sh", EXAMPLES / "bench_gpu", folder, "--device", "cuda", "--loads", "0",
              "--cameras", str(cameras), "--batches", str(rows), "--seconds", "0.02"]
@@ -93,7 +106,8 @@ def peak(folder: pathlib.Path, cameras: int, rows: int, graphs: bool) -> dict:
     memory = json.loads(out.splitlines()[-1])["memory"]
     most = {name: max(memory[when][f"{name}_peak_bytes"] for when in ("before", "run"))
             for name in ("allocated", "reserved")}
-    return {"cameras": cameras, "rows": rows, "graphs": graphs, **most, "graph": memory["graphs_bytes"]}
+    key = {"cameras": cameras, "rows": rows, "graphs": graphs, "text": text}
+    return {**key, **most, "graph": memory["graphs_bytes"]}
 
 
 def table() -> dict:
@@ -112,8 +126,12 @@ def has_room() -> bool:
 def check(size: str, folder: pathlib.Path, peaks: list[dict]) -> None:
     checkpoint(size, folder)
     assert described(folder) == {name: table()[size][name] for name in ("config", "vlm", "weights")}
-    for wanted in peaks:
-        found = peak(folder, wanted["cameras"], wanted["rows"], wanted["graphs"])
+    is_long = False
+    for wanted in sorted(peaks, key=lambda it: it["text"]):
+        if wanted["text"] == LONG_TEXT and not is_long:
+            with_longer_prompts(folder)
+            is_long = True
+        found = peak(folder, *(wanted[name] for name in ("cameras", "rows", "graphs", "text")))
         for name in ("allocated", "reserved", "graph"):
             assert abs(found[name] - wanted[name]) <= TOLERANCE, (name, wanted, found)
 
@@ -138,8 +156,11 @@ def write() -> None:
     for size in ("full", "160m", "tiny"):
         with tempfile.TemporaryDirectory() as folder:
             folder = checkpoint(size, pathlib.Path(folder))
-            rows = [peak(folder, *row) for row in
-                    [(cameras, rows, graphs) for graphs in (False, True) for cameras in CAMERAS for rows in ROWS]]
+            rows = [peak(folder, cameras, rows, graphs)
+                    for graphs in (False, True) for cameras in CAMERAS for rows in ROWS]
+            if size == "full":
+                with_longer_prompts(folder)
+                rows += [peak(folder, *row, graphs, LONG_TEXT) for graphs in (False, True) for row in LONG]
             found[size] = {**described(folder), "peaks": rows}
     MEASURED.write_text(rendered(found))
 

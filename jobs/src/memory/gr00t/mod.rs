@@ -20,8 +20,9 @@ pub(super) use network::Network;
 pub use network::graph_sizes;
 use serde_json::{Map, Value};
 
-/// Tokens of a prompt beside its pictures: 10 of the chat template and an instruction of up to about 40 words.
-const TEXT_TOKENS: u64 = 64;
+/// Tokens of a prompt beside its pictures: 10 of the chat template and an instruction of up to 25 words or so. Jobs do not
+/// say how long the instructions of their environments are.
+const TEXT_TOKENS: u64 = 40;
 
 /// Tokens around a picture: `<|vision_start|>` and `<|vision_end|>`.
 const AROUND: u64 = 2;
@@ -47,6 +48,8 @@ pub(super) struct Widths {
     patches: u64,
     /// Patches that become one token.
     merge: u64,
+    /// Tokens of a prompt beside its pictures and what is around them.
+    text: u64,
     vision: u64,
     vision_inner: u64,
     vision_heads: u64,
@@ -116,6 +119,7 @@ impl Widths {
             images: images(processor, tag)?,
             patches: Some(side * side).filter(|patches| *patches <= MAX_WIDTH)?,
             merge: merge * merge,
+            text: TEXT_TOKENS,
             vision: vision("hidden_size")?,
             vision_inner: vision("intermediate_size")?,
             vision_heads: vision("num_heads").and_then(few)?,
@@ -149,7 +153,7 @@ impl Widths {
     }
 
     fn text_tokens(&self) -> u64 {
-        self.images * AROUND + TEXT_TOKENS
+        self.images * AROUND + self.text
     }
 }
 

@@ -148,9 +148,8 @@ impl<'a> Pass<'a> {
         let normed = self.normed(patches, width);
         // Queries and keys come with half of each head repeated, and are turned in float32.
         let qkv = self.take(patches * 4 * width);
-        let product = self.pool.take(patches * 2 * width * WIDE);
         let turned = self.take(patches * 2 * width);
-        self.pool.give([product]);
+        self.pool.touch(patches * 2 * width * WIDE);
         let attended = self.attended(patches, width, self.widths.vision_heads);
         self.pool.give([qkv, turned, normed]);
         let normed = self.normed(patches, width);
@@ -182,9 +181,9 @@ impl<'a> Pass<'a> {
         let qkv = self.take(tokens * all);
         let heads_normed = self.normed(tokens * (heads + 2 * kv_heads), head);
         let both = self.take(tokens * 2 * turned);
-        let product = self.take(tokens * turned);
         let qk = self.take(tokens * turned);
-        self.pool.give([product, both, heads_normed]);
+        self.touch(tokens * turned);
+        self.pool.give([both, heads_normed]);
         let attended = self.attended(tokens, heads * head, heads);
         self.pool.give([attended, qk, qkv]);
         let second = self.normed(tokens, language);
