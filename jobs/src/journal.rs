@@ -6,6 +6,8 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 mod line;
 
@@ -74,7 +76,15 @@ pub fn read_all(folder: &Path) -> io::Result<Vec<(PathBuf, Contents)>> {
 pub fn in_use(folder: &Path) -> bool {
     let busy = |path: PathBuf| {
         let file = OpenOptions::new().write(true).open(path);
-        file.is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+        file.is_ok_and(|file| match file.try_lock() {
+            Err(TryLockError::WouldBlock) => true,
+            Err(TryLockError::Error(_)) => false,
+            Ok(()) => {
+                // As in `Journal`'s `drop`; a file system that cannot unlock has not locked either.
+                let _ = file.unlock();
+                false
+            }
+        })
     };
     files(folder).unwrap_or_default().into_iter().any(busy)
 }
@@ -97,6 +107,9 @@ pub fn begun(folder: &Path) -> io::Result<bool> {
     Ok(false)
 }
 
+/// Longest time for which somebody who only looks ([`in_use`]) has the lock of a journal, with a lot to spare.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// The journal of one rank, open for appending.
 #[derive(Debug)]
 pub struct Journal {
@@ -114,8 +127,12 @@ impl Journal {
     pub fn open(path: &Path) -> io::Result<Self> {
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         // The lock goes with the process, however that ends. A file system without locks has no other guard either.
-        if let Err(TryLockError::WouldBlock) = file.try_lock() {
-            return Err(io::Error::new(ErrorKind::ResourceBusy, "another evaluation is running in this folder"));
+        let deadline = Instant::now() + LOOK;
+        while let Err(TryLockError::WouldBlock) = file.try_lock() {
+            if Instant::now() > deadline {
+                return Err(io::Error::new(ErrorKind::ResourceBusy, "another evaluation is running in this folder"));
+            }
+            sleep(Duration::from_millis(5));
         }
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
@@ -169,6 +186,14 @@ impl Journal {
     }
 }
 
+impl Drop for Journal {
+    /// Closing the file is not enough: a child that another thread has forked and that has not called `exec` yet has
+    /// the same open file, and with it the lock.
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -219,6 +244,32 @@ mod tests {
         drop(first);
         assert!(!in_use(dir.path()));
         assert!(Journal::open(&path).is_ok());
+    }
+
+    #[test]
+    fn a_journal_that_was_closed_is_free_although_a_child_still_has_its_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal_rank0.jsonl");
+        let journal = Journal::open(&path).unwrap();
+        // What a child of another thread has between `fork` and `exec`.
+        let _inherited = journal.file.try_clone().unwrap();
+        drop(journal);
+        assert!(!in_use(dir.path()));
+        assert!(Journal::open(&path).is_ok());
+    }
+
+    #[test]
+    fn a_writer_waits_for_somebody_who_only_looks() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal_rank0.jsonl");
+        let looking = File::create(&path).unwrap();
+        looking.lock().unwrap();
+        let look = std::thread::spawn(move || {
+            sleep(Duration::from_millis(20));
+            drop(looking);
+        });
+        assert!(Journal::open(&path).is_ok());
+        look.join().unwrap();
     }
 
     #[test]
