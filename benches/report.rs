@@ -128,6 +128,7 @@ fn episode(job: &str, [index, number, rank]: [usize; 3], second: usize) -> Episo
         language_instruction: "Pick up the cube and put it onto the mat.".to_owned(),
         wall_s: 4.321_987,
         infer_calls: 17,
+        actions_out_of_bounds: 0,
         ended: moment(second),
         error: (number == 63).then(|| "the simulator's state is not finite".to_owned()),
         dataset: Some(DemoRef { file: format!("{job}/dataset_{job}_rank{rank}.hdf5"), demo: format!("demo_{number}") }),

@@ -41,6 +41,9 @@ pub struct Episode {
     pub wall_s: f64,
     /// Chunks inferred for it.
     pub infer_calls: u64,
+    /// Steps whose action had a number beyond its range.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub actions_out_of_bounds: u64,
     /// UTC, when it ended.
     pub ended: String,
     /// What broke it; a crash is not a failure of the policy.
@@ -112,6 +115,11 @@ pub struct Outcome {
     pub length: u64,
     /// Sum of rewards.
     pub return_: f64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Episode {

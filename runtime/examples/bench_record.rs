@@ -72,7 +72,14 @@ fn record(scene: &Scene, steps: usize, envs: usize, plan: RecordPlan) -> Result<
     for step in 1..=steps {
         let action = [step as f32 * 1e-3; JOINTS];
         let observation = scene.observation(step);
-        let step = Step { observation, reward: 0.5, success: false, terminated: false, truncated: step == steps };
+        let step = Step {
+            observation,
+            processed_action: vec![],
+            reward: 0.5,
+            success: false,
+            terminated: false,
+            truncated: step == steps,
+        };
         for env in (0..envs).map(EnvIndex) {
             recorder.step(env, &action, Some(&action), &step)?;
         }
@@ -164,6 +171,7 @@ impl Scene {
             control_hz: 30,
             max_episode_steps: 300,
             language: "push".to_owned(),
+            ends_on_success: true,
             decimation: 1,
             sim_dt: 1.0 / 30.0,
         }

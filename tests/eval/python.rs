@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use jobs::episode::Episode;
 use jobs::journal::Line;
 use serde_json::{Value, json};
 
@@ -52,6 +53,56 @@ fn a_simulator_that_always_dies_costs_its_episodes_and_no_more() {
     let episodes = eval.episodes();
     assert_eq!(episodes.len(), 12);
     assert!(episodes.iter().all(|episode| episode.error.as_ref().is_some_and(|error| error.contains("gripper"))));
+}
+
+#[test]
+fn an_episode_goes_on_after_its_success_unless_the_job_ends_it_there() {
+    let ends = |end_on_success: bool| {
+        let args = json!({"env_kwargs": {"solved_at": 2}, "end_on_success": end_on_success, "num_envs": 2});
+        let eval = Eval::new(&[toy(args)]).words(&["--no-dataset"]);
+        eval.run().succeeds();
+        let end = |episode: &Episode| (episode.length, episode.success, episode.success_at_end);
+        eval.episodes().iter().map(end).collect::<Vec<_>>()
+    };
+    assert_eq!(ends(false), [(5, Some(true), Some(false)); 12]);
+    assert_eq!(ends(true), [(2, Some(true), Some(true)); 12]);
+}
+
+#[test]
+fn a_replay_repeats_actions_beyond_their_range_and_they_are_counted() {
+    let kwargs = json!({"strict": false});
+    let wide = json!({"action": {"low": [-3, -3], "high": [3, 3]}});
+    let recorded = Eval::new(&[toy(json!({"env_kwargs": kwargs, "mapping": wide}))]).nproc(1);
+    recorded.run().succeeds();
+    assert_eq!(recorded.report().overall.actions_out_of_bounds, 0);
+    let mut replay = toy(json!({"env_kwargs": kwargs}));
+    replay["policy_type"] = json!("replay_action");
+    replay["policy_config_dict"] = json!({"replay_file_path": recorded.folder().dataset("toy", 0, 1)});
+    let replayed = Eval::new(&[replay]).nproc(1);
+    replayed.run().succeeds().stderr_has("toy: 60 actions, of which");
+    let of = |eval: &Eval| {
+        let mut ends: Vec<_> = eval.episodes().iter().map(|e| (e.seed, e.length, e.return_.to_bits())).collect();
+        ends.sort_unstable();
+        ends
+    };
+    assert_eq!(of(&replayed), of(&recorded));
+    let outside = replayed.report().overall.actions_out_of_bounds;
+    assert!((30..60).contains(&outside), "{outside}");
+}
+
+#[test]
+fn a_success_that_is_no_truth_value_is_an_error_of_each_episode() {
+    let mut job = toy(json!({"env_kwargs": {"success": "nan"}, "num_envs": 2}));
+    let toy = job["arena_env_args"]["environment"].as_str().unwrap().replace(":Toy", ":Saying");
+    job["arena_env_args"]["environment"] = json!(toy);
+    let eval = Eval::new(&[job]).words(&["--no-dataset"]);
+    eval.run().fails_with(1).stderr_has("toy: the first step gave info `is_success` as float nan");
+    let overall = eval.report().overall;
+    assert_eq!((overall.episodes, overall.successes, overall.errors), (12, 0, 12));
+    let errors: Vec<_> = eval.episodes().into_iter().filter_map(|episode| episode.error).collect();
+    let wanted =
+        "the simulator gave info `is_success` as float nan, a bool (or 0 or 1) is needed; at step 1 of episode";
+    assert!(errors.len() == 12 && errors.iter().all(|error| error.starts_with(wanted)), "{errors:?}");
 }
 
 /// What the simulator gets as the seed of an episode of [`toy`] in a run with the default base seed: 31 bits of it.

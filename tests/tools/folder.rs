@@ -70,6 +70,7 @@ impl Run {
             language_instruction: String::new(),
             wall_s: 1.0,
             infer_calls: 1,
+            actions_out_of_bounds: 0,
             ended: at(10 + number),
             error: None,
             dataset: None,

@@ -23,6 +23,7 @@ impl Episode {
             language_instruction: String::new(),
             wall_s: 1.0,
             infer_calls: 1,
+            actions_out_of_bounds: 0,
             ended: String::new(),
             error: None,
             dataset: None,

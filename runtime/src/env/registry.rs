@@ -75,14 +75,14 @@ impl Place {
     }
 }
 
-/// Makes the environments of a job, one copy for each entry of the place.
+/// Makes the environments of a job, one copy for each entry of the place; `first_seed` is that of its first episode.
 ///
 /// # Errors
 /// [`EnvError`] for an unknown name, a wrong argument, or a simulator that does not start.
-pub fn make(job: &Job, place: &Place, answers: Answers) -> Result<Made, EnvError> {
+pub fn make(job: &Job, first_seed: u64, place: &Place, answers: Answers) -> Result<Made, EnvError> {
     let varied: Cow<Job> = variation::applied(job);
     if is_python_environment(&job.environment) {
-        return make_python(&varied, place, answers);
+        return make_python(&varied, first_seed, place, answers);
     }
     let mut made = make_mujoco(&varied, place, answers)?;
     for name in made.ignored.iter_mut().filter(|name| job.variations.contains_key(*name)) {
@@ -91,7 +91,7 @@ pub fn make(job: &Job, place: &Place, answers: Answers) -> Result<Made, EnvError
     Ok(made)
 }
 
-fn make_python(job: &Job, place: &Place, answers: Answers) -> Result<Made, EnvError> {
+fn make_python(job: &Job, first_seed: u64, place: &Place, answers: Answers) -> Result<Made, EnvError> {
     let egl = tell_egl_devices(place).map_err(EnvError::Setup)?;
     let config = PythonConfig {
         gpus: place.numbers(),
@@ -102,6 +102,7 @@ fn make_python(job: &Job, place: &Place, answers: Answers) -> Result<Made, EnvEr
         stall_timeout: place.stall_timeout,
         recycle_after: place.recycle_after,
         xvfb: place.xvfb,
+        first_seed,
     };
     let env = python::make(job, config, answers)?;
     let (ignored, notes) = (env.ignored_args().to_vec(), env.notes().to_vec());

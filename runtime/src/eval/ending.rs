@@ -3,12 +3,13 @@
 use jobs::episode::End;
 use jobs::job::Rollout;
 
-use crate::env::Step;
+use crate::env::{EnvSpec, Step};
 
 /// The rules of one job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ending {
     ignores_terminations: bool,
+    ends_on_success: bool,
     /// Steps after which an episode is cut, whatever the environment says.
     limit: u64,
 }
@@ -35,25 +36,32 @@ impl Signs {
 }
 
 impl Ending {
-    /// The rules of a job whose environment truncates after `max_episode_steps`.
-    pub fn new(rollout: &Rollout, max_episode_steps: u32) -> Self {
+    /// The rules of a job in an environment.
+    pub fn new(rollout: &Rollout, env: &EnvSpec) -> Self {
+        Self::of(rollout, env.max_episode_steps, env.ends_on_success)
+    }
+
+    fn of(rollout: &Rollout, max_episode_steps: u32, ends_on_success: bool) -> Self {
         // An environment may not count on beyond an end that is ignored: its limit is kept here, too.
         let own = if rollout.ignore_terminations { u64::from(max_episode_steps) } else { u64::MAX };
         Self {
             ignores_terminations: rollout.ignore_terminations,
+            ends_on_success,
             limit: rollout.episode_limit().unwrap_or(u64::MAX).min(own),
         }
     }
 
-    /// How the episode ends with this step, if it does. An end that is ignored is none, but a success is remembered and
-    /// is the episode's when its time is over (RLinf: `success_once`).
+    /// How the episode ends with this step, if it does. A success is remembered, and is the episode's when something
+    /// else ends it (RLinf: `success_once`); whether it is an end itself is for the environment to say. What is ignored
+    /// ends nothing.
     pub fn after(&self, signs: Signs) -> Option<End> {
         let is_over = signs.truncated || signs.length >= self.limit;
-        match (signs.success, signs.terminated && !self.ignores_terminations, is_over) {
-            (true, _, over) if over || !self.ignores_terminations => Some(End::Success),
+        let ends = signs.terminated || (signs.success && self.ends_on_success);
+        match (signs.success, ends && !self.ignores_terminations, is_over) {
+            (true, true, _) | (true, _, true) => Some(End::Success),
             (false, true, _) => Some(End::Terminated),
             (false, false, true) => Some(End::TimeLimit),
-            _ => None,
+            (_, false, false) => None,
         }
     }
 }
@@ -71,7 +79,7 @@ mod tests {
     fn rules(ignore_terminations: bool, epoch: Option<u64>, auto_reset: bool) -> Ending {
         let rollout =
             Rollout { ignore_terminations, auto_reset, max_steps_per_rollout_epoch: epoch, ..Rollout::default() };
-        Ending::new(&rollout, 10)
+        Ending::of(&rollout, 10, true)
     }
 
     #[test]
@@ -82,6 +90,16 @@ mod tests {
         assert_eq!(after(usual, 3, "terminated"), Some(End::Terminated));
         assert_eq!(after(usual, 10, "truncated"), Some(End::TimeLimit));
         assert_eq!(after(usual, 10, ""), None, "the environment itself says when its time is over");
+    }
+
+    #[test]
+    fn an_environment_that_goes_on_after_a_success_has_it_remembered() {
+        let goes_on = Ending::of(&Rollout::default(), 10, false);
+        assert_eq!(after(goes_on, 3, "success"), None);
+        assert_eq!(after(goes_on, 5, "success terminated"), Some(End::Success));
+        assert_eq!(after(goes_on, 10, "success truncated"), Some(End::Success));
+        assert_eq!(after(goes_on, 5, "terminated"), Some(End::Terminated));
+        assert_eq!(after(goes_on, 10, "truncated"), Some(End::TimeLimit));
     }
 
     #[test]

@@ -54,11 +54,12 @@ mod tests {
             name: "reach".to_owned(),
             state: Vec::new(),
             cameras: vec![CameraSpec { name: "front".to_owned(), height: 224, width: 224 }],
-            action: ActionSpec { names: Vec::new(), low: Vec::new(), high: Vec::new() },
+            action: ActionSpec { names: Vec::new(), low: Vec::new(), high: Vec::new(), grid: Vec::new() },
             discrete: None,
             control_hz: 20,
             max_episode_steps: 10,
             language: String::new(),
+            ends_on_success: true,
             decimation: 1,
             sim_dt: 0.01,
         }

@@ -298,6 +298,12 @@ fn run_into(site: &Site, job: &Job, earlier: &Earlier, desk: &mut Desk, counts: 
     }
     // The processes are at their largest, and end with the world.
     site.meter.look();
+    if counts.totals.out_of_bounds > 0 {
+        desk.audience.say(&format!(
+            "{}: {} actions, of which {} were out of bounds (docs/own_simulator.md, `clip_actions`)",
+            job.name, counts.totals.env_steps, counts.totals.out_of_bounds
+        ));
+    }
     let settled = recording.finish(desk, counts);
     result.and(settled)
 }
@@ -384,6 +390,6 @@ impl World {
         let outbox = events.clone();
         // A loop that was stopped listens no more.
         let answers = Answers::new(move |env, answer| drop(outbox.send(Event::Env(env, answer))));
-        Ok(Self { made: env::make(job, &site.place, answers)?, events, inbox })
+        Ok(Self { made: env::make(job, jobs::seed::episode(site.seed, job, 0), &site.place, answers)?, events, inbox })
     }
 }

@@ -32,6 +32,8 @@ pub struct Live {
     pub started: Instant,
     /// Chunks inferred for it.
     pub infer_calls: u64,
+    /// Actions with a number beyond its range.
+    pub out_of_bounds: u64,
 }
 
 /// Where an episode ran.
@@ -58,6 +60,7 @@ impl Live {
             solved_now: false,
             started: now(),
             infer_calls: 0,
+            out_of_bounds: 0,
         }
     }
 
@@ -86,6 +89,7 @@ impl Live {
             language_instruction: self.observation.language.to_string(),
             wall_s: self.started.elapsed().as_secs_f64(),
             infer_calls: self.infer_calls,
+            actions_out_of_bounds: self.out_of_bounds,
             ended: rfc3339(SystemTime::now()),
             error: None,
             dataset: None,

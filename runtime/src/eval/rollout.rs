@@ -44,6 +44,8 @@ const TICK: Duration = Duration::from_millis(200);
 pub struct Totals {
     /// Steps of all environments.
     pub env_steps: u64,
+    /// Of these, with an action that had a number beyond its range.
+    pub out_of_bounds: u64,
     /// Pictures rendered.
     pub frames: u64,
     /// Time of a policy call.
@@ -468,10 +470,13 @@ impl Rollout<'_, '_> {
         self.totals.frames += step.observation.video.len() as u64;
         let signs = Signs::of(&step, live.length, live.solved_once);
         (live.solved_once, live.solved_now) = (signs.success, step.success);
-        let end = Ending::new(&self.job.rollout, self.env.spec().max_episode_steps).after(signs);
+        let spec = self.env.spec();
+        let is_outside = u64::from(spec.action.is_outside(action));
+        live.out_of_bounds += is_outside;
+        self.totals.out_of_bounds += is_outside;
+        let end = Ending::new(&self.job.rollout, spec).after(signs);
         if let Some(recorder) = self.recording.recorder() {
-            let processed = self.env.spec().action.clamp(action);
-            recorder.step(env, action, Some(&processed), &step)?;
+            recorder.step(env, action, Some(&step.processed_action), &step)?;
         }
         let terminated = step.terminated;
         let ended = end.map(|end| {

@@ -31,7 +31,10 @@ impl Policy for ZeroAction {
     }
 }
 
-/// Uniform between the bounds; a function of the episode's seed and the step alone.
+/// Samples the action space as gymnasium's `Space.sample` does; a function of the episode's seed and the step alone.
+///
+/// Between two bounds every value is as likely as another, on a grid both ends included. With one bound the distance
+/// from it is exponential with mean 1, without any the value is normal with mean 0 and variance 1.
 #[derive(Debug)]
 pub struct RandomAction {
     action: ActionSpec,
@@ -58,21 +61,66 @@ impl Policy for RandomAction {
         let mut chunks = Vec::with_capacity(rows.len());
         for (env, _) in rows {
             let stream = self.streams.entry(*env).or_default();
-            let bounds = self.action.low.iter().zip(&self.action.high);
-            let action: Vec<_> = bounds.map(|(low, high)| low + (high - low) * uniform(stream)).collect();
+            let range = self.action.low.iter().zip(&self.action.high).enumerate();
+            let sample =
+                |(at, (low, high)): (usize, (&f32, &f32))| sample(*low, *high, self.action.grid_of(at), stream);
+            let action: Vec<_> = range.map(sample).collect();
             chunks.push(Chunk::new(action.len(), action));
         }
         Ok(chunks)
     }
 }
 
-/// In `[0, 1)`, by SplitMix64 (Steele, Lea, Flood 2014).
-fn uniform(state: &mut u64) -> f32 {
+/// One number of an action.
+fn sample(low: f32, high: f32, grid: f32, stream: &mut u64) -> f32 {
+    let (is_low, is_high) = (low.is_finite(), high.is_finite());
+    let grid = f64::from(grid);
+    let on_grid = |value: f64| if grid > 0.0 { (value / grid).floor() * grid } else { value };
+    match (is_low, is_high) {
+        (true, true) if grid > 0.0 => {
+            let (low, high) = (f64::from(low), f64::from(high));
+            // A millionth, as the ends of the range were rounded to float32.
+            let values = ((high - low) / grid + 1e-6).floor() + 1.0;
+            (low + (fine(stream) * values).floor() * grid) as f32
+        }
+        (true, true) if (high - low).is_finite() => low + (high - low) * uniform(stream),
+        (true, true) => {
+            let part = fine(stream);
+            (f64::from(low) * (1.0 - part) + f64::from(high) * part) as f32
+        }
+        (true, false) => (f64::from(low) + on_grid(exponential(stream))) as f32,
+        (false, true) => (f64::from(high) + on_grid(-exponential(stream))) as f32,
+        (false, false) => on_grid(normal(stream)) as f32,
+    }
+}
+
+/// By SplitMix64 (Steele, Lea, Flood 2014).
+fn bits(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((z ^ (z >> 31)) >> 40) as f32 / (1u64 << 24) as f32
+    z ^ (z >> 31)
+}
+
+/// In `[0, 1)`.
+fn uniform(state: &mut u64) -> f32 {
+    (bits(state) >> 40) as f32 / (1u64 << 24) as f32
+}
+
+/// In `[0, 1)`, in finer steps.
+fn fine(state: &mut u64) -> f64 {
+    (bits(state) >> 11) as f64 / (1u64 << 53) as f64
+}
+
+fn exponential(state: &mut u64) -> f64 {
+    -(1.0 - fine(state)).ln()
+}
+
+/// By Box and Muller (1958).
+fn normal(state: &mut u64) -> f64 {
+    let radius = (2.0 * exponential(state)).sqrt();
+    radius * (std::f64::consts::TAU * fine(state)).cos()
 }
 
 #[cfg(test)]
@@ -81,7 +129,85 @@ mod tests {
     use crate::policy::tests::observation;
 
     fn spec() -> ActionSpec {
-        ActionSpec { names: vec!["a".into(), "b".into()], low: vec![-1.0, 2.0], high: vec![1.0, 3.0] }
+        ActionSpec { names: vec!["a".into(), "b".into()], low: vec![-1.0, 2.0], high: vec![1.0, 3.0], grid: vec![] }
+    }
+
+    /// Samples of a dimension, from streams of many episodes.
+    fn samples(low: f32, high: f32, grid: f32) -> Vec<f64> {
+        let mut actions = Vec::new();
+        for seed in 0..200u64 {
+            let mut stream = seed.wrapping_mul(0x9e37_79b9);
+            actions.extend((0..100).map(|_| f64::from(sample(low, high, grid, &mut stream))));
+        }
+        actions
+    }
+
+    /// Pearson's statistic of counts that should be alike is below what one in a million draws exceeds (Wilson and
+    /// Hilferty's approximation of the quantile).
+    fn assert_alike(name: &str, counts: &[u64]) {
+        let expected = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
+        let statistic: f64 = counts.iter().map(|count| (*count as f64 - expected).powi(2) / expected).sum();
+        let freedom = counts.len() as f64 - 1.0;
+        let part = 2.0 / (9.0 * freedom);
+        let limit = freedom * (1.0 - part + 4.75 * part.sqrt()).powi(3);
+        assert!(statistic < limit, "{name}: {statistic:.1} is above {limit:.1}: {counts:?}");
+    }
+
+    /// Counts of whole values from `low` on, each of which has to come up.
+    fn by_value(low: f64, grid: f64, values: usize, samples: &[f64]) -> Vec<u64> {
+        let mut counts = vec![0; values];
+        samples.iter().for_each(|value| counts[((value - low) / grid).round() as usize] += 1);
+        counts
+    }
+
+    /// Counts in as many parts of equal probability.
+    fn by_part(parts: usize, samples: &[f64], distribution: impl Fn(f64) -> f64) -> Vec<u64> {
+        let mut counts = vec![0; parts];
+        samples.iter().for_each(|value| counts[((distribution(*value) * parts as f64) as usize).min(parts - 1)] += 1);
+        counts
+    }
+
+    #[test]
+    fn every_value_of_a_space_of_whole_numbers_is_as_likely_as_another() {
+        let spaces = [
+            ("Discrete(3)", 0.0, 3, 1.0),
+            ("Discrete(5, start=-2)", -2.0, 5, 1.0),
+            ("MultiDiscrete, one of 7", 0.0, 7, 1.0),
+            ("MultiBinary", 0.0, 2, 1.0),
+            ("Box of int8, 10 to 20", 10.0, 11, 1.0),
+            ("Discrete(4) behind `scale: 4`", 0.0, 4, 0.25),
+        ];
+        for (name, low, values, grid) in spaces {
+            let samples = samples(low as f32, (low + (values - 1) as f64 * grid) as f32, grid as f32);
+            assert!(samples.iter().all(|value| ((value - low) / grid).fract() == 0.0), "{name}");
+            assert_alike(name, &by_value(low, grid, values, &samples));
+        }
+    }
+
+    #[test]
+    fn a_range_is_sampled_evenly_one_bound_exponentially_and_none_normally() {
+        let infinity = f32::INFINITY;
+        assert_alike("-2 to 3", &by_part(50, &samples(-2.0, 3.0, 0.0), |x| (x + 2.0) / 5.0));
+        let widest = f64::from(f32::MAX);
+        assert_alike("all floats", &by_part(50, &samples(f32::MIN, f32::MAX, 0.0), |x| (x / widest + 1.0) / 2.0));
+        assert_alike("from 1", &by_part(50, &samples(1.0, infinity, 0.0), |x| 1.0 - (1.0 - x).exp()));
+        assert_alike("to 1", &by_part(50, &samples(-infinity, 1.0, 0.0), |x| (x - 1.0).exp()));
+        // Four parts of the normal distribution by its quartiles, which are at ±0.67449.
+        let quartile =
+            |x: f64| [-0.674_489_750_196, 0.0, 0.674_489_750_196].iter().filter(|q| x >= **q).count() as f64 / 4.0;
+        let normal = samples(-infinity, infinity, 0.0);
+        assert_alike("unbounded", &by_part(4, &normal, quartile));
+        let variance = normal.iter().map(|x| x * x).sum::<f64>() / normal.len() as f64;
+        assert!((variance - 1.0).abs() < 0.05, "{variance}");
+    }
+
+    #[test]
+    fn whole_numbers_without_an_end_are_whole_and_finite() {
+        for (low, high) in [(f32::NEG_INFINITY, f32::INFINITY), (3.0, f32::INFINITY), (f32::NEG_INFINITY, 3.0)] {
+            let samples = samples(low, high, 1.0);
+            assert!(samples.iter().all(|value| value.is_finite() && value.fract() == 0.0));
+            assert!(samples.iter().all(|value| *value >= f64::from(low) && *value <= f64::from(high)));
+        }
     }
 
     #[test]

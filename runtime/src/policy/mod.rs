@@ -249,11 +249,17 @@ pub(crate) mod tests {
             name: "push".to_owned(),
             state: state.map(|(name, length)| (name.to_owned(), length)).to_vec(),
             cameras: Vec::new(),
-            action: ActionSpec { names: names.map(str::to_owned).to_vec(), low: vec![-1.0; 7], high: vec![1.0; 7] },
+            action: ActionSpec {
+                names: names.map(str::to_owned).to_vec(),
+                low: vec![-1.0; 7],
+                high: vec![1.0; 7],
+                grid: Vec::new(),
+            },
             discrete: None,
             control_hz: 20,
             max_episode_steps: 200,
             language: String::new(),
+            ends_on_success: true,
             decimation: 25,
             sim_dt: 0.002,
         }

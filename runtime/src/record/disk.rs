@@ -140,7 +140,8 @@ mod tests {
             env_args: serde_json::json!({}),
             cameras,
         });
-        let action = ActionSpec { names: vec!["x".to_owned(); 23], low: vec![-1.0; 23], high: vec![1.0; 23] };
+        let action =
+            ActionSpec { names: vec!["x".to_owned(); 23], low: vec![-1.0; 23], high: vec![1.0; 23], grid: Vec::new() };
         let env = EnvSpec {
             name: "Radio".to_owned(),
             state: vec![("proprio".to_owned(), 256)],
@@ -150,6 +151,7 @@ mod tests {
             control_hz: 30,
             max_episode_steps: 500,
             language: "turn on the radio".to_owned(),
+            ends_on_success: true,
             decimation: 4,
             sim_dt: 1.0 / 120.0,
         };

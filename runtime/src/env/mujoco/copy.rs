@@ -230,6 +230,15 @@ fn checked(action: &[f32]) -> Result<[f32; ACTION_DIM], String> {
         action.try_into().map_err(|_| format!("its action has {} values, {ACTION_DIM} are needed", action.len()))?;
     match action.iter().position(|value| !value.is_finite()) {
         Some(index) => Err(format!("value {index} of its action is {}", action[index])),
-        None => Ok(action.map(|value| value.clamp(-1.0, 1.0))),
+        None => Ok(action.map(clamp)),
     }
+}
+
+/// The action that a step takes, of one that has been checked.
+pub fn clamped(action: &[f32]) -> Vec<f32> {
+    action.iter().copied().map(clamp).collect()
+}
+
+fn clamp(value: f32) -> f32 {
+    value.clamp(-1.0, 1.0)
 }

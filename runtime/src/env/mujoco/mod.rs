@@ -158,11 +158,13 @@ fn spec(settings: &Settings, model: &Model) -> EnvSpec {
             names: names.map(str::to_owned).to_vec(),
             low: vec![-1.0; names.len()],
             high: vec![1.0; names.len()],
+            grid: Vec::new(),
         },
         discrete: None,
         control_hz: CONTROL_HZ,
         max_episode_steps: settings.max_episode_steps,
         language: settings.language.clone(),
+        ends_on_success: true,
         decimation: DECIMATION,
         sim_dt: model.mj.opt().timestep,
     }

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use mujoco_rs::prelude::{MjData, MjModel};
 
 use super::args::Settings;
-use super::copy::{Copy, Outcome};
+use super::copy::{Copy, Outcome, clamped};
 use super::ffi::{Doing, set_doing};
 use super::model::Model;
 use super::no_such;
@@ -162,7 +162,8 @@ impl Worker {
         let outcome = outcome.map_err(|reason| EnvError::Episode { env, reason })?;
         let observation = self.observe(env, render)?;
         let Outcome { reward, success, terminated, truncated } = outcome;
-        Ok(Step { observation, reward, success, terminated, truncated })
+        let processed_action = clamped(action);
+        Ok(Step { observation, processed_action, reward, success, terminated, truncated })
     }
 
     fn observe(&mut self, env: EnvIndex, render: Render) -> Result<Observation, EnvError> {

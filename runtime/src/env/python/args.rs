@@ -24,6 +24,9 @@ const FIELDS: &[&str] = &[
     "display",
     "recycle_after",
     "pass_episode",
+    "clip_actions",
+    "end_on_success",
+    "vector",
 ];
 
 /// Fields that Arena gives to every environment, without meaning here.
@@ -61,6 +64,12 @@ pub struct Settings {
     pub recycle_after: Option<u64>,
     /// `reset` is told the number of the episode.
     pub pass_episode: bool,
+    /// Actions are brought into their range before the environment gets them.
+    pub clip_actions: bool,
+    /// An episode is over when the success rule holds, even if the environment goes on.
+    pub end_on_success: bool,
+    /// Whether the factory makes a VectorEnv; by what it makes if it is not said.
+    pub vector: Option<bool>,
     /// Fields without effect.
     pub ignored: Vec<String>,
 }
@@ -103,9 +112,19 @@ impl Settings {
             display: fields.display("display")?,
             recycle_after: fields.positive("recycle_after")?.map(u64::from),
             pass_episode: fields.boolean("pass_episode")?.unwrap_or(false),
+            clip_actions: fields.boolean("clip_actions")?.unwrap_or(false),
+            end_on_success: fields.boolean("end_on_success")?.unwrap_or(false),
+            vector: fields.boolean("vector")?,
             ignored: job.env_args.keys().filter(|key| ARENAS.contains(&key.as_str())).cloned().collect(),
         };
         settings.refuse_too_long()?;
+        if settings.vector == Some(true) && settings.environment.starts_with("gym:") {
+            return Err(refuse(
+                "vector",
+                &true.into(),
+                "which is for factories: an id of gymnasium makes single copies",
+            ));
+        }
         Ok(settings)
     }
 

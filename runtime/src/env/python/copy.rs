@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::host::Terms;
 use super::layout::SLOTS;
 use super::message::Op;
 use crate::env::{EnvError, EnvIndex};
@@ -75,6 +76,17 @@ impl CopyState {
     /// Whether others that step with it have to wait for its action.
     pub fn is_midway(&self) -> bool {
         self.episode.is_some_and(|episode| episode.steps > 0 && !episode.is_over)
+    }
+
+    /// What the environment gave is wrong: this episode is over, and its process lives on for the next.
+    pub fn fault(&mut self, reason: &str, terms: &Terms) -> EnvError {
+        let (rank, job) = (terms.rank, &terms.job);
+        let when = self.episode.take().map_or_else(String::new, |Under { episode, seed, steps, .. }| match steps {
+            0 => format!("at the reset of episode {episode}, seed {seed}; "),
+            steps => format!("at step {steps} of episode {episode}, seed {seed}; "),
+        });
+        let reason = format!("the simulator gave {reason}; {when}rank {rank}, job `{job}`");
+        EnvError::Episode { env: self.env, reason }
     }
 
     /// As the loop is told.

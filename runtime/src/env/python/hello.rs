@@ -47,14 +47,16 @@ struct Action {
     names: Vec<String>,
     low: Vec<Option<f64>>,
     high: Vec<Option<f64>>,
+    #[serde(default)]
+    grid: Vec<f32>,
 }
 
 fn action<'de, D: Deserializer<'de>>(from: D) -> Result<ActionSpec, D::Error> {
-    let Action { names, low, high } = Action::deserialize(from)?;
+    let Action { names, low, high, grid } = Action::deserialize(from)?;
     let ends = |ends: Vec<Option<f64>>, infinite: f32| {
         ends.into_iter().map(|end| end.map_or(infinite, |end| end as f32)).collect()
     };
-    Ok(ActionSpec { names, low: ends(low, f32::NEG_INFINITY), high: ends(high, f32::INFINITY) })
+    Ok(ActionSpec { names, low: ends(low, f32::NEG_INFINITY), high: ends(high, f32::INFINITY), grid })
 }
 
 impl Hello {
@@ -72,6 +74,12 @@ impl Hello {
         let dim = self.action.names.len();
         if dim == 0 || dim > LONGEST_VECTOR || self.action.low.len() != dim || self.action.high.len() != dim {
             return Err(format!("its action has {dim} dimensions, 1 to {LONGEST_VECTOR} with both ends are needed"));
+        }
+        let grid = &self.action.grid;
+        if grid.len() > dim || !grid.iter().all(|step| step.is_finite() && *step >= 0.0) {
+            return Err(format!(
+                "the grid of its {dim} actions is {grid:?}, a finite number from 0 on is needed for each"
+            ));
         }
         if self.control_hz == 0 || self.max_episode_steps == 0 {
             return Err("it has 0 steps a second or an episode".to_owned());
@@ -103,7 +111,7 @@ impl Hello {
 
     /// As the rest of the program knows an environment. One step of the job is one step of physics, as far as anyone
     /// outside can tell.
-    pub fn spec(&self, name: &str, language: Option<&str>) -> EnvSpec {
+    pub fn spec(&self, name: &str, language: Option<&str>, ends_on_success: bool) -> EnvSpec {
         let camera = |(name, height, width): &(String, u32, u32)| CameraSpec {
             name: name.clone(),
             height: *height,
@@ -118,6 +126,7 @@ impl Hello {
             control_hz: self.control_hz,
             max_episode_steps: self.max_episode_steps,
             language: language.unwrap_or(&self.language).to_owned(),
+            ends_on_success,
             decimation: 1,
             sim_dt: 1.0 / f64::from(self.control_hz),
         }
@@ -146,7 +155,7 @@ pub(super) mod tests {
     pub fn hello() -> Value {
         json!({
             "state": [["position", 3], ["width", 1]], "cameras": [["front", 4, 5]],
-            "action": {"names": ["x", "y"], "low": [-1.0, null], "high": [1.0, null]},
+            "action": {"names": ["x", "y"], "low": [-1.0, null], "high": [1.0, null], "grid": [0.0, 1.0]},
             "control_hz": 20, "max_episode_steps": 50, "language": "go", "together": false, "notes": [], "versions": {},
         })
     }
@@ -159,7 +168,7 @@ pub(super) mod tests {
 
     #[test]
     fn an_end_that_is_null_is_infinite() {
-        let spec = Hello::new(hello()).unwrap().spec("gym:x", Some("stop"));
+        let spec = Hello::new(hello()).unwrap().spec("gym:x", Some("stop"), false);
         assert_eq!((spec.action.low, spec.action.high), (vec![-1.0, f32::NEG_INFINITY], vec![1.0, f32::INFINITY]));
         assert_eq!((spec.language.as_str(), spec.sim_dt), ("stop", 0.05));
         assert_eq!(spec.cameras[0], CameraSpec { name: "front".to_owned(), height: 4, width: 5 });
@@ -174,6 +183,7 @@ pub(super) mod tests {
         assert!(refusal("/state/1/0", json!("position")).contains("two of its state vectors are called `position`"));
         assert!(refusal("/action/names", json!([])).contains("0 dimensions"));
         assert!(refusal("/action/low", json!([0.0])).contains("2 dimensions"));
+        assert!(refusal("/action/grid", json!([0.0, -1.0])).contains("the grid of its 2 actions is [0.0, -1.0]"));
         assert!(refusal("/control_hz", json!(0)).contains("0 steps a second"));
         assert!(Hello::new(json!([])).is_err());
     }

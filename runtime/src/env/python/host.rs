@@ -23,6 +23,7 @@ const MODULES: &[(&str, &str)] = &[
     ("rrun_actions", include_str!("worker/rrun_actions.py")),
     ("rrun_simulator", include_str!("worker/rrun_simulator.py")),
     ("rrun_feedback", include_str!("worker/rrun_feedback.py")),
+    ("rrun_values", include_str!("worker/rrun_values.py")),
     ("rrun_success", include_str!("worker/rrun_success.py")),
     ("rrun_worker", include_str!("worker/rrun_worker.py")),
 ];
@@ -61,6 +62,8 @@ pub struct Terms {
     pub processes: usize,
     /// EGL device of each GPU, where it is not that of the same number.
     pub egl_devices: BTreeMap<Option<u32>, u32>,
+    /// Seed of the job's first episode.
+    pub first_seed: u64,
 }
 
 /// Starts, watches and buries processes.
@@ -143,6 +146,8 @@ impl Host {
             "success": settings.success,
             "mapping": settings.mapping,
             "pass_episode": settings.pass_episode,
+            "vector": settings.vector,
+            "first_seed": self.terms.first_seed,
             "renders": settings.renders(),
         });
         match process.send(config.to_string().as_bytes()) {

@@ -64,7 +64,7 @@ fn section<'a>(
 
 fn camera(place: &str, entry: &Value) -> Result<(), EnvError> {
     let Some(map) = entry.as_object() else { return text(place, entry, "a key, or an object with `from` or `render`") };
-    fields(place, map, &["from", "render", "flip", "layout"])?;
+    fields(place, map, &["from", "render", "flip", "layout", "convert", "range"])?;
     let field = |name: &str| (format!("{place}.{name}"), map.get(name));
     match (map.get("from"), map.get("render")) {
         (Some(from), None) => text(&format!("{place}.from"), from, "a key")?,
@@ -77,7 +77,31 @@ fn camera(place: &str, entry: &Value) -> Result<(), EnvError> {
             return Err(refuse(&place, flip, "`vertical`, `horizontal` or a list of them is needed"));
         }
     }
+    conversions(field("convert"), field("range"))?;
     one_of(field("layout"), &["hwc", "chw"])
+}
+
+/// How pictures that are not three channels of bytes become so.
+fn conversions(
+    (place, convert): (String, Option<&Value>),
+    (range_place, range): (String, Option<&Value>),
+) -> Result<(), EnvError> {
+    let words =
+        convert.map_or(&[][..], |convert| convert.as_array().map_or(std::slice::from_ref(convert), Vec::as_slice));
+    if let Some(convert) = convert
+        && words.iter().any(|word| !matches!(word.as_str(), Some("scale" | "gray" | "drop_alpha")))
+    {
+        return Err(refuse(&place, convert, "`scale`, `gray`, `drop_alpha` or a list of them is needed"));
+    }
+    let Some(range) = range else { return Ok(()) };
+    let ends: Vec<_> = range.as_array().into_iter().flatten().filter_map(Value::as_f64).collect();
+    if ends.len() != 2 || ends[0] >= ends[1] {
+        return Err(refuse(&range_place, range, "two different numbers, the lower one first, are needed"));
+    }
+    match words.iter().any(|word| word == "scale") {
+        true => Ok(()),
+        false => Err(refuse(&range_place, range, "which means nothing without `convert: scale`")),
+    }
 }
 
 fn state(place: &str, entry: &Value) -> Result<(), EnvError> {
@@ -217,7 +241,8 @@ mod tests {
     #[test]
     fn the_whole_language_is_read() {
         let mapping = json!({
-            "video": {"a": "key", "b": {"from": "x.y", "flip": ["vertical"], "layout": "chw"}, "c": {"render": true, "flip": "horizontal"}},
+            "video": {"a": "key", "b": {"from": "x.y", "flip": ["vertical"], "layout": "chw"}, "c": {"render": true, "flip": "horizontal"},
+                      "d": {"from": "z", "convert": ["scale", "gray"], "range": [0.1, 2]}, "e": {"from": "z", "convert": "drop_alpha"}},
             "state": {"a": "key", "b": {"from": ["x", "y"], "convert": "quat_to_rpy", "order": "wxyz", "index": "0:3"},
                       "c": {"from": "x", "index": [0, -1], "scale": 0.5, "offset": 1}},
             "language": {"info": "task"},
@@ -262,6 +287,18 @@ mod tests {
                 "`arena_env_args.mapping.video.a` is {}, either `from: key` or `render: true`",
             ),
             (json!({"video": {"a": {"from": "x", "flip": "up"}}}), "`arena_env_args.mapping.video.a.flip` is \"up\""),
+            (
+                json!({"video": {"a": {"from": "x", "convert": "grey"}}}),
+                "`arena_env_args.mapping.video.a.convert` is \"grey\", `scale`, `gray`",
+            ),
+            (
+                json!({"video": {"a": {"from": "x", "convert": "scale", "range": [1, 1]}}}),
+                "`arena_env_args.mapping.video.a.range` is [1,1], two different numbers",
+            ),
+            (
+                json!({"video": {"a": {"from": "x", "convert": "gray", "range": [0, 1]}}}),
+                "`arena_env_args.mapping.video.a.range` is [0,1], which means nothing without",
+            ),
             (json!({"state": []}), "`arena_env_args.mapping.state` is [], an object is needed"),
             (json!({"state": {"a": {"from": []}}}), "`arena_env_args.mapping.state.a.from` is [], a key or a list"),
             (

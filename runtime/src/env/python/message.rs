@@ -64,6 +64,9 @@ pub struct Told {
     /// What it says of the last action and of those to come.
     #[serde(default)]
     pub feedback: Option<Feedback>,
+    /// What is wrong with what the environment gave; its episode is over.
+    #[serde(default)]
+    pub wrong: Option<String>,
 }
 
 /// A packet from the child.
@@ -88,7 +91,7 @@ pub enum Packet {
     Error {
         /// Copy within the process that it happened to.
         local: u16,
-        /// The exception's text.
+        /// What the simulator did, as a clause: `raised ValueError: …`.
         reason: String,
     },
 }
@@ -216,12 +219,12 @@ mod tests {
     }
 
     fn text(reply: &Reply) -> String {
-        let Told { language, feedback } = &reply.told;
+        let Told { language, feedback, wrong } = &reply.told;
         let feedback = feedback.as_ref().map(|told| json!({"env_feedback": told.env_feedback, "task_progress": 0.5}));
-        match (language, feedback) {
-            (None, None) => String::new(),
-            (language, feedback) => json!({"language": language, "feedback": feedback}).to_string(),
+        if reply.told == Told::default() {
+            return String::new();
         }
+        json!({"language": language, "feedback": feedback, "wrong": wrong}).to_string()
     }
 
     prop_compose! {
@@ -229,7 +232,7 @@ mod tests {
             let [success, terminated, truncated, rendered] = flags;
             let op = if step { Op::Step } else { Op::Reset };
             let feedback = says.then(|| Feedback { env_feedback: words.clone(), task_progress: Some(0.5), ..Feedback::default() });
-            let told = Told { language: words, feedback };
+            let told = Told { wrong: words.clone().filter(|_| reward < 0.0), language: words, feedback };
             Reply { local, op, success, terminated, truncated, rendered, reward, told }
         }
     }

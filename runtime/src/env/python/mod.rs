@@ -60,6 +60,8 @@ pub struct PythonConfig {
     pub recycle_after: Option<u64>,
     /// An own X display for jobs that do not name one.
     pub xvfb: Option<Screen>,
+    /// Seed of the job's first episode.
+    pub first_seed: u64,
 }
 
 impl PythonConfig {
@@ -74,6 +76,7 @@ impl PythonConfig {
             stall_timeout: Duration::from_secs(300),
             recycle_after: None,
             xvfb: None,
+            first_seed: 0,
         }
     }
 }
@@ -106,11 +109,13 @@ pub fn make(job: &Job, config: PythonConfig, answers: Answers) -> Result<PythonE
         cores: std::thread::available_parallelism().map_or(1, usize::from),
         processes: shares.len() * config.local_world_size.max(1),
         egl_devices: config.egl_devices,
+        first_seed: config.first_seed,
         settings,
     };
     let (name, ignored) = (job.environment.clone(), terms.settings.ignored.clone());
+    let ends_on_success = terms.settings.end_on_success;
     let (bridge, hello) = Handle::start(terms, shares, config.xvfb, answers)?;
-    let spec = hello.spec(&name, job.language_instruction.as_deref());
+    let spec = hello.spec(&name, job.language_instruction.as_deref(), ends_on_success);
     let (num_envs, notes) = (config.gpus.len(), hello.notes.clone());
     Ok(PythonEnv { spec, num_envs, ignored, notes, egl_note: config.egl_note, bridge })
 }

@@ -24,23 +24,26 @@ impl Memory {
     /// Reads a slot. Numbers are copied, pictures are looked at in place as long as slots last.
     ///
     /// # Errors
-    /// The first number that is none.
+    /// What the process says is wrong, or the first number that is none.
     pub fn observe(
         &self,
         (hello, local, slot): (&Hello, usize, u8),
         reply: &Reply,
         copy: &mut CopyState,
     ) -> Result<Observation, String> {
+        if let Some(reason) = &reply.told.wrong {
+            return Err(reason.clone());
+        }
         let mut state = BTreeMap::new();
         for ((name, _), (offset, length)) in hello.state.iter().zip(self.layout.states(local, slot)) {
             let numbers = self.shared.read(offset, length);
             if let Some(at) = numbers.iter().position(|number| !number.is_finite()) {
-                return Err(format!("gave {} as number {at} of state `{name}`", numbers[at]));
+                return Err(format!("{} as number {at} of state `{name}`, a finite number is needed", numbers[at]));
             }
             state.insert(name.clone(), numbers);
         }
         if !reply.reward.is_finite() {
-            return Err(format!("gave the reward {}", reply.reward));
+            return Err(format!("the reward {}, a finite number is needed", reply.reward));
         }
         if let Some(language) = &reply.told.language {
             copy.language = Arc::from(language.as_str());

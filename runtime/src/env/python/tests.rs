@@ -13,6 +13,7 @@ mod failures;
 mod place;
 mod seen;
 mod together;
+mod values;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()

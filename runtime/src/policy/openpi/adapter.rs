@@ -211,7 +211,7 @@ mod tests {
         EnvSpec {
             cameras: cameras.iter().map(camera).collect(),
             state: states.iter().map(|(name, length)| ((*name).to_owned(), *length)).collect(),
-            action: ActionSpec { names, low: vec![-1.0; action_dim], high: vec![1.0; action_dim] },
+            action: ActionSpec { names, low: vec![-1.0; action_dim], high: vec![1.0; action_dim], grid: Vec::new() },
             ..env_spec()
         }
     }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::moments::Moments;
-use crate::env::Frame;
+use crate::env::{CameraSpec, Frame};
+use crate::record::RecordError;
 use crate::record::episode::Pictures;
 use crate::record::video::h264::{H264, Rate};
 use crate::record::video::mp4::{Mp4, Picture};
@@ -20,10 +21,22 @@ const COUNTED: (usize, usize) = (100, 10_000);
 /// Of larger pictures only every n-th row and column is counted, so that about these many are.
 const COUNTED_SIDE: usize = 150;
 
-/// Rows and columns of the video of a camera: odd ones become even.
+/// Rows and columns of the video of a camera, which are even, see [`refuse_odd`].
 pub(super) fn size(pictures: &Pictures) -> Option<(usize, usize)> {
     let first = pictures.frames.first()?;
-    Some(((first.height as usize).next_multiple_of(2), (first.width as usize).next_multiple_of(2)))
+    Some((first.height as usize, first.width as usize))
+}
+
+/// H.264 has a value of colour for two rows and two columns, and a picture of another size would not be the camera's.
+pub(super) fn refuse_odd(cameras: &[CameraSpec]) -> Result<(), RecordError> {
+    let is_odd = |camera: &&CameraSpec| !camera.height.is_multiple_of(2) || !camera.width.is_multiple_of(2);
+    match cameras.iter().find(is_odd) {
+        Some(CameraSpec { name, height, width }) => Err(RecordError::Plan(format!(
+            "camera `{name}` has {height} rows and {width} columns: the videos of a LeRobot dataset (H.264) need even numbers; \
+             --record-format hdf5 keeps the pictures as they are"
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// Writes the video; it is ready for every player once this is done.

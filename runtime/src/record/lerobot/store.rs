@@ -35,6 +35,7 @@ impl Folder {
     /// Goes on with the folder, or begins one; nothing is there before the first episode. `notes` gets a line for what
     /// could not be read.
     pub(in crate::record) fn open(root: &Path, env: &EnvSpec, notes: &mut Vec<String>) -> Result<Self, RecordError> {
+        camera::refuse_odd(&env.cameras)?;
         let mut folder = Self {
             root: root.to_owned(),
             env: env.clone(),

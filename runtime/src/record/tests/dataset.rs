@@ -53,8 +53,8 @@ fn pictures_are_kept_before_the_action_when_asked() {
 
     let file = hdf5::File::open(dir.path().join("dataset.hdf5")).unwrap();
     let wrist = file.dataset("data/demo_0/obs/wrist").unwrap();
-    assert_eq!(wrist.shape(), [3, 32, 31, 3]);
-    let first_bytes: Vec<u8> = wrist.read_raw::<u8>().unwrap().into_iter().step_by(32 * 31 * 3).collect();
+    assert_eq!(wrist.shape(), [3, 32, 30, 3]);
+    let first_bytes: Vec<u8> = wrist.read_raw::<u8>().unwrap().into_iter().step_by(32 * 30 * 3).collect();
     assert_eq!(first_bytes, [200, 201, 202]);
 }
 
@@ -130,6 +130,7 @@ fn a_changed_state_costs_its_episode_only() {
     begin(&mut recorder, 0, 0, false);
     let mut step = crate::env::Step {
         observation: observation(1, false),
+        processed_action: vec![],
         reward: 0.0,
         success: false,
         terminated: false,
@@ -156,6 +157,7 @@ fn misuse_is_refused_by_name() {
     begin(&mut recorder, 0, 5, false);
     let step = crate::env::Step {
         observation: observation(1, false),
+        processed_action: vec![],
         reward: 0.0,
         success: false,
         terminated: false,
@@ -290,8 +292,14 @@ fn observations_may_have_groups() {
     };
     let meta = EpisodeMeta { episode: 0, seed: 1, language: "lift".into() };
     recorder.begin(EnvIndex(0), meta, &nested(0)).unwrap();
-    let step =
-        crate::env::Step { observation: nested(1), reward: 0.0, success: true, terminated: true, truncated: false };
+    let step = crate::env::Step {
+        observation: nested(1),
+        processed_action: vec![],
+        reward: 0.0,
+        success: true,
+        terminated: true,
+        truncated: false,
+    };
     recorder.step(EnvIndex(0), &[0.0, 0.0], Some(&[0.5, 0.5]), &step).unwrap();
     recorder.end(EnvIndex(0), SUCCESS).unwrap();
     recorder.finish().unwrap();

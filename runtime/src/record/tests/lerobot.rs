@@ -61,8 +61,7 @@ fn a_folder_counts_its_episodes_and_lerobot_loads_it() {
     assert_eq!((counts, &info["splits"]["train"]), ([2, 7, 1, 10], &json!("0:2")));
     assert_eq!(info["features"]["observation.state"]["shape"], json!([3]));
     assert_eq!(info["features"]["action"]["names"], json!(["x", "grip"]));
-    // 31 columns are padded to an even number, as H.264 needs it.
-    assert_eq!(info["features"]["observation.images.wrist"]["shape"], json!([32, 32, 3]));
+    assert_eq!(info["features"]["observation.images.wrist"]["shape"], json!([32, 30, 3]));
     let modality = read(&root.join("meta/modality.json"));
     assert_eq!(modality["state"]["joint_position"], json!({"start": 0, "end": 3}));
     assert_eq!(modality["video"]["front"]["original_key"], "observation.images.front");
@@ -73,6 +72,19 @@ fn a_folder_counts_its_episodes_and_lerobot_loads_it() {
     let told: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!((&told[0]["seed"], &told[1]["success"]), (&json!(107), &json!(false)));
     check_with_lerobot(&root, 2, 7);
+}
+
+#[test]
+fn a_camera_that_a_video_cannot_show_as_it_is_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut plan = folder(dir.path());
+    (plan.env.cameras[1].height, plan.env.cameras[1].width) = (33, 31);
+    let reason = Recorder::start(plan).err().unwrap().to_string();
+    assert!(
+        reason.starts_with("camera `wrist` has 33 rows and 31 columns: the videos of a LeRobot dataset"),
+        "{reason}"
+    );
+    assert!(!dir.path().join("lerobot").exists());
 }
 
 #[test]

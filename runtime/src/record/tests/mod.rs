@@ -16,18 +16,24 @@ use crate::env::{ActionSpec, CameraSpec, EnvIndex, EnvSpec, Frame, Observation, 
 
 const SUCCESS: EpisodeEnd = EpisodeEnd { success: true, terminated: true, truncated: false };
 
-/// Two cameras of 32×32 and 32×31, two action dimensions, 10 steps a second.
+/// Two cameras of 32×32 and 32×30, two action dimensions, 10 steps a second.
 fn env() -> EnvSpec {
     let camera = |name: &str, width| CameraSpec { name: name.to_owned(), height: 32, width };
     EnvSpec {
         name: "Lift".to_owned(),
         state: vec![("joint_position".to_owned(), 3)],
-        cameras: vec![camera("front", 32), camera("wrist", 31)],
-        action: ActionSpec { names: vec!["x".to_owned(), "grip".to_owned()], low: vec![-1.0; 2], high: vec![1.0; 2] },
+        cameras: vec![camera("front", 32), camera("wrist", 30)],
+        action: ActionSpec {
+            names: vec!["x".to_owned(), "grip".to_owned()],
+            low: vec![-1.0; 2],
+            high: vec![1.0; 2],
+            grid: Vec::new(),
+        },
         discrete: None,
         control_hz: 10,
         max_episode_steps: 100,
         language: "lift the cube".to_owned(),
+        ends_on_success: true,
         decimation: 5,
         sim_dt: 0.02,
     }
@@ -68,7 +74,7 @@ fn observation(t: u32, pictures: bool) -> Observation {
         width,
         rgb: vec![colour.wrapping_add(t as u8); (32 * width * 3) as usize].into(),
     };
-    let video = [("front".to_owned(), picture(32, 40)), ("wrist".to_owned(), picture(31, 200))];
+    let video = [("front".to_owned(), picture(32, 40)), ("wrist".to_owned(), picture(30, 200))];
     Observation {
         state: BTreeMap::from([("joint_position".to_owned(), vec![t as f32; 3])]),
         video: if pictures { BTreeMap::from(video) } else { BTreeMap::new() },
@@ -88,6 +94,7 @@ fn steps(recorder: &mut Recorder, env: usize, count: u32, pictures: bool) {
         let done = t == count;
         let step = Step {
             observation: observation(t, pictures),
+            processed_action: vec![],
             reward: t as f32,
             success: done,
             terminated: done,

@@ -172,8 +172,8 @@ fn the_header_says_avc1_with_parameter_sets_and_an_even_size() {
     assert_eq!((header[0], u32_at(header, 20), u32_at(header, 28)), (1, 10_000, 4000));
     let entry = boxes(&inner(media, &[b"minf", b"stbl", b"stsd"])[8..])[0];
     assert_eq!(&entry.0, b"avc1");
-    // 32 + 31 columns, padded to 64.
-    assert_eq!((u32_at(entry.1, 24) >> 16, u32_at(entry.1, 24) & 0xffff), (64, 32));
+    // 32 + 30 columns.
+    assert_eq!((u32_at(entry.1, 24) >> 16, u32_at(entry.1, 24) & 0xffff), (62, 32));
     let avcc = inner(&entry.1[78..], &[b"avcC"]);
     assert_eq!((avcc[0], avcc[5], avcc[8] & 0x1f), (1, 0xe1, 7));
 }
@@ -210,15 +210,21 @@ fn a_size_that_changes_ends_that_video_and_leaves_the_demo() {
     let mut recorder = Recorder::start(plan(dir.path(), true, true)).unwrap();
     episode(&mut recorder, 0, 0, 11);
     begin(&mut recorder, 0, 1, true);
-    let mut step =
-        Step { observation: observation(1, true), reward: 0.0, success: false, terminated: false, truncated: false };
+    let mut step = Step {
+        observation: observation(1, true),
+        processed_action: vec![],
+        reward: 0.0,
+        success: false,
+        terminated: false,
+        truncated: false,
+    };
     let wide = step.observation.video["front"].clone();
     step.observation.video.insert("wrist".to_owned(), wide);
     recorder.step(EnvIndex(0), &[0.0, 0.0], None, &step).unwrap();
     recorder.end(EnvIndex(0), SUCCESS).unwrap();
     let recorded = recorder.finish().unwrap();
     let reason = recorded[1].error.as_deref().unwrap();
-    assert!(reason.ends_with("_env0.mp4`: camera `wrist` changed from 32×31 to 32×32"), "{reason}");
+    assert!(reason.ends_with("_env0.mp4`: camera `wrist` changed from 32×30 to 32×32"), "{reason}");
     assert_eq!(recorded[1].demo.as_deref(), Some("demo_1"));
     assert_eq!(frames_of(&recorded[0].video.as_ref().unwrap().path), 13);
 }
@@ -292,8 +298,8 @@ fn a_grid_shows_every_picture_of_its_environments_once() {
     assert!(decoded(&path).is_none_or(|frames| frames == 5));
     let movie = Movie::read(&path);
     let entry = boxes(&inner(movie.media(), &[b"minf", b"stbl", b"stsd"])[8..])[0].1;
-    // Two environments of 64 columns beside each other.
-    assert_eq!((u32_at(entry, 24) >> 16, u32_at(entry, 24) & 0xffff), (128, 32));
+    // Two environments of 62 columns beside each other.
+    assert_eq!((u32_at(entry, 24) >> 16, u32_at(entry, 24) & 0xffff), (124, 32));
 }
 
 #[test]

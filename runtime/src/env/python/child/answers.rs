@@ -41,7 +41,8 @@ impl Child {
             return Err(format!("answered work {sequence}, which it was not given"));
         };
         let fits = |(entry, reply): (&Entry, &Reply)| {
-            (entry.local, entry.op, entry.render) == (reply.local, reply.op, reply.rendered)
+            let is_rendered = entry.render == reply.rendered || reply.told.wrong.is_some();
+            (entry.local, entry.op) == (reply.local, reply.op) && is_rendered
         };
         if batch.entries.len() != replies.len() || !batch.entries.iter().zip(replies).all(fits) {
             return Err("answered something else than it was asked".to_owned());
@@ -50,28 +51,35 @@ impl Child {
         for (entry, reply) in batch.entries.iter().zip(replies) {
             let local = usize::from(entry.local);
             let copy = &mut self.copies[local];
-            let seen = memory.observe((hello, local, entry.slot), reply, copy);
-            let mut observation = seen.map_err(|reason| format!("{reason}, environment {}", copy.env.0))?;
-            if let Some(language) = &host.terms.language {
+            let mut seen = memory.observe((hello, local, entry.slot), reply, copy);
+            if let (Ok(observation), Some(language)) = (&mut seen, &host.terms.language) {
                 copy.language = Arc::from(language.as_str());
                 observation.language = Arc::clone(&copy.language);
             }
-            answers.push((local, reply, observation));
+            let processed_action = memory.shared.read(memory.layout.action(local), hello.action.names.len());
+            answers.push((local, reply, seen.map(|observation| (observation, processed_action))));
         }
         self.batches.pop_front();
-        for (local, reply, observation) in answers {
+        let end_on_success = host.terms.settings.end_on_success;
+        for (local, reply, seen) in answers {
             let copy = &mut self.copies[local];
             copy.doing = None;
+            self.served += u64::from(reply.op == Op::Reset);
             let Reply { reward, success, terminated, truncated, .. } = *reply;
             if let Some(episode) = &mut copy.episode {
-                episode.is_over = success || terminated || truncated;
+                episode.is_over = terminated || truncated || (success && end_on_success);
             }
+            let seen = seen.map_err(|reason| copy.fault(&reason, &host.terms));
             let answer = match reply.op {
-                Op::Reset => {
-                    self.served += 1;
-                    Answer::Reset(Ok(observation))
-                }
-                Op::Step => Answer::Step(Ok(Step { observation, reward, success, terminated, truncated })),
+                Op::Reset => Answer::Reset(seen.map(|(observation, _)| observation)),
+                Op::Step => Answer::Step(seen.map(|(observation, processed_action)| Step {
+                    observation,
+                    processed_action,
+                    reward,
+                    success,
+                    terminated,
+                    truncated,
+                })),
             };
             host.answers.give(copy.env, answer);
         }

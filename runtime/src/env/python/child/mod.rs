@@ -205,7 +205,7 @@ impl Child {
                 let env = self.copies.get(usize::from(local)).map(|copy| copy.env.0);
                 let whose =
                     env.filter(|_| self.copies.len() > 1).map_or(String::new(), |env| format!(" in environment {env}"));
-                self.lose(&format!("raised {reason}{whose}"), host);
+                self.lose(&format!("{reason}{whose}"), host);
             }
             (state, packet) => {
                 let reason = format!("sent {packet:?} while {state:?}").chars().take(200).collect::<String>();

@@ -46,8 +46,10 @@ impl Child {
         if action.len() != names.len() {
             return Err(episode_error(format!("the action has {} numbers, {} are needed", action.len(), names.len())));
         }
-        match action.iter().zip(names).find(|(number, _)| number.is_nan()) {
-            Some((_, name)) => Err(episode_error(format!("the action `{name}` is NaN"))),
+        let clips = host.terms.settings.clip_actions;
+        let is_wrong = |number: f32| number.is_nan() || (number.is_infinite() && !clips);
+        match action.iter().zip(names).find(|(number, _)| is_wrong(**number)) {
+            Some((number, name)) => Err(episode_error(format!("the action `{name}` is {number}"))),
             None => Ok(()),
         }
     }
@@ -144,7 +146,11 @@ impl Child {
             Command::Step { action } => {
                 entry.op = Op::Step;
                 let (memory, hello) = (self.memory.as_ref()?, host.hello.as_ref()?);
-                memory.shared.write(memory.layout.action(held.local), &hello.action.clamp(action));
+                let place = memory.layout.action(held.local);
+                match host.terms.settings.clip_actions {
+                    true => memory.shared.write(place, &hello.action.clamp(action)),
+                    false => memory.shared.write(place, action),
+                }
                 if let Some(episode) = &mut copy.episode {
                     episode.steps += 1;
                 }

@@ -6,7 +6,7 @@ use super::*;
 
 #[test]
 fn an_environment_without_a_mapping_shows_what_it_has() {
-    let mut env = start(json!({}), 2);
+    let mut env = start(json!({"clip_actions": true}), 2);
     let spec = env.spec().clone();
     let cameras: Vec<_> = spec.cameras.iter().map(|c| (c.name.as_str(), c.height, c.width)).collect();
     assert_eq!(cameras, [("pixels.top", 24, 24), ("pixels.low", 8, 12)]);
@@ -149,7 +149,7 @@ fn what_does_not_fit_is_refused_with_both_sides() {
     );
     assert!(
         mapping(json!({"video": {"a": "position"}}))
-            .contains("video.a wants uint8 [height, width, 3], found float64 [3]; ")
+            .contains("video.a wants a picture, uint8 [height, width, 3], found float64 [3]; ")
     );
     assert!(mapping(json!({"state": {"a": "goal"}})).contains("state.a wants numbers, found text []; "));
     assert!(mapping(json!({"state": {"a": {"from": "position", "index": 3}}})).contains("state.a: index 3: "));

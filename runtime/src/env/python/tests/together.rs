@@ -38,7 +38,7 @@ fn episodes(args: Value, num_envs: usize) -> Episodes {
 
 /// Episodes end by themselves after four steps, or solved before.
 fn alone() -> Episodes {
-    episodes(json!({"env_kwargs": {"length": 4}, "success": "reward>=0.8"}), 1)
+    episodes(json!({"env_kwargs": {"length": 4}, "success": "reward>=0.8", "end_on_success": true}), 1)
 }
 
 fn numbers(observation: &Observation) -> (Vec<f32>, Vec<u8>) {
@@ -51,8 +51,7 @@ fn a_process_of_one_two_or_four_copies_shows_the_same() {
     let alone = alone();
     let lengths: std::collections::BTreeSet<_> = alone.values().map(Vec::len).collect();
     assert!(alone.len() == 11 && lengths.len() > 2, "{lengths:?}");
-    let share =
-        |copies: usize| json!({"env_kwargs": {"length": 4}, "success": "reward>=0.8", "envs_per_process": copies});
+    let share = |copies: usize| json!({"env_kwargs": {"length": 4}, "success": "reward>=0.8", "end_on_success": true, "envs_per_process": copies});
     assert_eq!(episodes(share(1), 4), alone);
     assert_eq!(episodes(share(2), 4), alone);
     assert_eq!(episodes(share(4), 4), alone);
@@ -62,12 +61,12 @@ fn a_process_of_one_two_or_four_copies_shows_the_same() {
 fn a_vector_environment_shows_what_its_copies_show_alone() {
     let (alone, kwargs) = (alone(), json!({"length": 4}));
     let vector = |copies| {
-        json!({"environment": fixture("vector"), "env_kwargs": kwargs, "envs_per_process": copies, "success": "reward>=0.8",
+        json!({"environment": fixture("vector"), "env_kwargs": kwargs, "envs_per_process": copies, "success": "reward>=0.8", "end_on_success": true,
                "mapping": {"video": {"pixels.low": "pixels.low", "pixels.top": "pixels.top"}}})
     };
     assert_eq!(episodes(vector(4), 4), alone);
     assert_eq!(episodes(vector(2), 4), alone);
-    let told = json!({"environment": fixture("vector"), "env_kwargs": kwargs, "envs_per_process": 3, "success": "reward>=0.8", "pass_episode": true});
+    let told = json!({"environment": fixture("vector"), "env_kwargs": kwargs, "envs_per_process": 3, "success": "reward>=0.8", "end_on_success": true, "pass_episode": true});
     assert_eq!(episodes(told, 3), alone);
 }
 

@@ -39,10 +39,7 @@ class Part:
         return [self.name] if self.name and self.size == 1 else [f"{stem}_{index}" for index in range(self.size)]
 
     def decode(self, vector):
-        piece = vector[self.begin : self.begin + self.size]
-        if self.whole:
-            piece = np.clip(np.rint(piece), self.low, self.high)
-        piece = piece.astype(self.dtype).reshape(self.shape)
+        piece = vector[self.begin : self.begin + self.size].astype(self.dtype).reshape(self.shape)
         return piece[()] if self.shape == () else piece
 
 
@@ -87,10 +84,14 @@ class Action:
         if len(self.names) != self.size:
             raise Refused(f"mapping: action.names has {len(self.names)} names ({', '.join(self.names)}), the action space has {self.size} numbers ({', '.join(own)})")
         self.transforms(mapping.get("transforms") or {})
+        self.whole = [(slice(part.begin, part.begin + part.size), part.low, part.high) for part in parts(self.tree) if part.whole]
+        self.plain = self.plain and not self.whole
         # The policy's range is what the transforms take to the environment's.
         ends = np.sort(np.stack([(self.sign * end - self.offset) / self.scale for end in (low, high)]), axis=0)
         self.low = self.given(mapping, "low", ends[0])
         self.high = self.given(mapping, "high", ends[1])
+        whole = np.concatenate([np.full(part.size, float(part.whole)) for part in parts(self.tree)])
+        self.grid = whole / np.abs(self.scale)  # distance of neighbouring values; 0 where every number is one
 
     def given(self, mapping, field, default):
         values = mapping.get(field)
@@ -116,13 +117,20 @@ class Action:
         self.plain = not asked
 
     def decode(self, vector):
-        """An element of the action space out of `[dim]` float32, which is not kept."""
+        """An element of the action space out of `[dim]` float32, in which the numbers of that element then stand.
+
+        A number of a space of whole ones becomes the nearest of them. The others are not brought into their range: that
+        is for the environment, or for `clip_actions`.
+        """
         if not self.plain:
-            vector = (vector * self.scale + self.offset) * self.sign
+            made = (vector * self.scale + self.offset) * self.sign
             for index, threshold, below in self.steps:
-                vector[index] = 1.0 if vector[index] > threshold else below
+                made[index] = 1.0 if made[index] > threshold else below
             for index, low, high in self.clips:
-                vector[index] = min(max(vector[index], low), high)
+                made[index] = min(max(made[index], low), high)
+            for span, low, high in self.whole:
+                made[span] = np.clip(np.rint(made[span]), low, high)
+            vector[...] = made  # float32: the environment gets what the dataset has
         return build(self.tree, vector)
 
     def middle(self):

@@ -42,9 +42,9 @@ class Feedback:
             return None
         names = [clean(name) for name in self.copies.attribute(local, self.attribute)]
         if len(names) > self.copies.action_space.n:
-            raise Wrong(f"{self.attribute} has {len(names)} names, the action space had {self.copies.action_space.n} actions at first: make it as large as the largest list")
+            raise Wrong(f"a {self.attribute} of {len(names)} names, the action space had {self.copies.action_space.n} actions at first: make it as large as the largest list")
         if len(json.dumps(names)) > LONGEST_NAMES:
-            raise Wrong(f"{self.attribute} has {len(json.dumps(names))} bytes, at most {LONGEST_NAMES} are taken")
+            raise Wrong(f"a {self.attribute} of {len(json.dumps(names))} bytes, at most {LONGEST_NAMES} are taken")
         return names
 
     def begun(self, language, local):

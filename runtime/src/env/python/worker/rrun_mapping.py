@@ -9,6 +9,7 @@ import numpy as np
 from rrun_observation import Wrong, fetch, find, looks
 
 BYTE = np.dtype(np.uint8)
+NUMBERS = "fiub"  # kinds of numpy's types that are cast
 LARGEST_STATE = 4096  # numbers in an entry that a default mapping still takes for a state vector
 
 # --- cameras ------------------------------------------------------------------------------------------------------------
@@ -24,19 +25,49 @@ class Camera:
         flips = [flips] if isinstance(flips, str) else flips
         self.rows = slice(None, None, -1) if "vertical" in flips else slice(None)
         self.columns = slice(None, None, -1) if "horizontal" in flips else slice(None)
-        self.turned = bool(flips) or self.first_channel
-        shape = picture.shape[1:] + picture.shape[:1] if self.first_channel and picture.ndim == 3 else picture.shape
-        if picture.dtype != np.uint8 or len(shape) != 3 or shape[2] != 3:
+        steps = entry.get("convert") or []
+        self.steps = [steps] if isinstance(steps, str) else steps
+        self.low, self.high = entry.get("range") or (0.0, 1.0)
+        self.turned = bool(flips) or self.first_channel or bool(self.steps)
+        self.kind = picture.dtype
+        made = self.converted(picture) if picture.dtype.kind in NUMBERS else picture
+        if made.dtype != np.uint8 or made.ndim != 3 or made.shape[2] != (1 if "gray" in self.steps else 3):
             order = "[3, height, width]" if self.first_channel else "[height, width, 3]"
-            raise refused(f"video.{name} wants uint8 {order}, found {looks(picture)}")
-        self.height, self.width = shape[:2]
+            by = f" (after {', '.join(self.steps)}: {looks(made)})" if self.steps else ""
+            raise refused(f"video.{name} wants a picture, uint8 {order}, found {looks(picture)}{by}{self.hint(made)}")
+        self.height, self.width = made.shape[:2]
+
+    def hint(self, made):
+        """What `convert` would help."""
+        if made.ndim not in (2, 3):
+            return ""
+        wanted = ["scale"] if made.dtype != np.uint8 and made.dtype.kind in NUMBERS else []
+        if made.ndim == 2 or (made.ndim == 3 and made.shape[2] == 1):
+            wanted.append("gray")
+        if made.ndim == 3 and made.shape[2] == 4:
+            wanted.append("drop_alpha")
+        wanted = [step for step in wanted if step not in self.steps]
+        return f"; `convert: [{', '.join(self.steps + wanted)}]` is one way" if wanted else ""
+
+    def converted(self, picture):
+        """`[height, width, 3]` uint8, or 1 channel of gray, out of what the environment has."""
+        if self.first_channel and picture.ndim == 3:
+            picture = picture.transpose(1, 2, 0)
+        if "scale" in self.steps:
+            # What is infinite is at an end of the range, what is no number at the lower one.
+            scaled = (picture.astype(np.float32) - self.low) * (255.0 / (self.high - self.low))
+            picture = np.rint(np.clip(np.nan_to_num(scaled, nan=0.0, posinf=255.0, neginf=0.0), 0.0, 255.0)).astype(np.uint8)
+        if "drop_alpha" in self.steps and picture.ndim == 3 and picture.shape[2] == 4:
+            picture = picture[:, :, :3]
+        if "gray" in self.steps and picture.ndim == 2:
+            picture = picture[:, :, None]
+        return picture
 
     def write(self, picture, view):
-        if picture.shape != self.shape or picture.dtype != BYTE:
-            raise Wrong(f"camera {self.name} is {looks(picture)}, at first it was uint8 {list(self.shape)}")
+        if picture.shape != self.shape or not (picture.dtype == self.kind or picture.dtype.kind == self.kind.kind == "f"):
+            raise Wrong(f"the picture of camera {self.name} as {looks(picture)}, at first it was {self.kind} {list(self.shape)}")
         if self.turned:
-            picture = picture.transpose(1, 2, 0) if self.first_channel else picture
-            picture = picture[self.rows, self.columns]
+            picture = self.converted(picture)[self.rows, self.columns]
         view[...] = picture
 
 
@@ -96,7 +127,7 @@ class State:
         self.paths = [entry["path"]] if "path" in entry else [scene.path(what, text) for text in sources]
         values = [scene.get(path) for path in self.paths]
         for path, value in zip(self.paths, values):
-            if value.dtype.kind not in "fiub":
+            if value.dtype.kind not in NUMBERS:
                 raise scene.refused(f"{what} wants numbers, found {looks(value)}")
             scene.agree(what, path, value)
         self.looks = [(value.shape, value.dtype) for value in values]
@@ -129,8 +160,9 @@ class State:
 
     def checked(self, value, look):
         shape, dtype = look
-        if value.shape != shape or value.dtype != dtype:
-            raise Wrong(f"state {self.name} is {looks(value)}, at first it was {dtype} {list(shape)}")
+        # Numbers of another type are as good: all become float32.
+        if value.shape != shape or value.dtype.kind not in NUMBERS:
+            raise Wrong(f"state {self.name} as {looks(value)}, at first it was {dtype} {list(shape)}")
         return value
 
 
@@ -186,7 +218,7 @@ def language(scene):
     def from_info(observation, row, info, attribute):
         path = find(info, key)
         if path is None:
-            raise Wrong(f"the mapping's language is info `{key}`, reset gave {', '.join(map(str, info)) or 'none'}")
+            raise Wrong(f"an info without `{key}`, the mapping's language: it has {', '.join(map(str, info)) or 'nothing'}")
         for step in path:
             info = info[step]
         return words(info)

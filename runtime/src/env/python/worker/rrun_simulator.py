@@ -49,13 +49,23 @@ def make(config):
         return Separate([maker(kwargs) for kwargs in config["env_kwargs"]])
     factory = load_factory(environment)
     kwargs = config["env_kwargs"]
-    if takes_num_envs(factory):
+    vector = config["vector"]
+    if vector is not False and takes_num_envs(factory):
         made = factory(**{"num_envs": number, **kwargs[0]})
-        return Together(made, number) if hasattr(made, "num_envs") else Separate([made])
+        if vector or is_vector(made):
+            return Together(made, number)
+        if number > 1:
+            raise Refused(f"the factory takes num_envs and has made one {type(made).__name__}, envs_per_process is {number}: `vector: false` makes {number} of them")
+        return Separate([made])
     first = factory(**kwargs[0])
-    if hasattr(first, "num_envs"):
+    if vector or (vector is None and is_vector(first)):
         return Together(first, number)
     return Separate([first, *(factory(**each) for each in kwargs[1:])])
+
+
+def is_vector(env):
+    """Whether it is a VectorEnv; plain environments may have a number of that name for ends of their own."""
+    return hasattr(env, "num_envs") and hasattr(env, "single_action_space")
 
 
 def takes_num_envs(factory):

@@ -1,9 +1,8 @@
 """Whether an episode is solved after a step, by the job's rule."""
 
-import numpy as np
-
-from rrun_observation import Refused, Wrong, array
+from rrun_observation import Refused, Wrong
 from rrun_simulator import of_copy
+from rrun_values import flag
 
 
 class Success:
@@ -31,7 +30,5 @@ class Success:
         there, value = of_copy(info, self.key, row)
         if not there and over:
             names = ", ".join(key for key in map(str, info) if not key.startswith("_")) or "nothing"
-            raise Wrong(f"success asks for info `{self.key}`, at the episode's end info has {names}")
-        if type(value) is bool:
-            return value
-        return there and bool(np.all(array(value)))
+            raise Wrong(f"an info without `{self.key}`, which success asks for, at the episode's end: it has {names}")
+        return there and flag(value, f"info `{self.key}`")

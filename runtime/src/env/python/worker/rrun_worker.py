@@ -4,7 +4,8 @@ Commands and answers are packets of a SOCK_SEQPACKET socket, in the machine's by
 
     work     u8 'W', u8 -, u16 entries, u32 sequence; each: u16 copy, u8 reset 0 / step 1, u8 slot, u8 render, u24 -, u64 seed, u64 episode
     close    u8 'C'
-    answers  u8 'A', u8 -, u16 entries, u32 sequence; each: u16 copy, u8 as above, u8 flags, f32 reward, u32 bytes of text; the texts: JSON or nothing
+    answers  u8 'A', u8 -, u16 entries, u32 sequence; each: u16 copy, u8 as above, u8 flags, f32 reward, u32 bytes of text; the texts: JSON or nothing.
+             After a step the place of the action has what the environment took. An answer with `wrong` in its text has nothing else.
     stage    u8 'S', what is being done
     hello    u8 'H', JSON: what the environment is
     refused  u8 'F', why it cannot be used
@@ -31,6 +32,7 @@ import rrun_simulator as simulator
 from rrun_actions import Action
 from rrun_feedback import Feedback
 from rrun_observation import Refused, Scene, Wrong, fetch
+from rrun_values import flag, reward_of
 from rrun_success import Success
 
 HEAD, ENTRY, ANSWER = struct.Struct("=BBHI"), struct.Struct("=HBBB3xQQ"), struct.Struct("=HBBfI")
@@ -38,6 +40,7 @@ RESET, STEP = 0, 1
 SUCCESS, TERMINATED, TRUNCATED, RENDERED = 1, 2, 4, 8
 CALLING = {"idle": 0, "reset": 1, "step": 2, "render": 3, "observation": 4}
 LONGEST_TEXT = 16_000  # bytes of a reason; a packet takes some 200 kB
+LONGEST_WRONG = 1_000  # letters of what is wrong with a copy's answer; a packet has those of all copies
 SEED_BITS = (1 << 31) - 1  # what C's and numpy's older generators take
 DEFAULT_HZ = 20
 
@@ -96,7 +99,7 @@ class Worker:
         if self.copies.batched:
             self.copies.idle = self.action.decode(self.action.middle())
         self.stage("reset")
-        observation, info = self.reset_one(0, 0, 0)
+        observation, info = self.first_reset()
         self.stage("first observation")
         row = 0 if self.copies.batched else None
         scene = Scene(observation, row, config["mapping"], self.copies.space)
@@ -114,6 +117,15 @@ class Worker:
         number = len(config["envs"])
         self.steps, self.told = [0] * number, [None] * number
 
+    def first_reset(self):
+        """With the seed 0; an environment that cannot begin there gets another chance with the first episode's."""
+        try:
+            return self.reset_one(0, 0, 0)
+        except Exception as error:
+            seed = self.config["first_seed"] & SEED_BITS
+            self.notes.append(f"reset(seed=0), which the start tries, raised {last_line(error).decode()}; it was tried again with the first episode's seed {seed}")
+            return self.reset_one(0, seed, 0)
+
     def reset_one(self, local, seed, episode):
         options = {"episode": episode} if self.config["pass_episode"] else None
         if self.copies.batched:
@@ -128,7 +140,10 @@ class Worker:
         else:
             values = self.copies.step(0, action)
         self.success = Success(self.config["success"], values[4], row)
-        self.success(*self.outcome(values, row)[:2], False, values[4], row)
+        try:
+            self.success(*self.outcome(values, row)[:2], False, values[4], row)
+        except Wrong as wrong:
+            self.notes.append(f"the first step gave {wrong}; episodes in which that is so end with an error")
 
     def own_limit(self):
         env = self.copies.first
@@ -154,7 +169,12 @@ class Worker:
         return {
             "state": [[state.name, state.size] for state in self.states],
             "cameras": [[camera.name, camera.height, camera.width] for camera in self.cameras],
-            "action": {"names": self.action.names, "low": finite(self.action.low), "high": finite(self.action.high)},
+            "action": {
+                "names": self.action.names,
+                "low": finite(self.action.low),
+                "high": finite(self.action.high),
+                "grid": self.action.grid.tolist(),
+            },
             "discrete": self.feedback.hello(),
             "control_hz": self.hertz(),
             "max_episode_steps": self.limit,
@@ -234,6 +254,13 @@ class Worker:
 
     def begun(self, local, slot, observation, row, info, render):
         self.steps[local] = 0
+        try:
+            return self.seen_first(local, slot, observation, row, info, render)
+        except Wrong as wrong:
+            self.told[local] = None  # its words are not on the way
+            return refusal(local, RESET, wrong)
+
+    def seen_first(self, local, slot, observation, row, info, render):
         text = self.words(observation, row, info, lambda name: self.copies.attribute(local, name))
         new = text != self.told[local]
         self.told[local] = text
@@ -244,9 +271,15 @@ class Worker:
         reward, terminated, truncated = values[1], values[2], values[3]
         if row is not None:
             reward, terminated, truncated = reward[row], terminated[row], truncated[row]
-        return float(reward), bool(terminated), bool(truncated)
+        return reward_of(reward), flag(terminated, "terminated"), flag(truncated, "truncated")
 
     def stepped(self, local, slot, values, row, render):
+        try:
+            return self.seen(local, slot, values, row, render)
+        except Wrong as wrong:
+            return refusal(local, STEP, wrong)
+
+    def seen(self, local, slot, values, row, render):
         reward, terminated, truncated = self.outcome(values, row)
         self.steps[local] += 1
         truncated = truncated or self.steps[local] >= self.limit
@@ -268,6 +301,12 @@ class Worker:
                 camera.write(self.copies.render(local), view)
             else:
                 camera.write(fetch(observation, camera.path, row), view)
+
+
+def refusal(local, kind, wrong):
+    """The answer where what the environment gave is wrong: its episode is over, and the process lives on."""
+    text = json.dumps({"wrong": str(wrong)[:LONGEST_WRONG]}).encode()
+    return local, kind, 0, 0.0, text
 
 
 def last_line(error):
@@ -309,5 +348,5 @@ def tell(sock, worker, error):
         sock.send(b"F" + str(error).encode()[:LONGEST_TEXT])
         return
     traceback.print_exception(type(error), error, error.__traceback__)
-    reason = str(error).encode()[:LONGEST_TEXT] if isinstance(error, Wrong) else last_line(error)
+    reason = b"gave " + str(error).encode()[:LONGEST_TEXT] if isinstance(error, Wrong) else b"raised " + last_line(error)
     sock.send(struct.pack("=BBH", ord("E"), 0, worker.current) + reason)
