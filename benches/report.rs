@@ -125,6 +125,7 @@ fn episode(job: &str, [index, number, rank]: [usize; 3], second: usize) -> Episo
         end: if is_solved { End::Success } else { End::TimeLimit },
         length: 200 + (number % 80) as u64,
         return_: 0.1 * number as f64 + 0.123_456_789,
+        max_reward: Some(0.95),
         language_instruction: "Pick up the cube and put it onto the mat.".to_owned(),
         wall_s: 4.321_987,
         infer_calls: 17,

@@ -35,6 +35,9 @@ pub struct Episode {
     /// Sum of rewards.
     #[serde(rename = "return")]
     pub return_: f64,
+    /// Largest reward of a step; none of an episode without a step, and of one that an older version ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_reward: Option<f64>,
     /// The instruction that the policy was given.
     pub language_instruction: String,
     /// Seconds from reset to the last step.

@@ -67,6 +67,7 @@ impl Run {
             end: if is_solved { End::Success } else { End::TimeLimit },
             length: 10 + number,
             return_: number as f64 / 3.0,
+            max_reward: None,
             language_instruction: String::new(),
             wall_s: 1.0,
             infer_calls: 1,

@@ -20,6 +20,7 @@ impl Episode {
             end: End::Success,
             length: 10,
             return_: 2.0,
+            max_reward: None,
             language_instruction: String::new(),
             wall_s: 1.0,
             infer_calls: 1,

@@ -122,7 +122,8 @@ fn story(episode: &Unsolved) -> String {
         End::Error => "broke",
     };
     let steps = number::counted(episode.length, "step", "steps");
-    format!("{end} after {steps}, return {}", number::digits(episode.return_))
+    let most = episode.max_reward.map_or_else(String::new, |most| format!(", largest reward {}", number::digits(most)));
+    format!("{end} after {steps}, return {}{most}", number::digits(episode.return_))
 }
 
 fn listed(episodes: &[&Unsolved]) -> Markup {
@@ -161,6 +162,7 @@ mod tests {
             end: End::TimeLimit,
             length: 100,
             return_: 0.5,
+            max_reward: None,
             video: None,
             episode_video: None,
         }

@@ -27,6 +27,7 @@ const COLUMNS: &[Column] = &[
     numbers("Missing", "expected episodes that were not found"),
     numbers("Steps", "mean steps of an episode"),
     numbers("Return", "mean sum of rewards of an episode"),
+    numbers("Max reward", "mean largest reward of an episode"),
     numbers("Tries", "how often the job was begun"),
     words("Ranks"),
     words("Files"),
@@ -53,6 +54,7 @@ fn row(job: &JobReport, names: &Names) -> Markup {
             (some(tally.missing()))
             (value(rates.mean_length, &rates.mean_length.map_or_else(String::new, number::digits)))
             (value(rates.mean_return, &rates.mean_return.map_or_else(String::new, number::digits)))
+            (value(rates.mean_max_reward, &rates.mean_max_reward.map_or_else(String::new, number::digits)))
             (value(Some(job.attempts as f64), &number::count(job.attempts)))
             td { (ranks(&job.ranks)) }
             td.files { (files(job)) }

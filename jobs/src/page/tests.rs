@@ -127,6 +127,7 @@ fn whatever_users_write_is_text() {
         end: crate::episode::End::TimeLimit,
         length: 1,
         return_: 0.0,
+        max_reward: None,
         video: None,
         episode_video: Some(EVIL.to_owned()),
     }];

@@ -114,6 +114,7 @@ pub(super) fn unsolved(merged: &Merged) -> io::Result<(Vec<Unsolved>, u64)> {
                 end: episode.end,
                 length: episode.length,
                 return_: episode.return_,
+                max_reward: episode.max_reward,
                 video: episode.video,
                 episode_video: episode.episode_video,
             });

@@ -15,6 +15,8 @@ pub(super) struct Tally {
     /// Scored after their last step, and how many of these were solved.
     at_end: [u64; 2],
     returns: f64,
+    /// Scored with a largest reward, and the sum of these.
+    max_rewards: (u64, f64),
     lengths: u64,
 }
 
@@ -35,6 +37,9 @@ impl Tally {
             tally.at_end[0] += u64::from(scored.solved_at_end.is_some());
             tally.at_end[1] += u64::from(scored.solved_at_end == Some(true));
             tally.returns += record.return_;
+            if let Some(most) = record.max_reward {
+                tally.max_rewards = (tally.max_rewards.0 + 1, tally.max_rewards.1 + f64::from(most));
+            }
             tally.lengths += u64::from(record.length);
         }
         tally
@@ -49,6 +54,7 @@ impl Tally {
             successes: self.successes + other.successes,
             at_end: [self.at_end[0] + other.at_end[0], self.at_end[1] + other.at_end[1]],
             returns: self.returns + other.returns,
+            max_rewards: (self.max_rewards.0 + other.max_rewards.0, self.max_rewards.1 + other.max_rewards.1),
             lengths: self.lengths + other.lengths,
         }
     }
@@ -68,6 +74,7 @@ impl Tally {
             completion_only_wilson95: wilson95(self.successes, self.scored),
             success_at_end: share(self.at_end[1] as f64, self.at_end[0]),
             mean_return: share(self.returns, self.scored),
+            mean_max_reward: share(self.max_rewards.1, self.max_rewards.0),
             mean_length: share(self.lengths as f64, self.scored),
         }
     }

@@ -19,6 +19,8 @@ pub(super) struct Record {
     pub(super) episode: u64,
     pub(super) ended: Moment,
     pub(super) return_: f64,
+    /// Rewards are `f32` where they come from.
+    pub(super) max_reward: Option<f32>,
     pub(super) place: Place,
     /// Steps; those of an episode fit.
     pub(super) length: u32,
@@ -89,6 +91,8 @@ pub(super) struct EpisodeLine<'a> {
     length: u64,
     #[serde(rename = "return")]
     return_: f64,
+    #[serde(default)]
+    max_reward: Option<f32>,
     #[serde(borrow)]
     language_instruction: Cow<'a, str>,
     #[serde(rename = "wall_s")]
@@ -120,6 +124,7 @@ impl EpisodeLine<'_> {
             episode: self.episode,
             ended: Moment::parse(&self.ended),
             return_: self.return_,
+            max_reward: self.max_reward,
             place,
             length: u32::try_from(self.length).unwrap_or(u32::MAX),
             rank: u32::try_from(self.rank).unwrap_or(u32::MAX),
@@ -207,8 +212,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_episode_takes_64_bytes() {
-        assert_eq!(size_of::<Record>(), 64);
+    fn an_episode_takes_72_bytes() {
+        assert_eq!(size_of::<Record>(), 72);
     }
 
     #[test]

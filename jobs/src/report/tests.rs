@@ -96,6 +96,16 @@ fn what_a_policy_counted_is_averaged_over_its_scored_episodes() {
 }
 
 #[test]
+fn the_largest_reward_is_averaged_over_the_scored_episodes_that_have_one() {
+    let most = |job, number, max_reward| Episode { max_reward, ..episode(job, number, true) };
+    let broken = Episode { success: None, error: Some("lost".to_owned()), end: End::Error, ..most(0, 3, Some(9.0)) };
+    let lines = [most(0, 0, Some(0.5)), most(0, 1, None), most(0, 2, Some(-1.0)), broken, most(1, 0, None)];
+    let report = report(&lines.map(line));
+    let means: Vec<_> = report.per_job.iter().map(|job| job.rates.mean_max_reward).collect();
+    assert_eq!((means, report.overall.mean_max_reward), (vec![Some(-0.25), None], Some(-0.25)));
+}
+
+#[test]
 fn a_job_has_an_instruction_where_its_episodes_agree() {
     let told =
         |job, number, text: &str| line(Episode { language_instruction: text.to_owned(), ..episode(job, number, true) });

@@ -24,6 +24,8 @@ pub struct Live {
     pub length: u64,
     /// Sum of rewards.
     pub return_: f64,
+    /// Largest reward of a step; none before the first.
+    pub max_reward: Option<f64>,
     /// The success predicate held after some step.
     pub solved_once: bool,
     /// It held after the last one.
@@ -56,12 +58,20 @@ impl Live {
             observation: Arc::new(Observation::empty()),
             length: 0,
             return_: 0.0,
+            max_reward: None,
             solved_once: false,
             solved_now: false,
             started: now(),
             infer_calls: 0,
             out_of_bounds: 0,
         }
+    }
+
+    /// A step brought this reward.
+    pub fn reward(&mut self, reward: f32) {
+        let reward = f64::from(reward);
+        self.return_ += reward;
+        self.max_reward = Some(self.max_reward.map_or(reward, |most| most.max(reward)));
     }
 
     /// What a planner is told of its end.
@@ -86,6 +96,7 @@ impl Live {
             end,
             length: self.length,
             return_: self.return_,
+            max_reward: self.max_reward,
             language_instruction: self.observation.language.to_string(),
             wall_s: self.started.elapsed().as_secs_f64(),
             infer_calls: self.infer_calls,
@@ -102,5 +113,18 @@ impl Live {
     /// The line of an episode that something broke.
     pub fn errored(self, job: &Job, at: Where, reason: String) -> Episode {
         Episode { error: Some(reason), ..self.ended(job, at, End::Error) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_reward_may_be_negative_and_is_none_before_the_first_step() {
+        let mut live = Live::new(0, 7);
+        assert_eq!((live.return_, live.max_reward), (0.0, None));
+        [-2.0, -0.5, -1.0].into_iter().for_each(|reward| live.reward(reward));
+        assert_eq!((live.return_, live.max_reward), (-3.5, Some(-0.5)));
     }
 }

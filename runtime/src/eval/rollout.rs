@@ -466,7 +466,7 @@ impl Rollout<'_, '_> {
     ) -> Result<Option<(End, EpisodeEnd)>, JobError> {
         let Some(live) = live.get_mut(&env) else { return Ok(None) };
         live.length += 1;
-        live.return_ += f64::from(step.reward);
+        live.reward(step.reward);
         self.totals.frames += step.observation.video.len() as u64;
         let signs = Signs::of(&step, live.length, live.solved_once);
         (live.solved_once, live.solved_now) = (signs.success, step.success);

@@ -69,6 +69,9 @@ pub struct Unsolved {
     /// Sum of rewards.
     #[serde(rename = "return")]
     pub return_: f64,
+    /// Largest reward of a step.
+    #[serde(default)]
+    pub max_reward: Option<f64>,
     /// Where to see it.
     pub video: Option<VideoRef>,
     /// The video that has it alone, relative to the run folder.

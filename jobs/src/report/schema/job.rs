@@ -36,6 +36,9 @@ pub struct Rates {
     pub success_at_end: Option<f64>,
     /// Mean sum of rewards of the scored.
     pub mean_return: Option<f64>,
+    /// Mean largest reward of a step, over the scored that have one.
+    #[serde(default)]
+    pub mean_max_reward: Option<f64>,
     /// Mean steps of the scored.
     pub mean_length: Option<f64>,
 }

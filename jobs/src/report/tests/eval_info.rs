@@ -30,6 +30,16 @@ fn tasks_groups_and_all_of_them_have_lerobots_names() {
 }
 
 #[test]
+fn largest_rewards_are_in_step_with_the_sums_of_rewards() {
+    let most = |number: u64, max_reward| line(Episode { max_reward, ..episode(0, number, true) });
+    let broken = Episode { error: Some("NaN".to_owned()), max_reward: Some(9.0), ..episode(0, 3, false) };
+    let info = eval_info(&[most(0, Some(0.5)), most(1, None), most(2, Some(-1.0)), line(broken)]);
+    assert_eq!(info["per_task"][0]["metrics"]["max_rewards"], json!([0.5, null, -1.0]));
+    assert_eq!(info["overall"]["avg_max_reward"], json!(-0.25));
+    assert_eq!(info["per_group"]["reach"]["avg_max_reward"], json!(-0.25));
+}
+
+#[test]
 fn what_was_not_recorded_or_not_scored_is_left_out() {
     let mut lines = everything();
     lines[0] = line(Episode { success: None, error: Some("NaN".to_owned()), ..episode(0, 0, false) });
