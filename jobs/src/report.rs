@@ -37,6 +37,7 @@ mod rates;
 mod record;
 mod scan;
 mod schema;
+mod repeats;
 mod source;
 mod standing;
 mod write;

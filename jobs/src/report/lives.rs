@@ -26,6 +26,8 @@ pub(super) struct Events {
     last: Moment,
     /// What the lines come to.
     pub(super) lives: Vec<LifeLines>,
+    /// Lives that are no part of the run, see [`super::repeats`].
+    pub(super) repeats: Vec<LifeLines>,
     /// Most of it, over all jobs.
     pub(super) peak_rss_bytes: u64,
     /// Most of it, over all jobs.
@@ -77,6 +79,7 @@ impl Events {
             lines: Vec::new(),
             last: Moment::default(),
             lives: Vec::new(),
+            repeats: Vec::new(),
             peak_rss_bytes: 0,
             peak_vram_bytes: None,
             peak_env_bytes: None,
@@ -192,6 +195,11 @@ impl LifeLines {
         self.ended = self.ended.max(at);
         self.cut(self.ended);
         self.how = how;
+    }
+
+    /// From its first to its last moment.
+    pub(super) fn extent(&self) -> [Moment; 2] {
+        [Moment::parse(&self.start.started), self.ended]
     }
 
     /// Seconds in jobs: as the rank said, else by its lines.

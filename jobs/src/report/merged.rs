@@ -20,7 +20,7 @@ use crate::report::lives::Events;
 use crate::report::record::{self, Name, Names, Record};
 use crate::report::scan::{Other, Scan, scan};
 use crate::report::source::{Journals, Place, Reader};
-use crate::report::{attempts, pieces, standing};
+use crate::report::{attempts, pieces, repeats, standing};
 use crate::threads;
 use crate::time::Moment;
 
@@ -40,7 +40,7 @@ pub struct Merged<'a> {
     /// One a journal, in the order of [`Journals`].
     pub(super) events: Vec<Events>,
     pub(super) policies: Vec<PolicyFiles>,
-    /// First and last line of all.
+    /// First and last line of all, but those of [`repeats`].
     pub(super) span: Option<[Moment; 2]>,
     names: Names,
     damage: Vec<Damage>,
@@ -118,6 +118,10 @@ impl<'a> Merged<'a> {
             lines.settle(job.length, &mut reader)?;
         }
         merged.events.iter_mut().for_each(Events::settle);
+        if repeats::set_aside(&mut merged.events) {
+            let episodes = merged.jobs.iter().flat_map(|job| &job.episodes).map(|record| record.ended);
+            merged.span = repeats::span(&merged.events, episodes);
+        }
         merged.policies.sort_by(|a, b| (&a.at, &a.path).cmp(&(&b.at, &b.path)));
         merged.policies.dedup();
         Ok(merged)

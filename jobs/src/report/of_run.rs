@@ -12,6 +12,7 @@ use super::schema::{Config, GpuReport, JobReport, Launch, PolicyReport, Run};
 use crate::journal::RankStart;
 use crate::plan::RunPlan;
 use crate::sha256;
+use crate::time::Moment;
 
 /// When, where, by what.
 pub(super) fn run(merged: &Merged, context: Context) -> Run {
@@ -32,7 +33,7 @@ pub(super) fn run(merged: &Merged, context: Context) -> Run {
         written: context.created,
         argv: context.argv,
         git: merged.plan.git.clone(),
-        world_size: context.world_size,
+        world_size: world_size(&merged.events).unwrap_or(context.world_size),
         hosts: distinct(starts().map(|start| start.host.clone())),
         gpus: distinct(gpus),
         versions: versions(starts()),
@@ -54,16 +55,27 @@ pub(crate) fn run_id(plan: &RunPlan) -> String {
     sha256::hex(&sha256::digest(text)[..16])
 }
 
+/// Ranks of the last launch that had something to do, where a later one had not.
+fn world_size(events: &[Events]) -> Option<usize> {
+    let repeats = events.iter().flat_map(|events| &events.repeats);
+    let last_repeat = repeats.map(|life| Moment::parse(&life.start.started)).max()?;
+    let lives = events.iter().flat_map(|events| &events.lives);
+    let last = lives.max_by_key(|life| Moment::parse(&life.start.started))?;
+    (Moment::parse(&last.start.started) < last_repeat).then_some(last.start.world_size)
+}
+
 /// Starts of the lowest rank that were none by its launcher after a failure; in a merged folder of each run.
 fn launches(events: &[Events]) -> Vec<Launch> {
     let mut lowest: BTreeMap<&str, &Events> = BTreeMap::new();
-    for events in events.iter().filter(|events| !events.lives.is_empty()) {
+    let has_begun = |events: &&Events| !events.lives.is_empty() || !events.repeats.is_empty();
+    for events in events.iter().filter(has_begun) {
         let kept = lowest.entry(run_of(&events.journal)).or_insert(events);
         if events.rank < kept.rank {
             *kept = events;
         }
     }
-    let starts = lowest.values().flat_map(|events| &events.lives).map(|life| &life.start);
+    let lives = lowest.values().flat_map(|events| events.lives.iter().chain(&events.repeats));
+    let starts = lives.map(|life| &life.start);
     let first = starts.filter(|start| start.restart == 0 && start.round == 0);
     distinct(first.map(|start| Launch { started: start.started.clone(), world_size: start.world_size }))
 }

@@ -13,7 +13,7 @@ pub struct Run {
     /// Names the run folder: the same whenever it is gone on with, another for another plan.
     #[serde(default)]
     pub id: String,
-    /// UTC: first line of any journal.
+    /// UTC: first line of any journal. Here and below a launch that found nothing to do does not count.
     pub started: Option<String>,
     /// UTC: last line of any journal.
     #[serde(deserialize_with = "some_text")]
@@ -29,7 +29,7 @@ pub struct Run {
     /// The folder that it was begun in, if that was under git.
     #[serde(default)]
     pub git: Option<Git>,
-    /// Ranks of the launch that made the report.
+    /// Ranks of the launch that made the report, or of the last one that had something to do.
     pub world_size: usize,
     /// Machines.
     pub hosts: Vec<String>,

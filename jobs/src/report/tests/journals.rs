@@ -166,6 +166,33 @@ fn a_run_that_was_gone_on_with_says_when() {
 }
 
 #[test]
+fn a_finished_command_that_is_repeated_leaves_times_and_ranks_as_they_were() {
+    let folder = night();
+    let before = folder.report();
+    (0..3).for_each(|rank| drop(folder.journal(rank, &[rank_start(rank, 0, 1200), rank_end(rank, 1210)])));
+    let Report { run, per_rank, .. } = folder.report();
+    assert_eq!((run.ended, run.wall_s), (Some(at(40)), Some(40.0)));
+    assert_eq!((per_rank, &run.hosts), (before.per_rank, &before.run.hosts), "the third rank has done nothing");
+    assert_eq!((run.launches.len(), run.world_size), (2, 2));
+}
+
+#[test]
+fn a_rank_that_waited_while_another_worked_is_no_repeat() {
+    let folder = night();
+    folder.journal(2, &[rank_start(2, 0, 0), rank_end(2, 40)]);
+    let report = folder.report();
+    assert_eq!((report.per_rank.len(), report.per_rank[2].starts, report.per_rank[2].episodes), (3, 1, 0));
+}
+
+#[test]
+fn a_launch_that_had_something_to_do_counts_with_the_pause_before_it() {
+    let folder = night();
+    folder.journal(0, &[rank_start(0, 0, 100), job_start(0, 0, 101), job_end(0, 0, 102), rank_end(0, 103)]);
+    let report = folder.report();
+    assert_eq!((report.run.wall_s, report.per_rank[0].starts), (Some(103.0), 3));
+}
+
+#[test]
 fn a_rank_at_work_has_not_died() {
     let folder = Folder::new();
     let mut journal = Journal::open(&folder.run().journal(0)).unwrap();
