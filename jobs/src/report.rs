@@ -1,7 +1,7 @@
 //! The report: a pure merge of plan and journals.
 //!
 //! ```text
-//! source (files, bytes) ─► pieces ─► scan ─► merged ─┬─► rates, of_jobs, groups, of_ranks, of_run, coverage ─► schema
+//! source (files, bytes) ─► pieces ─► scan ─► merged ─┬─► rates, of_jobs, policies, groups, of_ranks, of_run, coverage ─► schema
 //!                                                    └─► write (report.json, metrics.json, eval_info.json, episodes.jsonl)
 //! ```
 //! Coverage comes first: which episodes were expected, which were found, which are missing or there twice. An error
@@ -15,6 +15,7 @@ use std::io;
 use crate::job::{Job, Status};
 use crate::journal::Line;
 use crate::plan::RunPlan;
+use crate::report::policies::Policies;
 use crate::report::rates::Tally;
 use crate::stats::mean;
 
@@ -32,12 +33,13 @@ mod of_jobs;
 mod of_ranks;
 mod of_run;
 mod pieces;
+mod policies;
 mod progress;
 mod rates;
 mod record;
+mod repeats;
 mod scan;
 mod schema;
-mod repeats;
 mod source;
 mod standing;
 mod write;
@@ -87,8 +89,10 @@ impl Report {
     /// Those of the file system, naming the journal.
     pub fn of(merged: &Merged, context: Context) -> io::Result<Self> {
         let plan = merged.plan;
-        let tally = |job: &Job| Tally::of(merged.expected(job), &merged.lines(job.index).episodes);
-        let tallies: Vec<_> = plan.jobs.iter().map(tally).collect();
+        let policies = Policies::of(merged);
+        let tally =
+            |(job, policy): (&Job, &usize)| Tally::of(merged.expected(job), *policy, &merged.lines(job.index).episodes);
+        let tallies: Vec<_> = plan.jobs.iter().zip(&policies.of_jobs).map(tally).collect();
         let mut per_job: Vec<_> =
             plan.jobs.iter().zip(&tallies).map(|(job, tally)| of_jobs::job(merged, job, tally)).collect();
         for (job, report) in plan.jobs.iter().zip(&mut per_job) {
@@ -111,6 +115,7 @@ impl Report {
                 || plan.jobs.iter().zip(&per_job).any(incomplete),
             run: of_run::run(merged, context),
             config: of_run::config(merged, &per_job),
+            per_policy: policies.rates(&per_job, &tallies),
             overall: tallies.iter().fold(Tally::new(Some(0)), Tally::and).rates(),
             mean_task_success_rate: mean(per_job.iter().filter_map(|job| job.rates.success_rate)),
             per_group: groups::groups(&plan.jobs, &per_job, &tallies),

@@ -5,12 +5,16 @@ use maud::{Markup, html};
 use super::bars::{Bar, axis, place, ruler};
 use super::clock::Zone;
 use super::grid::Tally;
+use super::link::clip;
 use super::{number, origin};
 use crate::job::Status;
-use crate::report::Report;
+use crate::report::{Rates, Report};
 
 /// Names that a sentence lists before it counts.
 const MOST_NAMES: usize = 5;
+
+/// Policies that have a rate each.
+const MOST_POLICIES: usize = 8;
 
 pub(super) fn section(report: &Report, title: &str, zone: &Zone) -> Markup {
     let tally = Tally::from(&report.overall);
@@ -31,13 +35,38 @@ pub(super) fn section(report: &Report, title: &str, zone: &Zone) -> Markup {
     }
 }
 
+/// How good: of several policies each, then all of them together.
 fn rate(report: &Report, tally: &Tally) -> Markup {
-    let rates = &report.overall;
+    let policies: Vec<_> = report.tried().collect();
     html! {
         div.rate {
+            @if policies.len() > 1 {
+                @for policy in policies.iter().take(MOST_POLICIES) {
+                    div.each { (one(&policy.rates, Some(&report.policy_name(policy)), policy.mean_task_success_rate, policy.jobs)) }
+                }
+                @let more = policies.len().saturating_sub(MOST_POLICIES) as u64;
+                @if more > 0 { p.cut { "and " (number::counted(more, "more policy", "more policies")) ", see below" } }
+                @if let (Some(rate), Some(wilson)) = (tally.rate(), tally.wilson()) {
+                    p.together {
+                        "All " (number::count(policies.len() as u64)) " policies together: " b { (number::percent(rate)) } ", "
+                        (number::count(tally.successes)) " of " (number::counted(tally.episodes, "episode", "episodes"))
+                        ", " (number::interval(wilson)) ". This is a rate of none of them: it depends on how many episodes each has."
+                    }
+                }
+            } @else {
+                (one(&report.overall, None, report.mean_task_success_rate, rated(report)))
+            }
+        }
+    }
+}
+
+/// How good a policy is; with its name where there are several.
+fn one(rates: &Rates, policy: Option<&str>, mean: Option<f64>, jobs: u64) -> Markup {
+    let tally = &Tally::from(rates);
+    html! {
             @match (tally.rate(), tally.wilson()) {
                 (Some(rate), Some(wilson)) => {
-                    p.big { b { (number::percent(rate)) } " solved" }
+                    p.big { b { (number::percent(rate)) } " solved" @if let Some(policy) = policy { " by " (clip(policy, 80)) } }
                     p {
                         (number::count(tally.successes)) " of " (number::counted(tally.episodes, "episode", "episodes"))
                         ", 95" (number::THIN) "% interval " b { (number::interval(wilson)) } " (Wilson)"
@@ -56,15 +85,14 @@ fn rate(report: &Report, tally: &Tally) -> Markup {
                     (number::count(tally.successes)) " of " (number::count(tally.scored)) ", " (number::interval(wilson))
                 }
             }
-            @if let Some(mean) = report.mean_task_success_rate {
-                p { "Mean over " (number::counted(rated(report), "job", "jobs")) ": " b { (number::percent(mean)) } }
+            @if let Some(mean) = mean {
+                p { "Mean over " (number::counted(jobs, "job", "jobs")) ": " b { (number::percent(mean)) } }
             }
             @if let (Some(at_end), Some(once)) = (rates.success_at_end, rates.completion_only_rate) {
                 @if (at_end - once).abs() > 1e-9 {
                     p { "Still solved after the last step: " b { (number::percent(at_end)) } }
                 }
             }
-        }
     }
 }
 
@@ -124,7 +152,7 @@ fn coverage(report: &Report, tally: &Tally) -> Markup {
     }
 }
 
-/// Why it is partial, one sentence each.
+/// Why it is partial, or there is less than one may think, one sentence each.
 fn reasons(report: &Report) -> Markup {
     let mut reasons = Vec::new();
     if let Some(stopped) = &report.run.stopped {
@@ -155,6 +183,16 @@ fn reasons(report: &Report) -> Markup {
             number::counted(running.len() as u64, "job has", "jobs have"),
             listed(&running)
         ));
+    }
+    let short: Vec<_> = report.per_job.iter().filter(|job| job.ended_before_an_episode()).collect();
+    if !short.is_empty() {
+        let names: Vec<_> = short.iter().map(|job| job.name.clone()).collect();
+        let jobs = number::counted(
+            short.len() as u64,
+            "job in steps ended before its first episode did",
+            "jobs in steps ended before their first episode did",
+        );
+        reasons.push(format!("{jobs}: {}.", listed(&names)));
     }
     html! { @if !reasons.is_empty() { ul.incomplete { @for reason in &reasons { li { (reason) } } } } }
 }

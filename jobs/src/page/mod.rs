@@ -44,7 +44,7 @@ const SCRIPT: &str = include_str!("script.js");
 /// With SHA-256 of [`STYLE`] and of [`SCRIPT`] in base64, as `openssl dgst -sha256 -binary FILE | base64` prints them;
 /// a test compares.
 const POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; media-src 'self' file: data:; \
-    style-src 'sha256-h/H7cJTFyrdnwUto0rNevGpyeRJP8jxji4ltLH1ncK0='; \
+    style-src 'sha256-6JPw+kKn9WdL+gGmycbpNGH9OqagpNiSShEkbvL7Q5g='; \
     script-src 'sha256-Cjn78mLz4y82wuzSblTlkuR2bNkdgNN2d0Fz3b2k9YM='";
 
 /// Writes `report.html` into a run folder, with times as this machine's clock shows them.

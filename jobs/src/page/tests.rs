@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 use crate::job::{JobIndex, Status};
 use crate::journal::Quantiles;
-use crate::report::{Config, Failure, JobReport, RankReport, Rates, Run, Unsolved};
+use crate::report::{Config, Failure, JobReport, PolicyRates, RankReport, Rates, Run, Unsolved};
 
 /// A report of nothing.
 pub(super) fn report() -> Report {
@@ -12,6 +12,7 @@ pub(super) fn report() -> Report {
         partial: false,
         run: Run::default(),
         config: Config::default(),
+        per_policy: vec![],
         overall: Rates::default(),
         mean_task_success_rate: None,
         per_job: vec![],
@@ -184,6 +185,34 @@ fn every_element_of_a_drawing_is_closed() {
 fn the_same_report_is_the_same_page() {
     let report = of_jobs((0..50).map(|index| job(index, "reach", "gr00t", rates(1, 2, 1))).collect());
     assert_eq!(render(&report, &Zone::utc()), render(&report.clone(), &Zone::utc()));
+}
+
+#[test]
+fn of_several_policies_each_leads_with_its_rate_and_the_sum_says_that_it_is_one() {
+    let mut report = of_jobs(vec![]);
+    let of = |policy: &str, rates: Rates| PolicyRates {
+        policy_type: policy.to_owned(),
+        path: None,
+        jobs: 1,
+        mean_task_success_rate: None,
+        rates,
+    };
+    report.per_policy =
+        vec![of("gr00t", rates(9, 12, 0)), of("scripted", rates(12, 12, 0)), of("idle", rates(0, 0, 0))];
+    report.overall = rates(21, 24, 0);
+    let page = text(&report);
+    let of = |words: &str| page.find(words).unwrap_or_else(|| panic!("{words}: {page}"));
+    let [gr00t, scripted] = ["<b>75.0 %</b> solved by gr00t", "<b>100 %</b> solved by scripted"].map(of);
+    let sum = of("All 2 policies together: <b>87.5 %</b>, 21 of 24 episodes");
+    assert!(gr00t < scripted && scripted < sum);
+    report.per_policy.truncate(1);
+    assert!(text(&report).contains("<b>87.5 %</b> solved</p>"), "one policy needs no name");
+}
+
+#[test]
+fn a_job_in_steps_that_ends_before_an_episode_is_named() {
+    let page = text(&of_jobs(vec![job(0, "reach", "gr00t", Rates::default())]));
+    assert!(page.contains("1 job in steps ended before its first episode did: job_0."), "{page}");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Counts and rates of episodes.
 
+use std::collections::BTreeSet;
+
 use super::record::Record;
 use super::schema::Rates;
 use crate::stats::wilson95;
@@ -9,6 +11,8 @@ use crate::stats::wilson95;
 pub(super) struct Tally {
     /// `None` as soon as one set has not said how many it is to have.
     pub(super) expected: Option<u64>,
+    /// Whose episodes they are, by number.
+    policies: BTreeSet<usize>,
     episodes: u64,
     scored: u64,
     successes: u64,
@@ -26,9 +30,10 @@ impl Tally {
         Self { expected, ..Self::default() }
     }
 
-    /// Of some episodes.
-    pub(super) fn of(expected: Option<u64>, records: &[Record]) -> Self {
+    /// Of some episodes of a policy.
+    pub(super) fn of(expected: Option<u64>, policy: usize, records: &[Record]) -> Self {
         let mut tally = Self::new(expected);
+        tally.policies.extend(records.first().map(|_| policy));
         for record in records {
             tally.episodes += 1;
             let Ok(scored) = record.outcome else { continue };
@@ -49,6 +54,7 @@ impl Tally {
     pub(super) fn and(self, other: &Self) -> Self {
         Self {
             expected: self.expected.zip(other.expected).map(|(a, b)| a + b),
+            policies: &self.policies | &other.policies,
             episodes: self.episodes + other.episodes,
             scored: self.scored + other.scored,
             successes: self.successes + other.successes,
@@ -64,6 +70,7 @@ impl Tally {
         let successes = self.successes as f64;
         Rates {
             expected: self.expected,
+            policies: self.policies.len() as u64,
             episodes: self.episodes,
             scored: self.scored,
             successes: self.successes,

@@ -13,6 +13,9 @@ use crate::journal::Quantiles;
 pub struct Rates {
     /// Expected; `null` while a job has not said how many it has.
     pub expected: Option<u64>,
+    /// How many policies the episodes are of: a rate over several is a rate of none of them.
+    #[serde(default)]
+    pub policies: u64,
     /// Found, each once.
     pub episodes: u64,
     /// Found without an error.
@@ -142,6 +145,22 @@ pub struct JobReport {
     pub datasets: Vec<String>,
     /// Video files, relative to the run folder.
     pub videos: Vec<String>,
+}
+
+/// The jobs of one policy.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PolicyRates {
+    /// Its type.
+    pub policy_type: String,
+    /// What it was read from, where it says so: two paths of one type are two policies.
+    pub path: Option<String>,
+    /// How many jobs have it.
+    pub jobs: u64,
+    /// Unweighted mean of their success rates.
+    pub mean_task_success_rate: Option<f64>,
+    /// Counts and rates.
+    #[serde(flatten)]
+    pub rates: Rates,
 }
 
 /// A set of jobs with something in common.

@@ -8,7 +8,7 @@ mod rank;
 mod run;
 
 pub use coverage::{Duplicate, EnvLoss, EpisodeId, Failure, Reason, Unsolved};
-pub use job::{GroupReport, JobReport, Rates};
+pub use job::{GroupReport, JobReport, PolicyRates, Rates};
 pub use rank::{HowEnded, Life, RankReport, Span};
 pub use run::{Config, GpuReport, Launch, PolicyReport, Run};
 
@@ -26,7 +26,10 @@ pub struct Report {
     pub run: Run,
     /// What was asked for, and what was in effect.
     pub config: Config,
-    /// Over all jobs.
+    /// One entry a policy, in file order: what to look at first where there are several.
+    #[serde(default)]
+    pub per_policy: Vec<PolicyRates>,
+    /// Over all jobs, of whatever policies.
     pub overall: Rates,
     /// Unweighted mean of the jobs' success rates.
     pub mean_task_success_rate: Option<f64>,

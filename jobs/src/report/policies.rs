@@ -1,0 +1,80 @@
+//! Policies: a type, and each path where jobs of a type have several. A rate over several policies is a rate of none of
+//! them, so each has its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::merged::Merged;
+use super::rates::Tally;
+use super::schema::{JobReport, PolicyRates, Report};
+use crate::stats::mean;
+
+/// Which job is of which policy.
+pub(super) struct Policies<'a> {
+    /// Type and path, in the order of the jobs file.
+    policies: Vec<(&'a str, Option<&'a str>)>,
+    /// The position in that list of each job of the plan.
+    pub(super) of_jobs: Vec<usize>,
+}
+
+impl<'a> Policies<'a> {
+    pub(super) fn of(merged: &'a Merged) -> Self {
+        // The path is the one that the rank has said; a job that has not begun has none.
+        let keys: Vec<_> = merged
+            .plan
+            .jobs
+            .iter()
+            .map(|job| {
+                let start = merged.lines(job.index).starts.last();
+                let path = start.and_then(|start| start.settings.get("policy_path")).and_then(Value::as_str);
+                (job.policy_type.as_str(), path)
+            })
+            .collect();
+        let mut paths: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        keys.iter().for_each(|(policy, path)| paths.entry(policy).or_default().extend(*path));
+        let only = |policy: &str| paths[policy].first().copied().filter(|_| paths[policy].len() == 1);
+        let mut policies = Vec::new();
+        let mut numbers = BTreeMap::new();
+        let mut number = |(policy, path): (&'a str, Option<&'a str>)| {
+            let key = (policy, path.or_else(|| only(policy)));
+            *numbers.entry(key).or_insert_with(|| {
+                policies.push(key);
+                policies.len() - 1
+            })
+        };
+        let of_jobs = keys.into_iter().map(&mut number).collect();
+        Self { policies, of_jobs }
+    }
+
+    /// One entry a policy; `reports` and `tallies` are those of the jobs, in order.
+    pub(super) fn rates(&self, reports: &[JobReport], tallies: &[Tally]) -> Vec<PolicyRates> {
+        let rates = |(number, (policy, path)): (usize, &(&str, Option<&str>))| {
+            let jobs = || (0..reports.len()).filter(|job| self.of_jobs[*job] == number);
+            PolicyRates {
+                policy_type: (*policy).to_owned(),
+                path: path.map(str::to_owned),
+                jobs: jobs().count() as u64,
+                mean_task_success_rate: mean(jobs().filter_map(|job| reports[job].rates.success_rate)),
+                rates: jobs().fold(Tally::new(Some(0)), |sum, job| sum.and(&tallies[job])).rates(),
+            }
+        };
+        self.policies.iter().enumerate().map(rates).collect()
+    }
+}
+
+impl Report {
+    /// The policies that have episodes.
+    pub fn tried(&self) -> impl Iterator<Item = &PolicyRates> {
+        self.per_policy.iter().filter(|policy| policy.rates.episodes > 0)
+    }
+
+    /// How a policy is named among the others: by its type, and by its path where several have that type.
+    pub fn policy_name(&self, policy: &PolicyRates) -> String {
+        let is_ambiguous = self.per_policy.iter().filter(|other| other.policy_type == policy.policy_type).count() > 1;
+        match &policy.path {
+            Some(path) if is_ambiguous => format!("{} {path}", policy.policy_type),
+            _ => policy.policy_type.clone(),
+        }
+    }
+}
