@@ -13,10 +13,12 @@ use std::ops::Range;
 use crate::job::{Job, Length, Status};
 use crate::placement::{Placement, Seat, Share};
 
+mod idle;
 pub mod lease;
 mod only;
 mod part;
 
+pub use idle::idle;
 pub use only::{Numbers, Only, OnlyError};
 pub use part::Part;
 
@@ -108,15 +110,24 @@ impl Work {
 pub fn work(jobs: &[Job], placement: &Placement, assignment: Assignment, rank: usize) -> Vec<Work> {
     let world_size = placement.world_size().max(1);
     let by_job = Part::new(assignment.assign, (rank, world_size), jobs.len() as u64, 0);
-    let part = |(position, job): (u64, &Job)| match (assignment.shard, job.length) {
-        _ if job.sharing.is_some() => Some(Part::All),
-        (Shard::Episodes, Length::Episodes(count)) => {
-            Some(by_episode(job, assignment.assign, (rank, world_size), count))
-        }
-        _ => by_job.has(position).then_some(Part::All),
-    };
+    let part = |position, job| part(job, position, &by_job, assignment, (rank, world_size));
     let pending = (0..).zip(jobs).filter(|(_, job)| job.status == Status::Pending);
-    pending.filter_map(|(position, job)| Some(of_rank(job, part((position, job))?, placement, rank))).collect()
+    pending.filter_map(|(position, job)| Some(of_rank(job, part(position, job)?, placement, rank))).collect()
+}
+
+/// What a rank of so many has of the job at `position`, where `by_job` are the rank's jobs.
+fn part(
+    job: &Job,
+    position: u64,
+    by_job: &Part,
+    Assignment { assign, shard }: Assignment,
+    rank: (usize, usize),
+) -> Option<Part> {
+    match (shard, job.length) {
+        _ if job.sharing.is_some() => Some(Part::All),
+        (Shard::Episodes, Length::Episodes(count)) => Some(by_episode(job, assign, rank, count)),
+        _ => by_job.has(position).then_some(Part::All),
+    }
 }
 
 /// The first part of a job, which may be the longer one, goes to another rank from job to job.

@@ -18,6 +18,7 @@ use crate::cli::{Cli, Environment};
 use crate::node::Node;
 use crate::node::nvml::Memory;
 use crate::plan::PlanError;
+use crate::plan::idle;
 use crate::plan::program::Program;
 use crate::plan::room::{Room, TooMuch};
 use crate::plan::seating::{Launch, Seating, SeatingError};
@@ -165,6 +166,9 @@ impl Asked {
         if !self.args.no_memory_check {
             room.check(&self.setup, &placement)?;
         }
+        // Whoever leaves the number of nodes open does not know how many ranks there will be.
+        let is_fixed = launch.nodes.0 == launch.nodes.1;
+        let idle = is_fixed.then(|| idle::note(&self.setup.file.jobs, world_size, self.setup.assignment)).flatten();
         let seating = Seating::new(&self.setup, placement, resources, &room);
         let run = RunPlan::new(&self.args, self.setup.file, world_size, rfc3339(SystemTime::now()))
             .started_in(Path::new("."));
@@ -173,7 +177,7 @@ impl Asked {
         let is_moot = self.args.gpu_memory.is_some() && resources == Resources::Labels;
         let moot = is_moot.then(|| "--gpu-memory is of no use: there is no GPU here".to_owned());
         let warnings = self.setup.notes.into_iter().chain(changes).chain(moot).map(Note::warning);
-        let notes = warnings.chain(seating.notes()).collect();
+        let notes = warnings.chain(idle).chain(seating.notes()).collect();
         Ok(EvalPlan { run, output, gpus: launch.gpus, seating, accepts_changed_jobs, notes })
     }
 

@@ -13,6 +13,7 @@ pub mod endpoint;
 pub mod error;
 pub mod eval;
 pub mod failure;
+mod idle;
 pub mod limits;
 pub mod logs;
 pub mod meeting;

@@ -1,0 +1,76 @@
+//! Ranks that will have nothing to do, said before the start with what would use them.
+
+use jobs::assign::{Assignment, Shard, idle};
+use jobs::job::{Job, Status};
+
+use crate::say::Note;
+
+/// What to say of ranks that have nothing to do; `None` if each has something.
+pub(super) fn note(jobs: &[Job], world_size: usize, assignment: Assignment) -> Option<Note> {
+    let now = idle(jobs, world_size, assignment);
+    if now == 0 {
+        return None;
+    }
+    let count = jobs.iter().filter(|job| job.status == Status::Pending).count();
+    let jobs_there = if count == 1 { "there is 1 job".to_owned() } else { format!("there are {count} jobs") };
+    let by_episodes = idle(jobs, world_size, Assignment { shard: Shard::Episodes, ..assignment });
+    let advice = match (assignment.shard, by_episodes) {
+        (Shard::Jobs, 0) => "; --shard episodes deals episodes to all of them".to_owned(),
+        (Shard::Jobs, fewer) if fewer < now => format!("; with --shard episodes it would be {fewer}"),
+        (Shard::Jobs, _) => ", and --shard episodes would not change that".to_owned(),
+        (Shard::Episodes, _) => ", and too few episodes for more".to_owned(),
+    };
+    let have = if now == 1 { "has" } else { "have" };
+    Some(Note::info(format!("{now} of {world_size} ranks {have} nothing to do: {jobs_there}{advice}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use jobs::assign::Assign;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn said(entries: &[Value], world_size: usize, shard: Shard) -> Option<String> {
+        let entries: Vec<_> = entries
+            .iter()
+            .enumerate()
+            .map(|(index, length)| {
+                let mut entry = json!({"name": format!("j{index}"), "arena_env_args": {"environment": "reach"},
+                                       "policy_type": "scripted"});
+                entry.as_object_mut().unwrap().extend(length.as_object().unwrap().clone());
+                entry
+            })
+            .collect();
+        let jobs = jobs::file::parse(&json!({"jobs": entries})).unwrap();
+        note(&jobs, world_size, Assignment { assign: Assign::Modulo, shard }).map(String::from)
+    }
+
+    #[test]
+    fn idle_ranks_are_told_with_what_would_use_them() {
+        let one = [json!({"num_episodes": 50})];
+        assert_eq!(
+            said(&one, 4, Shard::Jobs).unwrap(),
+            "3 of 4 ranks have nothing to do: there is 1 job; --shard episodes deals episodes to all of them"
+        );
+        assert_eq!(said(&one, 4, Shard::Episodes), None);
+        assert_eq!(said(&one, 1, Shard::Jobs), None);
+    }
+
+    #[test]
+    fn nothing_is_promised_that_would_not_help() {
+        let short = [json!({"num_episodes": 1}), json!({"num_episodes": 2})];
+        assert_eq!(
+            said(&short, 4, Shard::Jobs).unwrap(),
+            "2 of 4 ranks have nothing to do: there are 2 jobs; with --shard episodes it would be 1"
+        );
+        assert_eq!(
+            said(&short, 4, Shard::Episodes).unwrap(),
+            "1 of 4 ranks has nothing to do: there are 2 jobs, and too few episodes for more"
+        );
+        assert_eq!(
+            said(&[json!({"num_steps": 9})], 2, Shard::Jobs).unwrap(),
+            "1 of 2 ranks has nothing to do: there is 1 job, and --shard episodes would not change that"
+        );
+    }
+}
