@@ -210,6 +210,41 @@ fn what_takes_effect_is_kept() {
 }
 
 #[test]
+fn a_file_that_holds_no_training_is_refused_and_never_called_valid() {
+    let (_dir, done) = ppo("env: {eval: {total_num_envs: 4}}", &[]);
+    done.fails_with(1).complains("`gpu.yaml` has no section `ppo`, so it is no PPO training of Brax; one begins with");
+    let (_dir, done) = ppo(r#"{"jobs": [{"name": "a"}]}"#, &["--preset", "default"]);
+    done.fails_with(1).complains("`--jobs` takes a jobs file");
+    let (_dir, done) = ppo("num_envs: 512", &[]);
+    done.fails_with(1).complains("sizes belong below `ppo:`");
+    let (_dir, done) = ppo("", &[]);
+    done.fails_with(1).complains("has no section `ppo`");
+    let (_dir, done) = ppo("network: {policy_hidden_layers: [64]}", &["--preset", "default"]);
+    done.succeeds().says("| yes ");
+}
+
+#[test]
+fn a_number_of_environments_goes_before_the_preset_and_the_file() {
+    let of = |words: &[&str]| {
+        let done = rrun_in(Path::new("."), &[&["fit", "--preset", "default", "--json"], words].concat());
+        parsed(done)["sizes"]["num_envs"].clone()
+    };
+    assert_eq!((of(&[]), of(&["--num-envs", "512"])), (json!(1024), json!(512)));
+    assert_eq!(of(&["--set", "ppo.num_envs=256", "--num-envs", "65536"]), 65536);
+    let (_dir, done) = ppo("ppo: {num_envs: 512, batch_size: 128, num_minibatches: 2}", &["--num-envs", "256"]);
+    done.succeeds().says("| 256 ");
+}
+
+#[test]
+fn an_option_that_says_nothing_about_a_training_is_refused_beside_one() {
+    for words in [["--max-batch", "4"], ["--placement", "env: 0, rollout: 1"], ["--nproc-per-node", "2"]] {
+        let words = [&["fit", "--preset", "default"], &words[..]].concat();
+        rrun_in(Path::new("."), &words).fails_with(2).complains("cannot be used with");
+    }
+    rrun_in(Path::new("."), &["fit", "--ppo-table", "--num-envs", "4"]).fails_with(2).complains("cannot be used with");
+}
+
+#[test]
 fn a_training_that_is_asked_about_wrongly_is_refused() {
     let (_dir, done) = ppo("ppo: {num_envs: 512}", &["--set", "ppo.num_env=4"]);
     done.fails_with(1).complains("--set ppo.num_env: there is no such setting; the nearest are `ppo.num_envs`");

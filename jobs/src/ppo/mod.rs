@@ -27,6 +27,9 @@ use crate::config::{ConfigError, Override, tree};
 /// Sizes are believed up to this, so that products of two fit into 64 bits by far.
 const MOST: u64 = 1 << 24;
 
+/// The section that makes a file a training.
+const PPO: &str = "ppo";
+
 /// A training, as preset, file and command line say together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Training {
@@ -62,6 +65,14 @@ pub enum PpoError {
         /// What is there.
         found: String,
     },
+    /// A file without a training in it.
+    #[error("`{file}` has no section `{PPO}`, so it is no PPO training of Brax; {hint}")]
+    NoTraining {
+        /// The file.
+        file: String,
+        /// What it may be, or how one begins.
+        hint: &'static str,
+    },
     /// A section that is none.
     #[error("`{section}` is {found}, a mapping is needed")]
     Section {
@@ -79,6 +90,9 @@ impl Training {
     /// [`PpoError`] for the first thing that is wrong.
     pub fn read(file: Option<&Path>, preset: Option<Preset>, overrides: &[Override]) -> Result<Self, PpoError> {
         let own = file.map(|path| tree::parse(path, &tree::read(path)?)).transpose()?;
+        if let (Some(file), Some(own)) = (file, &own) {
+            check_training(file, own, preset)?;
+        }
         Self::new(file, own.unwrap_or_else(|| json!({})), preset, overrides)
     }
 
@@ -128,6 +142,22 @@ impl Training {
         let overrides: Map<String, Value> = self.overrides.iter().map(|set| (set.name(), set.value.clone())).collect();
         json!({"config_file": self.file, "overrides": overrides, "final_config": self.config})
     }
+}
+
+/// Refuses a file that says nothing about a training: its sizes would be Brax's defaults, which are valid. Over a preset
+/// any section of one will do.
+fn check_training(file: &Path, own: &Value, preset: Option<Preset>) -> Result<(), PpoError> {
+    let is_section = |name: &str| name == PPO || preset.is_some_and(|preset| preset.config().get(name).is_some());
+    let names: Vec<&str> = own.as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
+    if names.iter().any(|name| is_section(name)) {
+        return Ok(());
+    }
+    let hint = match (names.contains(&"jobs"), names.contains(&"num_envs")) {
+        (true, _) => "`--jobs` takes a jobs file",
+        (_, true) => "sizes belong below `ppo:`",
+        _ => "one begins with `ppo: {num_envs: …, batch_size: …, num_minibatches: …}`",
+    };
+    Err(PpoError::NoTraining { file: file.display().to_string(), hint })
 }
 
 #[cfg(test)]

@@ -6,6 +6,9 @@ use std::path::PathBuf;
 use jobs::assign::{Assign, Shard};
 use jobs::config::Override;
 
+/// Environments that a PPO training may have; an evaluation has fewer, as `eval` says.
+const MOST_OF_A_TRAINING: u64 = 1 << 24;
+
 /// Options of `eval`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Asked {
@@ -19,7 +22,7 @@ pub(super) struct Asked {
 
     /// A setting over those of --config or --ppo, as env.eval.total_num_envs=8 or ppo.num_envs=512
     #[arg(long, value_name = "KEY=VALUE")]
-    pub(super) set: Vec<Override>,
+    set: Vec<Override>,
 
     /// Who sits on which GPU, as 'env: 0-1, rollout: 2-3'
     #[arg(long, value_name = "PLACEMENT")]
@@ -29,8 +32,10 @@ pub(super) struct Asked {
     #[arg(long, value_name = "N", conflicts_with = "placement", value_parser = clap::value_parser!(u32).range(1..=1024))]
     workers_per_gpu: Option<u32>,
 
-    /// Copies of the environment in place of num_envs (or total_num_envs) of every job
-    #[arg(long, value_name = "N", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=4096))]
+    /// Copies of the environment in place of num_envs (or total_num_envs) of every job; of a PPO training its
+    /// ppo.num_envs
+    #[arg(long, value_name = "N",
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=MOST_OF_A_TRAINING))]
     num_envs: Option<usize>,
 
     /// Rows of one inference at most
@@ -59,6 +64,13 @@ pub(super) struct Asked {
 }
 
 impl Asked {
+    /// The settings of a PPO training that are given here: `--set` in order, and `--num-envs` over all of them.
+    pub(super) fn settings(&self) -> Vec<Override> {
+        let key = || ["ppo", "num_envs"].map(str::to_owned).to_vec();
+        let num_envs = self.num_envs.map(|number| Override { key: key(), value: number.into() });
+        self.set.iter().cloned().chain(num_envs).collect()
+    }
+
     /// The command line of `eval` that asks for the same; measurements are read later, as `--probe` may make them.
     pub(super) fn words(&self) -> Vec<OsString> {
         let mut words = Words(Vec::new());

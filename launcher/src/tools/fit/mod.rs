@@ -119,7 +119,7 @@ struct OfHost {
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, ToolError> {
     if args.ppo.is_asked() {
-        let of_training = args.ppo.run(&args.asked.set, args.gpu_memory, args.json);
+        let of_training = args.ppo.run(&args.asked.settings(), args.gpu_memory, args.json);
         return Ok(of_training.map_err(|err| FitError::Ppo(Box::new(err)))?);
     }
     Ok(plan(args)?)

@@ -13,15 +13,32 @@ use serde::Serialize;
 
 use crate::tools::print;
 
+/// Options of an evaluation, which say nothing about a training.
+const OF_EVALUATIONS: [&str; 13] = [
+    "jobs",
+    "config",
+    "probe",
+    "placement",
+    "workers_per_gpu",
+    "max_batch",
+    "pipeline_stages",
+    "assign",
+    "shard",
+    "policy_device",
+    "measured",
+    "nproc_per_node",
+    "gpus",
+];
+
 /// What is asked about a training.
 #[derive(Debug, clap::Args)]
 pub(super) struct Ppo {
     /// Check a PPO training of Brax instead, by its YAML (ppo, network, as WildRobot's)
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["jobs", "config", "probe"], help_heading = "PPO")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = OF_EVALUATIONS, help_heading = "PPO")]
     ppo: Option<PathBuf>,
 
     /// Settings below those of --ppo
-    #[arg(long, value_enum, value_name = "NAME", conflicts_with_all = ["jobs", "config", "probe"], help_heading = "PPO")]
+    #[arg(long, value_enum, value_name = "NAME", conflicts_with_all = OF_EVALUATIONS, help_heading = "PPO")]
     preset: Option<Preset>,
 
     /// GPUs that share the environments
@@ -34,7 +51,7 @@ pub(super) struct Ppo {
     save: Option<PathBuf>,
 
     /// Show the sizes that WildRobot's memory guide recommends, each checked
-    #[arg(long, conflicts_with_all = ["jobs", "config", "ppo", "preset"], help_heading = "PPO")]
+    #[arg(long, conflicts_with_all = ["jobs", "config", "ppo", "preset", "num_envs"], help_heading = "PPO")]
     ppo_table: bool,
 }
 
