@@ -361,7 +361,7 @@ fn given(option: &Arg, matches: &ArgMatches) -> Option<(String, String)> {
 }
 
 /// `--a_b=c_d` as `--a-b=c_d`.
-pub(crate) fn with_dashes(word: &OsStr) -> OsString {
+pub fn with_dashes(word: &OsStr) -> OsString {
     let Some(text) = word.to_str().filter(|text| text.starts_with("--")) else { return word.to_owned() };
     match text.split_once('=') {
         Some((name, value)) => format!("{}={value}", name.replace('_', "-")).into(),

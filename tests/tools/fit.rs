@@ -134,6 +134,17 @@ fn measurements_are_used_and_the_machine_is_looked_at() {
 }
 
 #[test]
+fn words_of_an_option_are_joined_by_either_sign() {
+    fit(&[declared("a", 2.0, 8)], &["--gpu_memory=12GiB", "--num_envs", "5"]).succeeds().says("| yes ");
+}
+
+#[test]
+fn a_bare_number_that_is_no_number_of_bytes_is_refused_with_its_unit() {
+    let done = fit(&[declared("a", 2.0, 4)], &["--gpu-memory", "16"]).fails_with(2);
+    done.complains("`16` is 16 bytes; write `16GiB` for 16 GiB");
+}
+
+#[test]
 fn what_is_asked_wrongly_is_refused() {
     let jobs = [declared("a", 2.0, 4)];
     fit(&jobs, &["--gpu-memory", "12 parsecs"])

@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 
 const GIB: f64 = (1_u64 << 30) as f64;
 
+/// A number without a unit is bytes from here on. Below it somebody has left out the unit, as in `--gpu-memory 16`.
+const FEWEST_BARE: u64 = 1 << 20;
+
 /// Bytes of memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -65,7 +68,14 @@ impl FromStr for ByteSize {
         let Some((_, bytes)) = UNITS.iter().find(|(name, _)| *name == unit) else {
             return Err(format!("`{text}` has no known unit (KiB, MiB, GiB, TiB, KB, MB, GB, TB); {wanted}"));
         };
-        amount(number.trim(), *bytes).map(Self).ok_or_else(|| format!("`{text}` is no size; {wanted}"))
+        let number = number.trim();
+        match amount(number, *bytes) {
+            Some(few) if unit.is_empty() && few < FEWEST_BARE => {
+                Err(format!("`{text}` is {few} bytes; write `{number}GiB` for {number} GiB"))
+            }
+            Some(bytes) => Ok(Self(bytes)),
+            None => Err(format!("`{text}` is no size; {wanted}")),
+        }
     }
 }
 
@@ -124,6 +134,13 @@ mod tests {
     }
 
     #[test]
+    fn a_small_number_without_a_unit_is_taken_for_a_forgotten_unit() {
+        assert_eq!("16".parse::<ByteSize>().unwrap_err(), "`16` is 16 bytes; write `16GiB` for 16 GiB");
+        assert_eq!("1.5".parse::<ByteSize>().unwrap_err(), "`1.5` is 1 bytes; write `1.5GiB` for 1.5 GiB");
+        assert_eq!([bytes("1048575"), bytes("1048576"), bytes("16B")], [None, Some(1 << 20), Some(16)]);
+    }
+
+    #[test]
     fn sizes_are_shown_in_the_unit_that_fits() {
         let shown = [0, 1, 300 << 20, 12 << 30].map(|bytes| ByteSize(bytes).to_string());
         assert_eq!(shown, ["0", "1 KiB", "300 MiB", "12.0 GiB"]);
@@ -138,7 +155,7 @@ mod tests {
         }
 
         #[test]
-        fn a_number_of_bytes_is_read_as_it_is(number in 1..1_u64 << 63) {
+        fn a_number_of_bytes_is_read_as_it_is(number in FEWEST_BARE..1_u64 << 63) {
             prop_assert_eq!(bytes(&number.to_string()), Some(number));
         }
     }

@@ -24,6 +24,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use jobs::compare::SideError;
+use jobs::eval_args::with_dashes;
 use jobs::layout::RunFolder;
 use jobs::merge::MergeError;
 use jobs::plan::{RunFolderError, RunPlan};
@@ -74,6 +75,8 @@ pub fn is_asked(words: &[OsString]) -> bool {
 
 /// Does what such a command line asks for.
 pub fn run(words: Vec<OsString>) -> ExitCode {
+    // Both spellings, as of the launcher's and eval's own options.
+    let words = words.iter().map(|word| with_dashes(word));
     let done = match Tool::try_parse_from(std::iter::once(OsString::from("rrun")).chain(words)) {
         Ok(Tool::Compare(args)) => compare::run(&args),
         Ok(Tool::Fit(args)) => fit::run(&args),
