@@ -94,17 +94,25 @@ impl JobReport {
 fn shortage(job: &JobReport) -> String {
     let times = if job.out_of_memory == 1 { "once".to_owned() } else { format!("{} times", job.out_of_memory) };
     let knob = match job.out_of_memory_batch {
-        Some(0) => "not even one row fitted into an inference; fewer num_envs leave the policy more".to_owned(),
+        Some(0) => format!("not even one row fitted into an inference; {}", fewer(job)),
         Some(batch) => {
             let rows = if batch == 1 { "1 row was".to_owned() } else { format!("{batch} rows were") };
             format!(
-                "at most {rows} inferred at a time from then on; --max-batch {batch} does so from the start, fewer num_envs \
-                 leave the policy more"
+                "at most {rows} inferred at a time from then on; --max-batch {batch} does so from the start, {}",
+                fewer(job)
             )
         }
-        None => "it passed; fewer num_envs leave the policy more".to_owned(),
+        None => format!("it passed; {}", fewer(job)),
     };
     format!("out of memory {times}: {knob}")
+}
+
+/// What leaves the policy more, as an option and its value.
+fn fewer(job: &JobReport) -> String {
+    match job.num_envs / 2 {
+        0 => "environments that take less leave the policy more".to_owned(),
+        half => format!("fewer environments leave the policy more, as --num-envs {half}"),
+    }
 }
 
 fn first_missing(report: &Report) -> String {
@@ -187,6 +195,7 @@ all 3 policies together: 50.0 % solved (95 %: 18.8 to 81.2)";
         );
         report.per_job[0].out_of_memory_batch = Some(1);
         assert!(conclusion(&report).contains("at most 1 row was inferred at a time"));
+        assert!(text.ends_with("fewer environments leave the policy more, as --num-envs 2"), "half of four: {text}");
         report.per_job[0].out_of_memory_batch = Some(0);
         let text = conclusion(&report);
         assert!(
