@@ -136,6 +136,13 @@ impl Setup {
         Ok(())
     }
 
+    /// The same with as many environments in every job, as `--num-envs` asks for it.
+    #[must_use]
+    pub fn with_num_envs(mut self, num_envs: usize) -> Self {
+        self.file.jobs.iter_mut().for_each(|job| set_num_envs(job, num_envs));
+        self
+    }
+
     /// Environments of all ranks of the largest shared job that is to run.
     pub fn total_num_envs(&self) -> Option<usize> {
         let pending = self.file.jobs.iter().filter(|job| job.status == Status::Pending);

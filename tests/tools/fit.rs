@@ -106,6 +106,19 @@ fn a_placement_names_the_gpus_that_are_planned_for() {
 }
 
 #[test]
+fn gpus_of_their_own_are_proposed_where_policies_and_environments_do_not_share_one() {
+    let of = |words: &[&str]| fit(&[declared("a", 2.9, 4)], &[&["--gpu-memory", "12GiB"], words].concat());
+    // 11.6 GiB of environments and the context of the policy are more than 12 GiB, apart they are less.
+    of(&[]).fails_with(1).says("--placement 'env: 0, rollout: 1' (1 rank) would fit: policies and environments on");
+    of(&["--placement", "env: 0, rollout: 1"]).succeeds().says("| tight ");
+    assert!(!of(&["--gpus", "1"]).fails_with(1).stdout().contains("--placement"), "there is no other GPU");
+    let four = of(&["--nproc-per-node", "2", "--gpus", "4", "--shard", "episodes"]).fails_with(1);
+    four.says("--placement 'env: 0-1, rollout: 2-3' (2 ranks) would fit");
+    let alone = fit(&[declared("a", 4.0, 4)], &["--gpu-memory", "12GiB"]).fails_with(1);
+    assert!(!alone.stdout().contains("--placement"), "environments alone are too much");
+}
+
+#[test]
 fn what_is_unknown_is_said_and_is_no_error() {
     let plain = json!({"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": "gr00t",
                        "policy_config_dict": {"model_path": "/nowhere"}, "num_episodes": 4});

@@ -164,7 +164,7 @@ impl Asked {
         let output = self.setup.output.clone();
         let room = Room::new(&self.args, resources, memory)?;
         if !self.args.no_memory_check {
-            room.check(&self.setup, &placement)?;
+            room.check(&self.setup, &placement, resources)?;
         }
         // Whoever leaves the number of nodes open does not know how many ranks there will be.
         let is_fixed = launch.nodes.0 == launch.nodes.1;

@@ -9,6 +9,7 @@
 pub mod caveats;
 pub mod conf;
 pub mod decide;
+pub mod dedicated;
 pub mod endpoint;
 pub mod error;
 pub mod eval;

@@ -9,6 +9,7 @@ use jobs::placement::{Placement, Resources};
 use jobs::setup::Setup;
 
 use crate::node::nvml::Memory;
+use crate::plan::dedicated::Dedicated;
 
 /// Jobs whose proposals are told beside a refusal.
 const NAMED: usize = 4;
@@ -68,10 +69,10 @@ impl Room {
         Ok(Self { budgets, terms })
     }
 
-    /// The same room with `bytes` on every GPU that a placement names, whatever this machine has.
+    /// The same room with `bytes` on each of these GPUs, whatever this machine has.
     #[must_use]
-    pub fn of_size(mut self, placement: &Placement, ByteSize(bytes): ByteSize) -> Self {
-        self.budgets = placement.tenants().into_keys().map(|gpu| (gpu, Budget::whole(bytes))).collect();
+    pub fn of_size(mut self, gpus: impl IntoIterator<Item = usize>, ByteSize(bytes): ByteSize) -> Self {
+        self.budgets = gpus.into_iter().map(|gpu| (gpu, Budget::whole(bytes))).collect();
         self
     }
 
@@ -85,18 +86,31 @@ impl Room {
     ///
     /// # Errors
     /// [`TooMuch`] of the first such GPU, with what would fit.
-    pub fn check(&self, setup: &Setup, placement: &Placement) -> Result<(), TooMuch> {
+    pub fn check(&self, setup: &Setup, placement: &Placement, resources: Resources) -> Result<(), TooMuch> {
         let planner = self.planner(setup, placement);
         for need in planner.needs() {
             let Some(budget) = planner.budget(need.gpu).filter(|budget| need.fit(Some(*budget)) == Fit::Never) else {
                 continue;
             };
-            let proposal = proposal(&planner.propose());
+            let fewer = fewer(&planner.propose(), |num_envs| self.holds(setup, placement, num_envs));
+            let dedicated = match resources {
+                Resources::Gpus { per_node, nodes: 1 } => Dedicated::find(self, setup, placement, per_node),
+                Resources::Gpus { .. } | Resources::Labels => None,
+            };
+            let proposal = dedicated.map_or(fewer.clone(), |dedicated| format!("{fewer}; {dedicated}"));
             let (certain, estimated) = (need.sum().certain, need.sum().bytes);
             let parts = parts(&need);
             return Err(TooMuch { gpu: need.gpu, free: budget.free, certain, parts, need: estimated, proposal });
         }
         Ok(())
+    }
+
+    /// Whether everything fits when all jobs have as many environments.
+    fn holds(&self, setup: &Setup, placement: &Placement, num_envs: usize) -> bool {
+        let setup = setup.clone().with_num_envs(num_envs);
+        let planner = self.planner(&setup, placement);
+        let is_too_much = |need: &Need| need.fit(planner.budget(need.gpu)).is_too_much();
+        setup.check(placement).is_ok() && !planner.needs().iter().any(is_too_much)
     }
 }
 
@@ -107,20 +121,24 @@ fn parts(need: &Need) -> String {
     named.collect::<Vec<_>>().join(", ")
 }
 
-/// What would fit, of the jobs for which something else than they have would.
-fn proposal(proposals: &[Proposal]) -> String {
+/// What would fit, of the jobs for which something else than they have would, and the option that says so for all jobs.
+fn fewer(proposals: &[Proposal], holds: impl Fn(usize) -> bool) -> String {
     let changed = proposals.iter().filter_map(|proposal| {
         let proposed = proposal.proposed_num_envs.filter(|proposed| *proposed < proposal.num_envs)?;
         Some(format!("num_envs {proposed} of `{}`", proposal.job))
     });
     let changed: Vec<_> = changed.collect();
-    match changed.len() {
-        0 => "fewer environments do not help".to_owned(),
+    let fewest = proposals.iter().filter_map(|proposal| proposal.proposed_num_envs).min();
+    let option = fewest.filter(|fewest| !changed.is_empty() && holds(*fewest));
+    let option = option.map(|fewest| format!(" (--num-envs {fewest})")).unwrap_or_default();
+    let would_fit = match changed.len() {
+        0 => return "fewer environments do not help".to_owned(),
         count if count > NAMED => {
             format!("{} and of {} more jobs would fit", changed[..NAMED].join(", "), count - NAMED)
         }
         _ => format!("{} would fit", changed.join(", ")),
-    }
+    };
+    format!("{would_fit}{option}")
 }
 
 #[cfg(test)]
@@ -161,7 +179,7 @@ mod tests {
         assert_eq!(
             answer(DECLARED, 16, 0, &[]).unwrap_err(),
             "GPU 0 has 16.0 GiB free and 18.0 GiB are needed for certain (environments 18.0 GiB), 18.5 GiB in all by \
-             estimate; num_envs 4 of `a` would fit; --no-memory-check starts it all the same"
+             estimate; num_envs 4 of `a` would fit (--num-envs 4); --no-memory-check starts it all the same"
         );
         assert!(answer(DECLARED, 80, 70, &[]).unwrap_err().contains("num_envs 2 of `a` would fit"));
         assert!(answer(DECLARED, 80, 79, &[]).unwrap_err().contains("fewer environments do not help"));

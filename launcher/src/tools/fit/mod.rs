@@ -18,13 +18,14 @@ use jobs::eval_args::EvalArgs;
 use jobs::known;
 use jobs::memory::measured::MeasuredError;
 use jobs::memory::{Budget, ByteSize, Fit, Need, Part, Planner, Proposal, table};
-use jobs::placement::Resources;
+use jobs::placement::{Placement, Resources};
 use jobs::setup::{Setup, SetupError};
 use serde::Serialize;
 
 use super::{ToolError, print};
 use crate::cli::Environment;
 use crate::node::Node;
+use crate::plan::dedicated::Dedicated;
 use crate::plan::room::Room;
 use crate::plan::seating::{Launch, SeatingError};
 
@@ -147,14 +148,30 @@ fn plan(args: &Args) -> Result<ExitCode, FitError> {
     let (nproc, placement) = launch.seat(&setup, per_gpu).map_err(Box::new)?;
     setup.check(&placement).map_err(Box::new)?;
     let room = match args.gpu_memory {
-        Some(size) => Room::new(&eval, Resources::Labels, &[])?.of_size(&placement, size),
+        Some(size) => Room::new(&eval, Resources::Labels, &[])?.of_size(0..args.planned_gpus(&placement), size),
         None => Room::new(&eval, Resources::new(launch.gpus, args.nnodes), &node.memory_of(visible.as_deref()))?,
     };
     let planner = room.planner(&setup, &placement);
-    tell(args, &planner, nproc, eval.measured.is_some())
+    let pool = if args.gpu_memory.is_some() { args.planned_gpus(&placement) } else { launch.gpus };
+    let dedicated = if args.nnodes == 1 { Dedicated::find(&room, &setup, &placement, pool) } else { None };
+    tell(args, &planner, Found { nproc, is_measured: eval.measured.is_some(), dedicated })
+}
+
+/// What is known beside the planner.
+struct Found {
+    nproc: usize,
+    is_measured: bool,
+    dedicated: Option<Dedicated>,
 }
 
 impl Args {
+    /// GPUs of `--gpu-memory`: those that the placement names; as many again can be proposed where nobody says how many
+    /// there are.
+    fn planned_gpus(&self, placement: &Placement) -> usize {
+        let used = placement.tenants().into_keys().max().map_or(0, |last| last + 1);
+        self.gpus.map_or(2 * used, |gpus| gpus.max(used))
+    }
+
     /// GPUs of a node.
     fn gpus(&self, node: &Node, visible: Option<&str>, setup: &Setup, per_gpu: Option<usize>) -> usize {
         let found = || node.visible_gpus(visible);
@@ -171,12 +188,14 @@ impl Args {
     }
 }
 
-fn tell(args: &Args, planner: &Planner<'_>, nproc: usize, is_measured: bool) -> Result<ExitCode, FitError> {
+fn tell(args: &Args, planner: &Planner<'_>, found: Found) -> Result<ExitCode, FitError> {
+    let Found { nproc, is_measured, dedicated } = found;
     let proposals = planner.propose();
     let needs = planner.needs();
     let fits = !needs.iter().any(|need| need.fit(planner.budget(need.gpu)).is_too_much());
     let host = is_measured.then(|| OfHost { need: planner.host(nproc), available: host::available() });
-    let notes = notes(planner, args);
+    let notes: Vec<_> =
+        dedicated.map(|dedicated| dedicated.to_string()).into_iter().chain(notes(planner, args)).collect();
     let text = if args.json {
         let of_gpu = |need: Need| {
             let budget = planner.budget(need.gpu);
