@@ -5,7 +5,7 @@
 //!                   ▲ --resume                   │ settle
 //!        plan.json ─┴─────────────── difference ─┤ none: the run goes on, as it was asked for now
 //!                                    (identity)  │ one: refused with its lines
-//!                                                └ one, accepted: supersede ─ carry ─► superseded/<n>
+//!                                                └ one, accepted or nothing lost: supersede ─ carry ─► superseded/<n>
 //! ```
 //! A run is what its results depend on: its jobs by name, each with environment, policy, seed, length and rules. How
 //! many ranks and environments run it, where, and what is filmed, may change with every start.

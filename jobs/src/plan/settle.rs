@@ -10,15 +10,15 @@ use super::lock::Lock;
 use super::supersede::{self, Standing};
 use super::{RunPlan, id, patience};
 use crate::job::Job;
-use crate::journal;
+use crate::journal::{self, Line};
 use crate::layout::{RunFolder, beside, write_whole};
 use crate::report;
 
 impl RunPlan {
     /// Writes the plan into its folder, or finds the run that the folder holds and goes on with it: with the jobs of
     /// that run in their order, and with what is asked for now where it has no say in the results. Ranks and launcher
-    /// may all do so at once: the first one's file counts. With `accept`, jobs that have changed are what is run from
-    /// now on, see [`crate::plan`].
+    /// may all do so at once: the first one's file counts. With `accept`, and where nothing has finished, jobs that have
+    /// changed are what is run from now on, see [`crate::plan`].
     ///
     /// # Errors
     /// [`RunFolderError`]; nothing in the folder was changed then.
@@ -89,7 +89,7 @@ impl RunPlan {
             renewed.write(folder).map_err(&io)?;
             return Ok(renewed);
         }
-        if !accept {
+        if !accept && has_results(&standing.journals) {
             return Err(self.other(folder, &difference, &standing.journals));
         }
         let mut next = self.successor(&found);
@@ -114,11 +114,20 @@ impl RunPlan {
             let reordered = "the jobs stand in another order than in the run; its order is kept".to_owned();
             return Ok(difference.is_reordered().then_some(reordered).into_iter().collect());
         }
-        if !accept {
+        let has_results = has_results(&standing.journals);
+        if !accept && has_results {
             return Err(self.other(folder, &difference, &standing.journals));
         }
         let changed = difference.lines().into_iter().map(|line| format!("changed: {line}"));
-        Ok(changed.chain([Consequence::of(&difference, &standing.journals).to_string(folder)]).collect())
+        let consequence = match has_results {
+            true => Consequence::of(&difference, &standing.journals).to_string(folder),
+            false => format!(
+                "nothing has finished in `{}` yet, so the jobs are taken as they are now; what was written moves to `{}`",
+                folder.root().display(),
+                folder.superseded().display()
+            ),
+        };
+        Ok(changed.chain([consequence]).collect())
     }
 
     /// The run that was found, with what is asked for now where it has no say in the results.
@@ -219,6 +228,23 @@ impl Consequence {
             text += &format!("; {moved} of {}{more} move to `{}`", first.join(", "), superseded.display());
         }
         text
+    }
+}
+
+/// Whether an episode or a job has come to its end, so that other jobs would lose something. What cannot be read may be
+/// that.
+fn has_results(journals: &Path) -> bool {
+    let Ok(journals) = journal::read_all(journals) else { return true };
+    let mut contents = journals.iter().map(|(_, contents)| contents);
+    contents.any(|contents| !contents.damaged.is_empty() || contents.lines.iter().any(is_result))
+}
+
+fn is_result(line: &Line) -> bool {
+    match line {
+        Line::Episode(episode) => episode.error.is_none(),
+        // Of a job in steps the last episode need not have ended.
+        Line::JobEnd(end) => end.error.is_none() && end.env_steps > 0,
+        _ => false,
     }
 }
 

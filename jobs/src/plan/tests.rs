@@ -1,5 +1,6 @@
 use super::*;
-use crate::journal::{Journal, Line, RankEnd};
+use crate::episode::Episode;
+use crate::journal::{JobEnd, Journal, Line, RankEnd};
 use serde_json::json;
 
 fn plan(seed: &str, episodes: u64) -> RunPlan {
@@ -22,8 +23,16 @@ fn asked(plan: RunPlan) -> RunPlan {
 
 /// A rank has written its first line.
 fn begin(folder: &RunFolder) {
-    let end = RankEnd::default();
-    Journal::open(&folder.journal(0)).unwrap().append(&Line::RankEnd(end)).unwrap();
+    write(folder, &Line::RankEnd(RankEnd::default()));
+}
+
+/// A rank has finished an episode.
+fn finish(folder: &RunFolder) {
+    write(folder, &Episode::sample(0, "a", 0).line());
+}
+
+fn write(folder: &RunFolder, line: &Line) {
+    Journal::open(&folder.journal(0)).unwrap().append(line).unwrap();
 }
 
 #[test]
@@ -48,7 +57,7 @@ fn another_run_is_refused_with_what_differs_and_leaves_the_folder_alone() {
     let dir = tempfile::tempdir().unwrap();
     let folder = RunFolder::new(dir.path());
     plan("1", 3).settle(&folder, false).unwrap();
-    begin(&folder);
+    finish(&folder);
     let before = std::fs::read(folder.plan()).unwrap();
     for (other, line) in [(plan("2", 3), "a: seed --seed 1 → --seed 2"), (plan("1", 4), "a: num_episodes 3 → 4")] {
         let refusal = other.clone().settle(&folder, false).unwrap_err().to_string();
@@ -67,8 +76,28 @@ fn a_run_that_came_to_nothing_is_replaced_by_the_corrected_one() {
     let corrected = plan("1", 4).settle(&folder, false).unwrap();
     assert_eq!(asked(corrected.clone()), plan("1", 4));
     assert_eq!(RunPlan::read(&folder).unwrap(), corrected);
-    begin(&folder);
+    finish(&folder);
     assert!(plan("1", 3).check(&folder, false).is_err());
+}
+
+#[test]
+fn a_run_in_which_nothing_has_finished_takes_corrected_jobs_and_loses_no_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = RunFolder::new(dir.path());
+    let first = plan("1", 3).settle(&folder, false).unwrap();
+    begin(&folder);
+    let failed = JobEnd { error: Some("no such module".to_owned()), env_steps: 7, ..JobEnd::default() };
+    write(&folder, &Line::JobEnd(failed));
+    let notes = plan("2", 3).check(&folder, false).unwrap();
+    assert_eq!(notes[0], "changed: a: seed --seed 1 → --seed 2");
+    assert!(notes[1].starts_with("nothing has finished in `") && notes[1].ends_with("superseded`"), "{notes:?}");
+    let corrected = plan("2", 3).settle(&folder, false).unwrap();
+    assert_eq!((corrected.seed, RunPlan::read(&folder).unwrap()), (2, corrected.clone()));
+    let old = RunFolder::new(&folder.superseded().join("1"));
+    assert_eq!(RunPlan::read(&old).unwrap(), first);
+    assert!(std::fs::read_to_string(old.journal(0)).unwrap().contains("no such module"));
+    finish(&folder);
+    assert!(plan("3", 3).check(&folder, false).is_err(), "an episode would be lost");
 }
 
 #[test]
