@@ -145,9 +145,13 @@ impl Counting {
     }
 }
 
-/// Compares two runs; `renamed` says which job of B is the partner of a job of A where the names differ.
+/// Compares two runs; `renamed` says which job of B is the partner of a job of A where the names differ. Such a job has no
+/// other partner, and within one run there are no others: a job would be compared with itself.
 pub fn compare(a: &Side, b: &Side, renamed: &BTreeMap<String, String>) -> Comparison {
-    let partner = |name: &str| b.jobs.get_key_value(renamed.get(name).map_or(name, String::as_str));
+    let is_one_run = !renamed.is_empty() && a.is_also(b);
+    let taken: BTreeSet<&String> = renamed.values().collect();
+    let namesake = |name: &String| (!is_one_run && !taken.contains(name)).then(|| name.clone());
+    let partner = |name: &String| b.jobs.get_key_value(&renamed.get(name).cloned().or_else(|| namesake(name))?);
     let mut unpaired = Unpaired::default();
     let (mut jobs, mut tasks, mut all) = (BTreeMap::new(), BTreeMap::<&str, Counting>::new(), Counting::default());
     let mut common: Vec<(&str, &SideJob, &SideJob)> = Vec::new();

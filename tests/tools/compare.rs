@@ -71,6 +71,38 @@ fn other_seeds_and_missing_episodes_are_said() {
     done.says("not paired: 10 episodes that A alone has");
 }
 
+/// A job whose seed is its own.
+fn seeded(name: &str, seed: u64) -> Value {
+    let mut job = job(name, 4);
+    job["seed"] = json!(seed);
+    job
+}
+
+#[test]
+fn jobs_of_one_run_are_compared_where_their_seeds_are_equal_by_design() {
+    let run = Run::new(&[seeded("old", 7), seeded("new", 7), job("other", 4)]);
+    run.whole();
+    let done = rrun(&["compare", run.path(), run.path(), "--pair", "old=new", "--per-job"]).succeeds();
+    let done = done.says("| old | 4 ").says("| all  | 4 ");
+    assert!(!done.stdout().contains("| other"), "a job is not compared with itself: {}", done.stdout());
+}
+
+#[test]
+fn without_a_pair_the_comparison_has_failed_and_says_why() {
+    let run = Run::new(&[job("old", 4), job("new", 4)]);
+    run.whole();
+    let done = rrun(&["compare", run.path(), run.path(), "--pair", "old=new"]).fails_with(1);
+    let done = done.says("4 episodes from different seeds");
+    done.complains(
+        "there are no pairs: their episodes are from different seeds; jobs of different names have the same",
+    );
+    let other = Run::new(&[job("x", 4)]);
+    other.whole();
+    rrun(&["compare", run.path(), other.path(), "--json"]).fails_with(1).complains("--pair JOB=JOB pairs those of");
+    let begun = Run::new(&[job("old", 4)]);
+    rrun(&["compare", run.path(), begun.path()]).fails_with(1).complains("no episode was finished in both");
+}
+
 #[test]
 fn what_cannot_be_read_is_named_with_its_line() {
     let (dir, a, _) = runs();

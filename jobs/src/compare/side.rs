@@ -165,6 +165,12 @@ impl Side {
         &self.path
     }
 
+    /// Whether both are the same files.
+    pub(super) fn is_also(&self, other: &Self) -> bool {
+        let place = |side: &Self| std::fs::canonicalize(&side.path).ok();
+        place(self).is_some_and(|here| Some(here) == place(other))
+    }
+
     /// Whether it has a job of that name.
     pub fn has(&self, job: &str) -> bool {
         self.jobs.contains_key(job)

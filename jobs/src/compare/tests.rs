@@ -81,6 +81,16 @@ fn jobs_of_other_names_are_paired_where_it_is_said() {
 }
 
 #[test]
+fn a_job_that_is_the_partner_of_another_is_not_paired_with_its_namesake() {
+    let both =
+        || [("old", side_job("reach", &[YES])), ("new", side_job("reach", &[NO])), ("x", side_job("push", &[NO]))];
+    let renamed = BTreeMap::from([("old".to_owned(), "new".to_owned())]);
+    let found = compare(&side(&both()), &side(&both()), &renamed);
+    assert_eq!(found.per_job.keys().collect::<Vec<_>>(), ["old", "x"]);
+    assert_eq!((found.unpaired.jobs_of_a, found.unpaired.jobs_of_b), (vec!["new".to_owned()], vec!["old".to_owned()]));
+}
+
+#[test]
 fn what_differs_beside_the_policy_is_told() {
     let with = |chunk: u64, device: &str, task: &str| SideJob {
         settings: [("chunk_length".to_owned(), json!(chunk)), ("device".to_owned(), json!(device))].into(),

@@ -61,7 +61,26 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, ToolError> {
     } else {
         print(shown(&found, args.per_job))?;
     }
+    if found.overall.pairs == 0 {
+        return Err(ToolError::NoPairs(why_none(&found, !args.pairs.is_empty())));
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Why there is nothing to compare, and what helps.
+fn why_none(found: &Comparison, is_paired_by_name: bool) -> &'static str {
+    let unpaired = &found.unpaired;
+    if unpaired.other_seed > 0 && is_paired_by_name {
+        return "their episodes are from different seeds; jobs of different names have the same ones where both have the \
+                same `seed`";
+    }
+    if unpaired.other_seed > 0 {
+        return "their episodes are from different seeds; give both runs the same --seed, or their jobs the same `seed`";
+    }
+    if found.per_job.is_empty() {
+        return "they have no job in common; --pair JOB=JOB pairs those of different names";
+    }
+    "no episode was finished in both"
 }
 
 fn shown(found: &Comparison, per_job: bool) -> String {

@@ -56,6 +56,8 @@ enum ToolError {
     Io(#[from] io::Error),
     #[error("`{}` has no job `{name}`", path.display())]
     NoJob { path: PathBuf, name: String },
+    #[error("there are no pairs: {0}")]
+    NoPairs(&'static str),
     #[error(transparent)]
     Merge(#[from] MergeError),
     #[error(transparent)]
