@@ -3,6 +3,8 @@
 
 use crate::job::{Job, Status};
 
+pub mod fields;
+
 /// Environments of `rrun-rank`.
 pub const ENVIRONMENTS: &[&str] = &["reach", "push", "pick_and_place"];
 
@@ -61,6 +63,18 @@ pub enum Refused {
         /// What there is, comma separated.
         known: String,
     },
+    /// It gives its environment a field that nobody reads.
+    #[error("job {index} ({job}) field arena_env_args.{field}: unknown field; {hint}")]
+    Field {
+        /// Position in the file.
+        index: usize,
+        /// Name.
+        job: String,
+        /// As it was written.
+        field: String,
+        /// The nearest name, or all of them.
+        hint: String,
+    },
     /// It has a key where only the name of a variable belongs.
     #[error(
         "job {index} ({job}) field policy_config_dict.{KEY} is a key, but plan and journal would show it; {KEY}_env names \
@@ -77,7 +91,10 @@ pub enum Refused {
 /// A planner's key, which jobs do not hold.
 const KEY: &str = "api_key";
 
-/// Checks the names of all jobs that are to run.
+/// Likeness above which a name is taken for a misspelt one.
+const LIKE: f64 = 0.85;
+
+/// Checks the names of all jobs that are to run, and those of their environments' fields.
 ///
 /// # Errors
 /// [`Refused`] for the first one.
@@ -87,8 +104,12 @@ pub fn check(jobs: &[Job]) -> Result<(), Refused> {
         return Err(Refused::Key { index: job.index.0, job: job.name.clone() });
     }
     for job in jobs.iter().filter(|job| job.status == Status::Pending) {
-        if !is_python_environment(&job.environment) {
+        let is_python = is_python_environment(&job.environment);
+        if !is_python {
             look_up(job, "arena_env_args.environment", &job.environment, ENVIRONMENTS)?;
+        }
+        if let Some(fields::Misspelt { field, hint }) = fields::misspelt(job, is_python) {
+            return Err(Refused::Field { index: job.index.0, job: job.name.clone(), field, hint });
         }
         look_up(job, "policy_type", canonical_policy(&job.policy_type), POLICIES)?;
     }
@@ -99,7 +120,7 @@ fn look_up(job: &Job, field: &'static str, found: &str, known: &[&str]) -> Resul
     if known.contains(&found) {
         return Ok(());
     }
-    let close = known.iter().find(|name| strsim::jaro_winkler(name, found) > 0.85);
+    let close = nearest(found, known);
     Err(Refused::Unknown {
         index: job.index.0,
         job: job.name.clone(),
@@ -108,6 +129,13 @@ fn look_up(job: &Job, field: &'static str, found: &str, known: &[&str]) -> Resul
         hint: close.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default(),
         known: known.join(", "),
     })
+}
+
+/// The known name that a misspelt one is likest to, if it is like one at all.
+pub fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
+    let likeness = |name: &str| strsim::jaro_winkler(name, found);
+    let nearest = known.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+    nearest.copied().filter(|name| likeness(name) > LIKE)
 }
 
 #[cfg(test)]
@@ -139,6 +167,18 @@ mod tests {
         for name in ["gym", "graph.yaml", "a b.c"] {
             assert!(check(&jobs(name, "scripted", "pending")).is_err());
         }
+    }
+
+    #[test]
+    fn a_misspelt_field_of_an_environment_is_named_with_its_job() {
+        let mut misspelt = jobs("reach", "scripted", "pending");
+        misspelt[0].env_args.insert("num_env".to_owned(), 4.into());
+        assert_eq!(
+            check(&misspelt).unwrap_err().to_string(),
+            "job 0 (a) field arena_env_args.num_env: unknown field; did you mean `num_envs`?"
+        );
+        misspelt[0].status = Status::Completed;
+        assert_eq!(check(&misspelt), Ok(()));
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub const SCHEMA: &str = "rrun/memory/1";
 const MAX_BYTES: u64 = 16 << 20;
 
 /// The argument of an environment that says what it takes; it is no difference between two environments.
-pub(super) const DECLARED: &str = "env_memory_gb";
+pub const DECLARED: &str = "env_memory_gb";
 
 /// Everything that was measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

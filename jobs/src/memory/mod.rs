@@ -24,7 +24,7 @@ pub mod table;
 
 pub use bytes::ByteSize;
 pub use gr00t::graph_sizes;
-pub use measured::Measured;
+pub use measured::{DECLARED, Measured};
 pub use need::{Budget, Fit, Need};
 pub use part::Part;
 pub use planner::{Planner, Terms};

@@ -1,5 +1,6 @@
 //! `arena_env_args` of a job, checked before anything is built.
 
+use jobs::memory::DECLARED;
 use serde_json::{Map, Value};
 
 use super::MujocoConfig;
@@ -82,7 +83,7 @@ struct Args<'a> {
 
 impl<'a> Args<'a> {
     fn new(values: &'a Map<String, Value>) -> Self {
-        Self { values, known: vec!["environment", "num_envs", "enable_cameras"] }
+        Self { values, known: vec!["environment", "num_envs", "enable_cameras", DECLARED] }
     }
 
     /// The value of a field; null is as good as absent.

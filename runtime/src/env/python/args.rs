@@ -3,34 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use jobs::job::Job;
+use jobs::known::fields::{ARENAS, PYTHON};
+use jobs::memory::DECLARED;
 use serde_json::{Map, Value};
 
 use super::mapping;
 use super::variables::Variable;
 use crate::env::EnvError;
-
-/// Fields that are read here.
-const FIELDS: &[&str] = &[
-    "env_kwargs",
-    "import",
-    "entry_point",
-    "python",
-    "envs_per_process",
-    "control_hz",
-    "max_episode_steps",
-    "success",
-    "mapping",
-    "env",
-    "display",
-    "recycle_after",
-    "pass_episode",
-    "clip_actions",
-    "end_on_success",
-    "vector",
-];
-
-/// Fields that Arena gives to every environment, without meaning here.
-const ARENAS: &[&str] = &["env_spacing", "placement_seed"];
 
 /// Bytes of `env_kwargs` and the mapping, at most: they travel in one packet, which holds some 200 kB.
 const LONGEST_CONFIG: usize = 64 << 10;
@@ -211,9 +190,10 @@ struct Fields<'a>(&'a Map<String, Value>);
 
 impl<'a> Fields<'a> {
     fn refuse_unknown(&self) -> Result<(), EnvError> {
-        let known = |key: &str| FIELDS.contains(&key) || ARENAS.contains(&key);
+        // What it takes of a GPU is for the planner.
+        let known = |key: &str| PYTHON.contains(&key) || ARENAS.contains(&key) || key == DECLARED;
         match self.0.iter().find(|(key, _)| !known(key)) {
-            Some((key, value)) => Err(refuse(key, value, &unknown(key, FIELDS))),
+            Some((key, value)) => Err(refuse(key, value, &unknown(key, PYTHON))),
             None => Ok(()),
         }
     }

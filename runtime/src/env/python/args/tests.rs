@@ -18,7 +18,7 @@ fn every_field_is_read() {
         "environment": "pkg.mod:make", "num_envs": 4, "env_kwargs": {"a": [1]}, "import": "pkg", "entry_point": ["b", "c"],
         "envs_per_process": 2, "control_hz": 10, "max_episode_steps": 5, "success": "reward>=0.5",
         "mapping": {"video": {"view": {"render": true}}}, "env": {"A": 1, "B": null}, "display": ":3",
-        "recycle_after": 9, "pass_episode": true, "env_spacing": 2.0,
+        "recycle_after": 9, "pass_episode": true, "env_spacing": 2.0, "env_memory_gb": 4.0,
     }))
     .unwrap();
     assert_eq!(found.imports, ["pkg", "b", "c"]);

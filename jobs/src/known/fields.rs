@@ -1,0 +1,119 @@
+//! Fields of `arena_env_args`: those that are known, and the nearest to one that is misspelt.
+//!
+//! A Python environment has a table of them (docs/own_simulator.md), and anything else is refused. An environment of
+//! `rrun-rank` keeps what other simulators have use for, as `embodiment`; what looks like one of its own is refused.
+
+use crate::job::Job;
+use crate::memory::DECLARED;
+
+/// Fields of every environment.
+const COMMON: &[&str] = &["environment", "num_envs", "enable_cameras", DECLARED];
+
+/// Further fields of a Python environment.
+pub const PYTHON: &[&str] = &[
+    "env_kwargs",
+    "import",
+    "entry_point",
+    "python",
+    "envs_per_process",
+    "control_hz",
+    "max_episode_steps",
+    "success",
+    "mapping",
+    "env",
+    "display",
+    "recycle_after",
+    "pass_episode",
+    "clip_actions",
+    "end_on_success",
+    "vector",
+];
+
+/// Further fields of an environment of `rrun-rank`.
+const SUITE: &[&str] = &[
+    "camera_height",
+    "camera_width",
+    "max_episode_steps",
+    "episode_length_s",
+    "success_hold_steps",
+    "success_threshold",
+    "light_intensity",
+    "task_description",
+    "object",
+    "render_quality",
+];
+
+/// Fields that Arena gives to every environment, without meaning here.
+pub const ARENAS: &[&str] = &["env_spacing", "placement_seed"];
+
+/// Likeness above which a name is told as the nearest.
+const NEAR: f64 = 0.8;
+
+/// Likeness above which a name is taken for a misspelt one.
+const MISSPELT: f64 = 0.94;
+
+/// A field without effect that was meant to have one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Misspelt {
+    /// As it was written.
+    pub(super) field: String,
+    /// The nearest name or all of them, as a clause.
+    pub(super) hint: String,
+}
+
+/// The first field of a job's environment that is unknown, if that is a reason to refuse it.
+pub(super) fn misspelt(job: &Job, is_python: bool) -> Option<Misspelt> {
+    let known = [COMMON, if is_python { PYTHON } else { SUITE }].concat();
+    let threshold = if is_python { NEAR } else { MISSPELT };
+    let unknown = job.env_args.keys().filter(|field| !known.contains(&field.as_str()) && !is_arenas(field));
+    let mut refused = unknown.filter_map(|field| {
+        let likeness = |name: &&&str| (strsim::jaro_winkler(name, field) * 1e6) as u64;
+        let nearest = known.iter().max_by_key(likeness).filter(|name| strsim::jaro_winkler(name, field) > threshold);
+        let hint = match nearest {
+            Some(name) => format!("did you mean `{name}`?"),
+            None if is_python => format!("known are {}", known.join(", ")),
+            None => return None,
+        };
+        Some(Misspelt { field: field.clone(), hint })
+    });
+    refused.next()
+}
+
+fn is_arenas(field: &str) -> bool {
+    ARENAS.contains(&field)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn hint(environment: &str, field: &str) -> Option<String> {
+        let mut args = json!({"environment": environment});
+        args[field] = Value::from(4);
+        let entry = json!({"name": "a", "arena_env_args": args, "policy_type": "p", "num_episodes": 1});
+        let job = crate::file::parse(&json!({"jobs": [entry]})).unwrap().remove(0);
+        misspelt(&job, environment.contains(':')).map(|found| found.hint)
+    }
+
+    #[test]
+    fn a_misspelt_field_is_refused_with_the_nearest() {
+        for environment in ["reach", "gym:Pusher-v5"] {
+            for (written, meant) in [("num_env", "num_envs"), ("env_memory_gib", "env_memory_gb")] {
+                assert_eq!(hint(environment, written), Some(format!("did you mean `{meant}`?")), "{environment}");
+            }
+        }
+        assert_eq!(hint("push", "camera_heigth").unwrap(), "did you mean `camera_height`?");
+        assert_eq!(hint("gym:a", "env_kwarg").unwrap(), "did you mean `env_kwargs`?");
+    }
+
+    #[test]
+    fn what_other_simulators_have_use_for_is_kept() {
+        for field in ["embodiment", "hdr", "env_spacing", "teleop_device", "background", "objects_list", "num_objects"]
+        {
+            assert_eq!(hint("reach", field), None, "{field}");
+        }
+        assert!(hint("gym:a", "hdr").unwrap().starts_with("known are environment, num_envs"));
+        assert_eq!(hint("gym:a", "env_spacing"), None);
+    }
+}
