@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::assign::{Assign, Assignment, Only, Shard};
 use crate::config::Override;
 use crate::memory::ByteSize;
+use crate::usage::{option_of_file, plain, with_negative_values};
 
 /// Runs the jobs of a file and reports what came out.
 ///
@@ -316,7 +317,9 @@ impl EvalArgs {
     pub fn parse_words(words: &[OsString]) -> Result<Self, clap::Error> {
         let name = std::iter::once(OsString::from("eval"));
         let words = name.chain(words.iter().map(|word| with_dashes(word)));
-        let matches = Self::command().try_get_matches_from(words)?;
+        let mut options = with_negative_values(Self::command());
+        let matches =
+            options.try_get_matches_from_mut(words).map_err(|err| plain(err, &mut options, option_of_file))?;
         let command = Self::command();
         let given = command.get_arguments().filter_map(|option| given(option, &matches)).collect();
         let args = Self { given, ..Self::from_arg_matches(&matches)? };
@@ -404,6 +407,21 @@ mod tests {
         assert!(args.given.is_empty(), "another machine has other GPUs: {:?}", args.given);
         let err = parse(&["--jobs", "a", "--gpu-memory", "much"]).unwrap_err().to_string();
         assert!(err.contains("as 12GiB, 12GB, 12288MiB or a number of bytes"), "{err}");
+    }
+
+    #[test]
+    fn what_was_meant_is_said() {
+        let refusal = |words: &[&str]| parse(words).unwrap_err().to_string();
+        for (words, text) in [
+            (&["--jobs", "a", "--seed", "-1"][..], "--seed is -1, a whole number that is not below 0 is needed"),
+            (&["--jobs", "a", "--num-envs=-2"], "--num-envs is -2, a whole number"),
+            (&["jobs.json"], "`jobs.json` stands alone; write `--jobs jobs.json`"),
+            (&["two_gpus.yaml"], "`two_gpus.yaml` stands alone; write `--config two_gpus.yaml`"),
+            (&["--jobs", "a", "b"], "unexpected argument 'b' found"),
+        ] {
+            assert!(refusal(words).contains(text), "{}", refusal(words));
+        }
+        assert_eq!(parse(&["--jobs", "a", "--policy-device-id", "-1"]).unwrap().policy_device_id, Some(-1));
     }
 
     #[test]

@@ -39,4 +39,5 @@ pub mod suspects;
 pub mod table;
 pub mod threads;
 pub mod time;
+pub mod usage;
 pub mod verify;

@@ -5,10 +5,11 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use serde_json::{Map, Value};
 
 use crate::eval_args::with_dashes;
+use crate::usage::{plain, with_negative_values};
 
 /// Answers robots and simulators: a policy behind GR00T's ZeroMQ protocol and openpi's websockets, on one port a rank.
 ///
@@ -117,7 +118,11 @@ impl ServeArgs {
     /// clap's, help included: its `exit_code` and text are the ones to use.
     pub fn parse_words(words: &[OsString]) -> Result<Self, clap::Error> {
         let name = std::iter::once(OsString::from("serve"));
-        Self::try_parse_from(name.chain(words.iter().map(|word| with_dashes(word))))
+        let words = name.chain(words.iter().map(|word| with_dashes(word)));
+        let mut options = with_negative_values(Self::command());
+        let named = |word: &str| Path::new(word).exists().then(|| "--policy".to_owned());
+        let matches = options.try_get_matches_from_mut(words).map_err(|err| plain(err, &mut options, named))?;
+        Self::from_arg_matches(&matches)
     }
 
     /// The policy of `--policy` and `--policy-config`.
@@ -204,6 +209,7 @@ mod tests {
         assert!(refusal(&["--policy", r#"{"policy": 1}"#]).contains("--policy has `policy`"));
         assert!(refusal(&["--policy", "gr00t", "--policy-config", "/nowhere"]).contains("`/nowhere`: No such file"));
         assert!(parse(&[]).unwrap_err().to_string().contains("--policy <POLICY>"));
+        assert!(parse(&["/tmp"]).unwrap_err().to_string().contains("`/tmp` stands alone; write `--policy /tmp`"));
     }
 
     #[test]

@@ -41,6 +41,9 @@ pub enum SetupError {
     /// The jobs file, or what a configuration made of it.
     #[error(transparent)]
     Jobs(#[from] JobFileError),
+    /// A configuration in the place of a jobs file.
+    #[error("`{path}` is no JSON, and --jobs takes Arena's JSON; write `--config {path}` if it is RLinf's YAML", path = .0.display())]
+    Yaml(PathBuf),
     /// A configuration.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -170,15 +173,24 @@ fn jobs(args: &EvalArgs, config: &Config) -> Result<JobFile, SetupError> {
         return Ok(JobFile::new(&path, identity(&value), &value)?);
     };
     if config.is_empty() {
-        return Ok(JobFile::read(path)?);
+        return JobFile::read(path).map_err(|err| refusal(path, err));
     }
     if config.has_list() {
         return Err(SetupError::TwoLists(path.to_owned()));
     }
-    let value = file::json(path, &file::read(path)?)?;
+    let value = file::json(path, &file::read(path)?).map_err(|err| refusal(path, err))?;
     file::parse(&value).map_err(|refusal| JobFileError::Field { path: path.to_owned(), refusal })?;
     let value = config.jobs(Some(value)).ok_or(SetupError::NoJobs)?;
     Ok(JobFile::new(path, identity(&value), &value)?)
+}
+
+/// Why a jobs file is refused; one that is YAML by its name belongs elsewhere.
+fn refusal(path: &Path, err: JobFileError) -> SetupError {
+    let ending = path.extension().and_then(|ending| ending.to_str());
+    match (err, ending) {
+        (JobFileError::Syntax { .. }, Some("yaml" | "yml")) => SetupError::Yaml(path.to_owned()),
+        (err, _) => err.into(),
+    }
 }
 
 /// The jobs of a run that is gone on with.

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use launcher::agent;
 use launcher::agent::event::End;
-use launcher::cli::{self, Cli, CliError, Environment, Request};
+use launcher::cli::{self, Cli, CliError, Environment, Request, built_in};
 use launcher::node::Node;
 use launcher::partial_report;
 use launcher::plan::{Plan, PlanError};
@@ -16,7 +16,7 @@ use launcher::tools;
 
 fn main() -> ExitCode {
     let env = Environment::inherited();
-    let words: Vec<OsString> = env::args_os().skip(1).collect();
+    let words: Vec<OsString> = built_in::without_help(env::args_os().skip(1).collect());
     if tools::is_asked(&words) {
         return tools::run(words);
     }

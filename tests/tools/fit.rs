@@ -167,6 +167,7 @@ fn what_is_asked_wrongly_is_refused() {
     fit(&jobs, &["--gpus", "4"]).fails_with(2).complains("--gpu-memory");
     fit(&jobs, &["--set", "env.eval.total_num_env=4"]).fails_with(1).complains("did you mean `total_num_envs`?");
     rrun_in(Path::new("."), &["fit"]).fails_with(2).complains("--jobs <FILE>");
+    rrun_in(Path::new("."), &["fit", "jobs.json"]).fails_with(2).complains("write `--jobs jobs.json`");
     rrun_in(Path::new("."), &["fit", "--jobs", "none.json"])
         .fails_with(1)
         .complains("cannot read jobs file `none.json`");

@@ -88,6 +88,16 @@ fn what_is_missing_or_twice_is_said() {
 }
 
 #[test]
+fn a_configuration_in_the_place_of_a_jobs_file_is_told_its_option() {
+    let dir = folder();
+    let behavior = path(&dir, "behavior.yaml");
+    for words in [&["--jobs", &behavior][..], &["--jobs", &behavior, "--config", &path(&dir, "snippet.yaml")]] {
+        let refusal = setup(words).unwrap_err();
+        assert!(refusal.contains(&format!("write `--config {behavior}` if it is RLinf's YAML")), "{refusal}");
+    }
+}
+
+#[test]
 fn a_choice_of_jobs_has_a_folder_of_its_own() {
     let dir = folder();
     let jobs = path(&dir, "jobs.json");

@@ -7,6 +7,7 @@
 //! The words are split by our own code, because argparse's rules (both spellings, abbreviations, the end of options at
 //! the first positional) are not clap's; names, types and `--help` are clap's, from one declaration in [`options`].
 
+pub mod built_in;
 pub mod completion;
 pub mod environment;
 pub mod options;

@@ -153,6 +153,14 @@ pub enum PlanError {
         "`{0}` launches nothing and takes no options of a launch: it comes first, as in `rrun {0} --help`; a file is ./{0}"
     )]
     ToolComesFirst(String),
+    /// A program that is no file, and looks like a word that is built in.
+    #[error("there is no file `{word}`; did you mean `rrun {meant}`?")]
+    Misspelt {
+        /// As given.
+        word: String,
+        /// The nearest word.
+        meant: &'static str,
+    },
     /// What `serve` was given.
     #[error("{0}")]
     Serve(String),

@@ -13,6 +13,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use crate::cli::built_in::meant_by;
 use crate::cli::{Cli, Environment};
 use crate::node::Node;
 use crate::plan::error::PlanError;
@@ -63,7 +64,12 @@ impl Program {
                 return serve::check(&cli.args).map(|()| program);
             }
             Some(word) if tools::NAMES.contains(&word) => return Err(PlanError::ToolComesFirst(word.to_owned())),
-            _ => {}
+            Some(word) => {
+                if let Some(meant) = meant_by(&cli.program) {
+                    return Err(PlanError::Misspelt { word: word.to_owned(), meant });
+                }
+            }
+            None => {}
         }
         let words = [&cli.program].into_iter().chain(&cli.args).cloned();
         let title = cli.program.to_string_lossy().into_owned();

@@ -22,12 +22,13 @@ use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use jobs::compare::SideError;
 use jobs::eval_args::with_dashes;
 use jobs::layout::RunFolder;
 use jobs::merge::MergeError;
 use jobs::plan::{RunFolderError, RunPlan};
+use jobs::usage::{option_of_file, plain, with_negative_values};
 
 /// Bytes of the end of a run's output that are shown when it fails.
 const LAST_WORDS: u64 = 2000;
@@ -43,6 +44,22 @@ enum Tool {
     Merge(merge::Args),
     Report(report::Args),
     Verify(verify::Args),
+}
+
+impl Tool {
+    /// Reads the words, in both spellings, as the launcher and `eval` read theirs.
+    fn read(words: &[OsString]) -> Result<Self, clap::Error> {
+        let mut command =
+            NAMES.into_iter().fold(Self::command(), |command, name| command.mut_subcommand(name, with_negative_values));
+        let dashed = words.iter().map(|word| with_dashes(word));
+        let matches = command.try_get_matches_from_mut(std::iter::once(OsString::from("rrun")).chain(dashed));
+        let tool = words.first().and_then(|word| command.find_subcommand_mut(word));
+        let matches = match (matches, tool) {
+            (Err(err), Some(tool)) => Err(plain(err, tool, option_of_file)),
+            (matches, _) => matches,
+        };
+        Self::from_arg_matches(&matches?)
+    }
 }
 
 /// Why a tool could not do what it was asked.
@@ -77,9 +94,7 @@ pub fn is_asked(words: &[OsString]) -> bool {
 
 /// Does what such a command line asks for.
 pub fn run(words: Vec<OsString>) -> ExitCode {
-    // Both spellings, as of the launcher's and eval's own options.
-    let words = words.iter().map(|word| with_dashes(word));
-    let done = match Tool::try_parse_from(std::iter::once(OsString::from("rrun")).chain(words)) {
+    let done = match Tool::read(&words) {
         Ok(Tool::Compare(args)) => compare::run(&args),
         Ok(Tool::Fit(args)) => fit::run(&args),
         Ok(Tool::Merge(args)) => merge::run(&args),

@@ -1,0 +1,43 @@
+//! What is said to a command line that clap refuses, where clap cannot know what was meant.
+
+use std::path::Path;
+
+use clap::Command;
+use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
+
+/// A command whose options take a number below 0 for a value, which is then refused as one, and not as another option.
+pub fn with_negative_values(command: Command) -> Command {
+    command.mut_args(|arg| if arg.get_action().takes_values() { arg.allow_negative_numbers(true) } else { arg })
+}
+
+/// The error with what was meant: for a word that stands alone, and for a number below 0. `named` gives the option under
+/// which such a word would be right.
+pub fn plain(err: Error, command: &mut Command, named: impl Fn(&str) -> Option<String>) -> Error {
+    let text = |kind| match err.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    let (argument, value) = (text(ContextKind::InvalidArg), text(ContextKind::InvalidValue));
+    let reason = match (err.kind(), argument, value) {
+        (ErrorKind::UnknownArgument, Some(word), _) if !word.starts_with('-') => {
+            named(word).map(|option| format!("`{word}` stands alone; write `{option} {word}`"))
+        }
+        (ErrorKind::ValueValidation, Some(option), Some(value)) if value.parse::<i64>().is_ok_and(|n| n < 0) => {
+            let option = option.split(' ').next().unwrap_or(option);
+            Some(format!("{option} is {value}, a whole number that is not below 0 is needed"))
+        }
+        _ => None,
+    };
+    reason.map_or(err, |reason| command.error(ErrorKind::ValueValidation, reason))
+}
+
+/// The option of `eval` and `fit` that takes this file.
+pub fn option_of_file(word: &str) -> Option<String> {
+    let ending = Path::new(word).extension().and_then(|ending| ending.to_str());
+    match ending {
+        Some("yaml" | "yml") => Some("--config".to_owned()),
+        Some("json") => Some("--jobs".to_owned()),
+        _ if Path::new(word).join("plan.json").is_file() => Some("--resume".to_owned()),
+        _ => None,
+    }
+}
