@@ -10,7 +10,7 @@ use launcher::agent::event::End;
 use launcher::cli::{self, Cli, CliError, Environment, Request, built_in};
 use launcher::node::Node;
 use launcher::partial_report;
-use launcher::plan::{Plan, PlanError};
+use launcher::plan::{Plan, PlanError, missing};
 use launcher::say::{self, Level, Note, Style, trace};
 use launcher::tools;
 
@@ -53,14 +53,17 @@ fn launch(cli: &Cli, env: &Environment) -> ExitCode {
         Err(err) => return refuse(err),
     };
     tracing::debug!(?plan);
-    if cli.dry_run { show(&plan) } else { run(&plan) }
+    if cli.dry_run { show(&plan) } else { run(&plan, env) }
 }
 
-fn run(plan: &Plan) -> ExitCode {
-    if let Some(eval) = &plan.eval
-        && let Err(err) = eval.settle()
-    {
-        return refuse(err);
+fn run(plan: &Plan, env: &Environment) -> ExitCode {
+    if let Some(eval) = &plan.eval {
+        if let Err(err) = missing::check(&eval.run.jobs, env) {
+            return refuse(format_args!("`{}`: {err}", eval.run.jobs_file));
+        }
+        if let Err(err) = eval.settle() {
+            return refuse(err);
+        }
     }
     let end = agent::launch(plan);
     if let Some(eval) = &plan.eval

@@ -18,6 +18,7 @@ mod idle;
 pub mod limits;
 pub mod logs;
 pub mod meeting;
+pub mod missing;
 pub mod model_server;
 pub mod nodes;
 pub mod nproc;

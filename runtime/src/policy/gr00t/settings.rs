@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
+use jobs::hub;
 use serde_json::{Map, Value};
 use tch::Kind;
 
@@ -97,28 +98,11 @@ fn find_model(given: &Path) -> Result<PathBuf, PolicyError> {
     }
     let name = given.to_string_lossy();
     let refuse = |wanted: &str| argument("model_path", &format!("`{name}`, which is no folder"), wanted);
-    let is_hub_name = name.split('/').count() == 2 && !given.is_absolute() && !name.starts_with('.');
-    if !is_hub_name {
+    if !hub::is_name(given) {
         return Err(refuse("the folder of a checkpoint is needed"));
     }
     let wanted = format!("a folder or a downloaded model is needed: `hf download {name}` fetches it");
-    in_cache(&hub_cache(), &name).ok_or_else(|| refuse(&wanted))
-}
-
-/// Where `huggingface_hub` keeps models: `HF_HUB_CACHE`, else `HF_HOME/hub`, else `~/.cache/huggingface/hub`.
-fn hub_cache() -> PathBuf {
-    let var = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let home = || var("XDG_CACHE_HOME").or_else(|| var("HOME").map(|home| home.join(".cache"))).unwrap_or_default();
-    var("HF_HUB_CACHE")
-        .or_else(|| var("HF_HOME").map(|home| home.join("hub")))
-        .unwrap_or_else(|| home().join("huggingface/hub"))
-}
-
-/// The snapshot of a model that `main` names.
-fn in_cache(cache: &Path, name: &str) -> Option<PathBuf> {
-    let model = cache.join(format!("models--{}", name.replace('/', "--")));
-    let commit = std::fs::read_to_string(model.join("refs/main")).ok()?;
-    Some(model.join("snapshots").join(commit.trim())).filter(|folder| folder.is_dir())
+    hub::snapshot(&name, |variable| std::env::var_os(variable)).ok_or_else(|| refuse(&wanted))
 }
 
 #[cfg(test)]
@@ -160,17 +144,6 @@ mod tests {
         assert!(refusal("nvidia/GR00T-N0").ends_with("`hf download nvidia/GR00T-N0` fetches it"));
         assert!(refusal("/nowhere/at/all").ends_with("which is no folder, the folder of a checkpoint is needed"));
         assert!(read(json!({})).unwrap_err().to_string().starts_with("`policy_config_dict.model_path` is missing"));
-    }
-
-    #[test]
-    fn a_downloaded_model_is_found_by_its_name() {
-        let cache = tempfile::tempdir().unwrap();
-        let model = cache.path().join("models--nvidia--GR00T-N1.7-3B");
-        fs::create_dir_all(model.join("snapshots/abc")).unwrap();
-        fs::create_dir_all(model.join("refs")).unwrap();
-        fs::write(model.join("refs/main"), "abc").unwrap();
-        assert_eq!(in_cache(cache.path(), "nvidia/GR00T-N1.7-3B"), Some(model.join("snapshots/abc")));
-        assert_eq!(in_cache(cache.path(), "nvidia/other"), None);
     }
 
     #[test]

@@ -1,0 +1,56 @@
+//! Models of the Hugging Face hub that have been downloaded, where `huggingface_hub` keeps them.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// Whether a path that is no folder may be the name of a model, as `nvidia/GR00T-N1.7-3B`.
+pub fn is_name(path: &Path) -> bool {
+    let name = path.to_string_lossy();
+    name.split('/').count() == 2 && !path.is_absolute() && !name.starts_with('.')
+}
+
+/// The folder of the snapshot of a model that `main` names; `variable` is the environment.
+pub fn snapshot(name: &str, variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let model = cache(variable).join(format!("models--{}", name.replace('/', "--")));
+    let commit = std::fs::read_to_string(model.join("refs/main")).ok()?;
+    Some(model.join("snapshots").join(commit.trim())).filter(|folder| folder.is_dir())
+}
+
+/// `HF_HUB_CACHE`, else `HF_HOME/hub`, else `~/.cache/huggingface/hub`.
+fn cache(variable: impl Fn(&str) -> Option<OsString>) -> PathBuf {
+    let folder = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let home = || {
+        let of_user = || folder("HOME").map(|home| home.join(".cache"));
+        folder("XDG_CACHE_HOME").or_else(of_user).unwrap_or_default()
+    };
+    folder("HF_HUB_CACHE")
+        .or_else(|| folder("HF_HOME").map(|home| home.join("hub")))
+        .unwrap_or_else(|| home().join("huggingface/hub"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_of_the_hub_is_found_where_it_was_downloaded_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let model = dir.path().join("hub/models--nvidia--GR00T-N1.7-3B");
+        std::fs::create_dir_all(model.join("refs")).unwrap();
+        std::fs::create_dir_all(model.join("snapshots/abc")).unwrap();
+        std::fs::write(model.join("refs/main"), "abc\n").unwrap();
+        let found = |set: &str, name: &str| {
+            let folder = if set == "HF_HUB_CACHE" { dir.path().join("hub") } else { dir.path().to_owned() };
+            snapshot(name, |variable| (variable == set).then(|| folder.clone().into_os_string()))
+        };
+        assert_eq!(found("HF_HUB_CACHE", "nvidia/GR00T-N1.7-3B"), Some(model.join("snapshots/abc")));
+        assert_eq!(found("HF_HOME", "nvidia/GR00T-N1.7-3B"), Some(model.join("snapshots/abc")));
+        assert_eq!((found("HF_HOME", "nvidia/other"), found("HOME", "nvidia/GR00T-N1.7-3B")), (None, None));
+    }
+
+    #[test]
+    fn a_name_has_two_parts() {
+        assert!(is_name(Path::new("nvidia/GR00T-N1.7-3B")));
+        assert!(!["/a/b", "./a", "a", "a/b/c"].into_iter().any(|path| is_name(Path::new(path))));
+    }
+}

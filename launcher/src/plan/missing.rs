@@ -1,0 +1,111 @@
+//! What jobs name and this node does not have: looked for once, before ranks start, instead of by every rank.
+//!
+//! ```text
+//! pending jobs ─┬─ policy       folder of a checkpoint, file of a module or of settings
+//!               └─ environment  script, interpreter ─ one short process an interpreter ─► modules
+//! ```
+//! Ranks look for the same files, whichever jobs are theirs, so nothing is refused here that would have run. A module is
+//! missed only where nothing that runs before its import can bring it; whatever else keeps the answer away, the ranks
+//! find out.
+
+mod modules;
+
+use std::path::{Path, PathBuf};
+
+use jobs::hub;
+use jobs::job::{Job, Status};
+use jobs::known::{canonical_policy, is_python_environment};
+use serde_json::Value;
+
+use crate::cli::Environment;
+use crate::plan::python::find;
+use modules::Probe;
+
+/// The interpreter of an environment that names none.
+const PYTHON: &str = "python3";
+
+/// Something that a job names and that is not there.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("job {index} ({job}): {what}")]
+pub struct Missing {
+    /// Position in the file.
+    pub index: usize,
+    /// Name.
+    pub job: String,
+    /// What it is, and what helps.
+    pub what: String,
+}
+
+impl Missing {
+    fn of(job: &Job, what: String) -> Self {
+        Self { index: job.index.0, job: job.name.clone(), what }
+    }
+}
+
+/// Looks for what the jobs that are to run name.
+///
+/// # Errors
+/// The first thing that is certainly not there.
+pub fn check(jobs: &[Job], env: &Environment) -> Result<(), Missing> {
+    let pending = || jobs.iter().filter(|job| job.status == Status::Pending);
+    let mut probes: Vec<Probe> = Vec::new();
+    for job in pending() {
+        check_policy(job, env).map_err(|what| Missing::of(job, what))?;
+        if is_python_environment(&job.environment) {
+            let python = check_environment(job, env).map_err(|what| Missing::of(job, what))?;
+            Probe::add(&mut probes, job, python);
+        }
+    }
+    probes.into_iter().try_for_each(Probe::run)
+}
+
+/// The files of a policy that runs in the rank.
+fn check_policy(job: &Job, env: &Environment) -> Result<(), String> {
+    let text = |field: &str| job.policy_config.get(field).and_then(Value::as_str);
+    let file = |field: &str| match text(field).filter(|path| !Path::new(path).is_file()) {
+        Some(path) => Err(format!("`policy_config_dict.{field}` is `{path}`, and there is no such file")),
+        None => Ok(()),
+    };
+    match (canonical_policy(&job.policy_type), text("policy_config_yaml_path")) {
+        ("gr00t", Some(_)) => file("policy_config_yaml_path"),
+        ("gr00t", None) => text("model_path").map_or(Ok(()), |path| check_checkpoint(Path::new(path), env)),
+        ("torchscript", _) => file("model_path").and_then(|()| file("tokenizer_path")),
+        _ => Ok(()),
+    }
+}
+
+fn check_checkpoint(path: &Path, env: &Environment) -> Result<(), String> {
+    let name = path.to_string_lossy();
+    let wanted = match (path.is_dir(), hub::is_name(path)) {
+        (true, _) => return Ok(()),
+        (false, true) if hub::snapshot(&name, |variable| env.get(variable).map(Into::into)).is_some() => return Ok(()),
+        (false, true) => format!("a folder or a downloaded model is needed: `hf download {name}` fetches it"),
+        (false, false) => "the folder of a checkpoint is needed".to_owned(),
+    };
+    Err(format!("`policy_config_dict.model_path` is `{name}`, which is no folder; {wanted}"))
+}
+
+/// The script of an environment, and the interpreter that is to run it.
+fn check_environment(job: &Job, env: &Environment) -> Result<PathBuf, String> {
+    if let Some((stem, _)) = job.environment.rsplit_once(".py:")
+        && !Path::new(&format!("{stem}.py")).is_file()
+    {
+        return Err(format!(
+            "`arena_env_args.environment` names `{stem}.py`, and there is no such file; it is looked for from the working \
+             directory"
+        ));
+    }
+    let given = job.env_args.get("python").and_then(Value::as_str);
+    let name = given.unwrap_or(PYTHON);
+    let path = if Path::new(name).is_dir() { Path::new(name).join("bin/python") } else { PathBuf::from(name) };
+    let refusal = || match given {
+        Some(given) => {
+            format!("`arena_env_args.python` is `{given}`, an interpreter or the folder of a venv is needed")
+        }
+        None => format!("there is no `{PYTHON}` in PATH; `arena_env_args.python` names an interpreter or a venv"),
+    };
+    find(path.as_os_str(), env).map(|_| path).ok_or_else(refusal)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+//! Which modules an interpreter cannot find: asked of a short process of it, which imports none of them.
+
+use std::io::Read as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use jobs::job::Job;
+use serde_json::{Map, Value};
+
+use super::Missing;
+
+/// Prints the modules of its arguments that are not to be found; those about which nothing can be said are left out.
+const SCRIPT: &str = "\
+import sys
+from importlib.util import find_spec
+def is_missing(name):
+    try: return find_spec(name) is None
+    except Exception: return False
+print('rrun-missing', *filter(is_missing, sys.argv[1:]))
+";
+
+/// What the line with the answer begins with; a wrapper of an interpreter may say more.
+const ANSWER: &str = "rrun-missing";
+
+/// A wrapper may take its time; the ranks find out then.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Between two looks at the process.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// What one interpreter is asked, with the variables of the jobs' environments.
+#[derive(Debug)]
+pub(super) struct Probe {
+    python: PathBuf,
+    variables: Map<String, Value>,
+    /// Each with the first job that needs it.
+    modules: Vec<(String, Job)>,
+}
+
+impl Probe {
+    /// Asks for what a job needs, too.
+    pub(super) fn add(probes: &mut Vec<Self>, job: &Job, python: PathBuf) {
+        let variables = job.env_args.get("env").and_then(Value::as_object).cloned().unwrap_or_default();
+        let known = probes.iter().position(|probe| probe.python == python && probe.variables == variables);
+        let position = known.unwrap_or(probes.len());
+        if known.is_none() {
+            probes.push(Self { python, variables, modules: Vec::new() });
+        }
+        let probe = &mut probes[position];
+        for module in modules(job) {
+            if probe.modules.iter().all(|(known, _)| *known != module) {
+                probe.modules.push((module, job.clone()));
+            }
+        }
+    }
+
+    /// Asks.
+    ///
+    /// # Errors
+    /// The first module that is missing.
+    pub(super) fn run(self) -> Result<(), Missing> {
+        let Some(missing) = self.ask() else { return Ok(()) };
+        let mut found = self.modules.iter().filter(|(module, _)| missing.contains(module));
+        found.next().map_or(Ok(()), |(module, job)| {
+            let python = self.python.display();
+            Err(Missing::of(job, format!("environment `{}`: `{python}` finds no module `{module}`", job.environment)))
+        })
+    }
+
+    /// The modules that the interpreter does not find; none if it does not say.
+    fn ask(&self) -> Option<Vec<String>> {
+        let mut command = Command::new(&self.python);
+        command.args(["-c", SCRIPT]).args(self.modules.iter().map(|(module, _)| module));
+        for (name, value) in &self.variables {
+            match value {
+                Value::Null => command.env_remove(name),
+                // `{gpu}` and the like are known to ranks alone.
+                Value::String(text) if text.contains('{') => return None,
+                Value::String(text) => command.env(name, text),
+                other => command.env(name, other.to_string()),
+            };
+        }
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
+        let text = answer(child)?;
+        let line = text.lines().find_map(|line| line.strip_prefix(ANSWER))?;
+        Some(line.split_whitespace().map(str::to_owned).collect())
+    }
+}
+
+/// What a process has printed, if it ends well and in time.
+fn answer(mut child: Child) -> Option<String> {
+    #[expect(clippy::disallowed_methods, reason = "a deadline of a process, before the launch")]
+    let end = Instant::now() + PATIENCE;
+    let status = loop {
+        if let Some(status) = child.try_wait().ok()? {
+            break status;
+        }
+        #[expect(clippy::disallowed_methods, reason = "a deadline of a process, before the launch")]
+        if Instant::now() > end {
+            child.kill().and_then(|()| child.wait()).ok();
+            return None;
+        }
+        #[expect(clippy::disallowed_methods, reason = "between two looks at a process that ends in milliseconds")]
+        std::thread::sleep(LOOK);
+    };
+    let mut text = String::new();
+    child.stdout.take()?.read_to_string(&mut text).ok()?;
+    status.success().then_some(text)
+}
+
+/// Packages that a job's environment imports before anything of its own could make others importable.
+fn modules(job: &Job) -> Vec<String> {
+    let package = |name: &str| name.split('.').next().unwrap_or(name).to_owned();
+    let of_list = |field: &str| match job.env_args.get(field) {
+        Some(Value::String(name)) => Some(package(name)),
+        Some(Value::Array(names)) => names.first().and_then(Value::as_str).map(package),
+        _ => None,
+    };
+    let own = || match job.environment.split_once(':') {
+        Some(("gym", _)) => Some("gymnasium".to_owned()),
+        Some((place, _)) if place.ends_with(".py") => None,
+        Some((place, _)) => Some(package(place)),
+        None => Some(package(&job.environment)),
+    };
+    let first = of_list("import").or_else(|| of_list("entry_point")).or_else(own);
+    ["numpy".to_owned()].into_iter().chain(first).collect()
+}
