@@ -155,7 +155,9 @@ fn a_server_that_is_busy_for_a_moment_costs_nothing() {
     let server = ChatServer::start(&["--faults", "429,500,half,503,slow"]);
     let more = json!({"max_concurrent_requests": 1, "request_timeout_s": 2.0});
     let eval = Eval::new(&[corridor(&server, more)]);
-    eval.run().succeeds();
+    let place = format!("the model server at {}/chat/completions", server.url());
+    let ended = eval.run().succeeds().stderr_has(&format!("{place} answered with status 429"));
+    assert_eq!(ended.stderr.matches("it is asked again").count(), 1, "once within half a minute: {}", ended.stderr);
     let episodes = eval.episodes();
     assert!(episodes.iter().all(|episode| episode.success == Some(true)), "{episodes:?}");
     assert_eq!(episodes.iter().map(|episode| metric(episode, "planner_retries")).sum::<f64>(), 5.0);

@@ -99,7 +99,7 @@ pub fn make_with(
         Kind::Gr00tRemote(settings) => Box::new(Gr00tRemote::new(*settings, env, lifeline)?),
         Kind::Openpi(settings) => Box::new(Openpi::new(*settings, env, lifeline)?),
         Kind::Scripted { horizon } => Box::new(Scripted::new(env, horizon)?),
-        Kind::Agent(settings) => Box::new(OpenaiAgent::new(*settings, env)?),
+        Kind::Agent(settings) => Box::new(OpenaiAgent::new(*settings, env, lifeline)?),
     };
     let horizon = policy.spec().action_horizon;
     let chunk_length = wanted.chunk_length.unwrap_or(horizon);

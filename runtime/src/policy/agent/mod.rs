@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::{Value, json};
 
 use crate::env::{EnvIndex, EnvSpec, Observation};
-use crate::policy::{Account, Chunk, EpisodeStart, Give, Over, Planner, Policy, PolicyError, PolicySpec};
+use crate::policy::{Account, Chunk, EpisodeStart, Give, Lifeline, Over, Planner, Policy, PolicyError, PolicySpec};
 use episode::{Episode, Shared};
 use gather::Gather;
 use hands::Hands;
@@ -26,6 +26,7 @@ use session::{Next, Session};
 
 mod answer;
 mod chat;
+mod complaints;
 mod episode;
 mod gather;
 mod hands;
@@ -50,11 +51,11 @@ pub(crate) struct OpenaiAgent {
 }
 
 impl OpenaiAgent {
-    /// For an environment; the server is not asked yet.
+    /// For an environment; the server is not asked yet. `lifeline` carries what is said of it.
     ///
     /// # Errors
     /// For an environment whose actions have no names, and for cameras that it does not have.
-    pub(crate) fn new(settings: AgentSettings, env: &EnvSpec) -> Result<Self, PolicyError> {
+    pub(crate) fn new(settings: AgentSettings, env: &EnvSpec, lifeline: &Lifeline) -> Result<Self, PolicyError> {
         let hands = Hands::new(env, settings.actions.as_deref())?;
         let cameras = cameras(&settings, env)?;
         let facts = vec![
@@ -70,7 +71,7 @@ impl OpenaiAgent {
             ("planner_cameras", json!(cameras)),
         ];
         let schema = chat::schema(settings.rules.sees);
-        let server = Server::new(settings.terms, settings.key, settings.model, schema);
+        let server = Server::new(settings.terms, settings.key, settings.model, schema).heard_on(lifeline.clone());
         let shared = Shared { server, rules: Arc::new(settings.rules), cameras, action_dim: env.action.names.len() };
         Ok(Self { shared: Arc::new(shared), hands, facts, folder: None, episodes: BTreeMap::new() })
     }

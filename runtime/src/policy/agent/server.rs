@@ -1,8 +1,8 @@
 //! The model server: asked until it answers, or for as long as the limits say. Blocks; called from threads of its own.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -11,9 +11,10 @@ use ureq::http::Response;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
 use super::chat::{Completion, Message, Model, reason};
+use super::complaints::Complaints;
 use super::permits::Permits;
 use super::retry::{Attempts, Failure, Limits};
-use crate::policy::PolicyError;
+use crate::policy::{Lifeline, PolicyError};
 
 /// Bytes of an answer, at most.
 const LARGEST_ANSWER: u64 = 16 << 20;
@@ -100,6 +101,8 @@ pub(super) struct Server {
     is_plain: AtomicBool,
     /// Nobody waits for its answers any more.
     is_closed: AtomicBool,
+    complaints: Mutex<Complaints>,
+    lifeline: Lifeline,
 }
 
 /// An answer, and what it took.
@@ -143,7 +146,14 @@ impl Server {
         };
         let permits = Permits::new(terms.max_concurrent_requests);
         let (is_plain, is_closed) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { agent: config.build().into(), permits, key, model, schema, terms, is_plain, is_closed }
+        let (complaints, lifeline) = (Mutex::default(), Lifeline::alone());
+        let agent = config.build().into();
+        Self { agent, permits, key, model, schema, terms, is_plain, is_closed, complaints, lifeline }
+    }
+
+    /// The same, which tells the user of requests that fail.
+    pub(super) fn heard_on(self, lifeline: Lifeline) -> Self {
+        Self { lifeline, ..self }
     }
 
     /// Lets questions that are waiting end without an answer.
@@ -169,6 +179,8 @@ impl Server {
             };
             let fault = match asked {
                 Ok((completion, note)) => {
+                    let back = self.complaints().on_answer();
+                    self.say(back);
                     let retries = attempts.failed();
                     return Ok(Answered { completion, retries, took: started.elapsed(), note });
                 }
@@ -184,8 +196,22 @@ impl Server {
                 };
                 return Err(format!("the model server at {} {reason}{times}", self.terms.url));
             };
+            #[expect(clippy::disallowed_methods, reason = "how often it is said depends on the time")]
+            let now = std::time::Instant::now();
+            let complaint = self.complaints().on_failure(&reason, now);
+            self.say(complaint.as_deref());
             #[expect(clippy::disallowed_methods, reason = "a thread of its own waits before it asks again")]
             std::thread::sleep(wait);
+        }
+    }
+
+    fn complaints(&self) -> MutexGuard<'_, Complaints> {
+        self.complaints.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn say(&self, text: Option<&str>) {
+        if let Some(text) = text {
+            self.lifeline.say(format!("the model server at {} {text}", self.terms.url));
         }
     }
 

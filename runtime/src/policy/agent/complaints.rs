@@ -1,0 +1,76 @@
+//! What the user is told of a server that fails while it is asked again: at once, then now and then with the count.
+//!
+//! ```text
+//! failure ─► said ─► failure, failure … (silence) ─► failure after 30 s ─► said: 3 requests failed since
+//!              └───► answer ─► said, once
+//! ```
+
+use std::time::{Duration, Instant};
+
+/// Between two lines about failures.
+const QUIET: Duration = Duration::from_secs(30);
+
+/// The failures of one server, in all conversations together.
+#[derive(Debug, Default)]
+pub(super) struct Complaints {
+    /// Since the last line.
+    failed: u32,
+    /// When that was.
+    said: Option<Instant>,
+    /// The user believes that it is away.
+    is_away: bool,
+}
+
+impl Complaints {
+    /// A request has failed and will be made again; what is said, if that is due.
+    pub(super) fn on_failure(&mut self, reason: &str, now: Instant) -> Option<String> {
+        self.failed += 1;
+        if self.said.is_some_and(|said| now.saturating_duration_since(said) < QUIET) {
+            return None;
+        }
+        let is_first = self.said.replace(now).is_none();
+        self.is_away = true;
+        let failed = std::mem::take(&mut self.failed);
+        let since =
+            if is_first { String::new() } else { format!(" ({failed} requests failed since this was last said)") };
+        Some(format!("{reason}; it is asked again{since}"))
+    }
+
+    /// A request was answered; what is said, if the user believes otherwise.
+    pub(super) fn on_answer(&mut self) -> Option<&'static str> {
+        std::mem::take(&mut self.is_away).then_some("answers again")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn instant() -> Instant {
+        #[expect(clippy::disallowed_methods, reason = "some instant to count from")]
+        Instant::now()
+    }
+
+    #[test]
+    fn the_first_failure_is_said_at_once_and_those_after_it_are_counted() {
+        let (mut complaints, start) = (Complaints::default(), instant());
+        let first = complaints.on_failure("answered with status 503", start);
+        assert_eq!(first.as_deref(), Some("answered with status 503; it is asked again"));
+        assert_eq!(complaints.on_failure("takes no connection", start + Duration::from_secs(1)), None);
+        let later = complaints.on_failure("takes no connection", start + QUIET);
+        let wanted = "takes no connection; it is asked again (2 requests failed since this was last said)";
+        assert_eq!(later.as_deref(), Some(wanted));
+    }
+
+    #[test]
+    fn a_server_that_fails_now_and_then_is_spoken_of_now_and_then() {
+        let (mut complaints, start) = (Complaints::default(), instant());
+        assert_eq!(complaints.on_answer(), None);
+        let said = (0..60).filter(|second| {
+            let failure = complaints.on_failure("answered with status 503", start + Duration::from_secs(*second));
+            assert_eq!(complaints.on_answer().is_some(), failure.is_some());
+            failure.is_some()
+        });
+        assert_eq!(said.collect::<Vec<_>>(), [0, 30]);
+    }
+}
