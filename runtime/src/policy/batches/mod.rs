@@ -113,7 +113,7 @@ impl Batches {
             Next::Halve | Next::Again => None,
             Next::GiveUp => Some(Err(PolicyError::Inference(format!(
                 "out of memory: not even one row fits into an inference ({}); fewer num_envs leave the policy more, and so \
-                 does a higher --gpu-memory where it is given",
+                 does a higher --gpu-memory where it is given (--num-envs N is for all jobs; `rrun fit` says which N fits)",
                 shortage(&err.to_string())
             )))),
         }
