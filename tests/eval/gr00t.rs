@@ -44,10 +44,12 @@ fn a_checkpoint_that_does_not_fit_is_refused_with_both_sides() {
 }
 
 #[test]
-fn a_checkpoint_that_is_not_there_is_refused_before_the_first_job() {
+fn a_checkpoint_that_is_not_there_is_refused_once_and_before_ranks_start() {
     let there = reach("first", json!({"model_path": checkpoint()}));
     let gone = reach("second", json!({"model_path": "nvidia/GR00T-N0"}));
-    let eval = Eval::new(&[there, gone]).nproc(1);
-    eval.run().fails_with(1).stderr_has("job 1 (second): `policy_config_dict.model_path` is `nvidia/GR00T-N0`");
-    assert!(!eval.folder().journal(0).exists(), "no job has begun");
+    let eval = Eval::new(&[there, gone]).nproc(2);
+    let reason = "job 1 (second): `policy_config_dict.model_path` is `nvidia/GR00T-N0`";
+    let ended = eval.run().fails_with(1).stderr_has(reason);
+    assert_eq!(ended.stderr.matches(reason).count(), 1, "{}", ended.stderr);
+    assert!(!eval.folder().root().exists(), "nothing is written");
 }

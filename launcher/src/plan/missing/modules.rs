@@ -64,7 +64,12 @@ impl Probe {
         let mut found = self.modules.iter().filter(|(module, _)| missing.contains(module));
         found.next().map_or(Ok(()), |(module, job)| {
             let python = self.python.display();
-            Err(Missing::of(job, format!("environment `{}`: `{python}` finds no module `{module}`", job.environment)))
+            let what = format!(
+                "environment `{}`: `{python}` finds no module `{module}`; install it there, or name another interpreter \
+                 as `arena_env_args.python`",
+                job.environment
+            );
+            Err(Missing::of(job, what))
         })
     }
 

@@ -72,15 +72,16 @@ fn a_module_that_the_interpreter_does_not_find_is_refused_by_its_name() {
     let gym = json!({"environment": "gym:a"});
     assert_eq!(
         with_python("echo a banner; echo rrun-missing gymnasium", gym).unwrap_err(),
-        "job 0 (a): environment `gym:a`: `python` finds no module `gymnasium`"
+        "job 0 (a): environment `gym:a`: `python` finds no module `gymnasium`; install it there, or name another \
+         interpreter as `arena_env_args.python`"
     );
     // The last words are the modules: here all of them are missing.
     let asked = |env_args: Value| with_python("shift 2; echo rrun-missing $*", env_args).unwrap_err();
-    assert!(asked(json!({"environment": "pkg.mod:make"})).ends_with("no module `numpy`"));
+    assert!(asked(json!({"environment": "pkg.mod:make"})).contains("no module `numpy`"));
     let others = |env_args: Value| with_python("shift 3; echo rrun-missing $*", env_args);
-    assert!(others(json!({"environment": "pkg.mod:make"})).unwrap_err().ends_with("no module `pkg`"));
+    assert!(others(json!({"environment": "pkg.mod:make"})).unwrap_err().contains("no module `pkg`"));
     let imported = json!({"environment": "gym:a", "import": ["first.x", "second"]});
-    assert!(others(imported).unwrap_err().ends_with("no module `first`"), "it may bring gymnasium");
+    assert!(others(imported).unwrap_err().contains("no module `first`"), "it may bring gymnasium");
     let variable = json!({"environment": "gym:a", "env": {"WHERE": "there"}});
     assert!(with_python("echo rrun-missing $([ $WHERE = there ] && echo numpy)", variable).is_err());
 }
