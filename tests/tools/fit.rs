@@ -164,6 +164,9 @@ fn what_is_asked_wrongly_is_refused() {
         .fails_with(2)
         .complains("as 12GiB, 12GB, 12288MiB or a number of bytes");
     fit(&jobs, &["--probe-envs", "1,2"]).fails_with(2).complains("--probe");
+    fit(&jobs, &["--num-envs", "4097"])
+        .fails_with(1)
+        .complains("rrun: error: invalid value '4097' for '--num-envs <N>': 4097 is not in 1..=4096\n");
     fit(&jobs, &["--gpus", "4"]).fails_with(2).complains("--gpu-memory");
     fit(&jobs, &["--set", "env.eval.total_num_env=4"]).fails_with(1).complains("did you mean `total_num_envs`?");
     rrun_in(Path::new("."), &["fit"]).fails_with(2).complains("--jobs <FILE>");

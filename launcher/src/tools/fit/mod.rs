@@ -130,7 +130,7 @@ fn plan(args: &Args) -> Result<ExitCode, FitError> {
     let env = Environment::inherited();
     let node = Node::read().map_err(FitError::Node)?;
     let visible = env.get("CUDA_VISIBLE_DEVICES").map(|list| list.to_string_lossy().into_owned());
-    let eval = EvalArgs::read_words(&args.asked.words()).map_err(|err| FitError::Words(err.to_string()))?;
+    let eval = EvalArgs::read_words(&args.asked.words()).map_err(|err| FitError::Words(reason(&err.to_string())))?;
     let variable = |name: &str| env.get(name).map(|value| value.to_string_lossy().into_owned());
     let setup = Setup::read(&eval, &variable).map_err(Box::new)?;
     let unknown = |unknown| FitError::Unknown { path: setup.file.path.clone(), unknown: Box::new(unknown) };
@@ -162,6 +162,11 @@ struct Found {
     nproc: usize,
     is_measured: bool,
     dedicated: Option<Dedicated>,
+}
+
+/// What clap says of the options that go to `eval`, without its own words around it.
+fn reason(text: &str) -> String {
+    text.trim_start_matches("error: ").lines().next().unwrap_or_default().to_owned()
 }
 
 impl Args {
