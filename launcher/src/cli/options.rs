@@ -20,11 +20,11 @@ option may be shortened as long as it stays clear. A variable PET_<OPTION>, as P
 #[command(name = "rrun", version, term_width = 80, args_override_self = true)]
 #[command(disable_help_flag = true, disable_version_flag = true, after_help = SPELLINGS)]
 #[command(
-    override_usage = "rrun [OPTIONS] PROGRAM [ARGS]...\n       rrun [OPTIONS] eval --jobs FILE [ARGS]...\n       rrun merge DIR...\n       rrun report DIR\n       rrun verify DIR\n       rrun compare A B\n       rrun fit --jobs FILE"
+    override_usage = "rrun [OPTIONS] PROGRAM [ARGS]...\n       rrun [OPTIONS] eval --jobs FILE [ARGS]...\n       rrun [OPTIONS] serve --policy POLICY [ARGS]...\n       rrun merge DIR...\n       rrun report DIR\n       rrun verify DIR\n       rrun compare A B\n       rrun fit --jobs FILE"
 )]
 pub struct Cli {
-    /// Python script; a module with -m, an executable with --no-python. `eval` is built in: it runs the jobs of a file
-    /// (`rrun eval --help`)
+    /// Python script; a module with -m, an executable with --no-python. `eval` (runs the jobs of a file) and `serve` (answers
+    /// robots) are built in: `rrun eval --help`, `rrun serve --help`
     #[arg(value_name = "PROGRAM", required = true, value_hint = ValueHint::FilePath)]
     pub program: OsString,
 
@@ -111,13 +111,13 @@ pub struct Cli {
     pub rdzv_conf: String,
 
     /// Restarts of all ranks before the launch has failed; with isolate, of each rank before it is lost [default: 0; for
-    /// eval with isolate 3]
+    /// eval and serve with isolate 6]
     #[arg(long, value_name = "N", default_value = "0", value_parser = parse_int, help_heading = "Failure and stop")]
     #[arg(hide_default_value = true)]
     pub max_restarts: i64,
 
     /// What a rank that fails means for the others: torchrun (all end, and restart together) or isolate (it restarts
-    /// alone, they go on) [default: isolate for eval, else torchrun]
+    /// alone, they go on) [default: isolate for eval and serve, else torchrun]
     #[arg(long, value_name = "POLICY", value_parser = parse_failure_policy, help_heading = "Failure and stop")]
     pub failure_policy: Option<String>,
 

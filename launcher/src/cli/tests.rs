@@ -1,6 +1,11 @@
 use std::path::PathBuf;
 
+use clap::CommandFactory as _;
+use jobs::eval_args::EvalArgs;
+use jobs::serve_args::ServeArgs;
+
 use super::*;
+use crate::plan::failure::RESTARTS;
 
 fn request(words: &[&str], env: &Environment) -> Result<Request, CliError> {
     parse(words.iter().map(OsString::from).collect(), env)
@@ -239,6 +244,66 @@ fn help_has_every_option_of_torchrun_and_its_short_form() {
         assert!(text.contains(&format!("--{}", spelling.long)), "{}", spelling.long);
     }
     assert!(["-m,", "-r,", "-t,"].iter().all(|short| text.contains(short)));
+}
+
+#[test]
+fn every_word_that_is_built_in_is_in_the_usage_and_the_help() {
+    for name in built_in::names() {
+        let lines = [format!("rrun {name} "), format!("rrun [OPTIONS] {name} ")];
+        let is_in = |text: String| lines.iter().any(|line| text.contains(line));
+        assert!(is_in(usage()) && is_in(help()), "{name}");
+    }
+}
+
+/// A page of the documentation, with single blanks.
+fn page(path: &str) -> String {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
+    squeezed(&std::fs::read_to_string(path).unwrap())
+}
+
+fn squeezed(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn help_and_docs_tell_the_restarts_of_a_built_in_program() {
+    assert!(squeezed(&help()).contains(&format!("[default: 0; for eval and serve with isolate {RESTARTS}]")));
+    assert!(page("docs/launch.md").contains(&format!("0 if it is not given, {RESTARTS} for `eval` and `serve`")));
+    assert!(page("docs/launch.md").contains(&format!("restart 1 of {RESTARTS} in 1 s")));
+    assert!(page("docs/resume.md").contains(&format!("while `--max-restarts` ({RESTARTS}) lasts")));
+}
+
+/// Options and numbers that stand behind them, as "`--job-attempts`, 2)" and "`--max-connections` (1024".
+fn defaults_in(page: &str) -> Vec<(String, String)> {
+    let behind = |piece: &str| {
+        let (name, rest) = piece.split_once('`')?;
+        let number = rest.strip_prefix(" (").or_else(|| rest.strip_prefix(", "))?;
+        let end = number.find(|letter: char| !letter.is_ascii_digit())?;
+        let is_closed = rest.starts_with(" (") || number[end..].starts_with(')');
+        (end > 0 && is_closed).then(|| (name.to_owned(), number[..end].to_owned()))
+    };
+    page.split("`--").skip(1).filter_map(behind).collect()
+}
+
+#[test]
+fn defaults_in_the_docs_are_those_of_the_options() {
+    let commands = [Cli::command(), EvalArgs::command(), ServeArgs::command()];
+    let default = |name: &str| {
+        let mut options = commands.iter().flat_map(clap::Command::get_arguments);
+        let option = options.find(|option| option.get_long() == Some(name) && !option.get_default_values().is_empty());
+        Some(option?.get_default_values()[0].to_string_lossy().into_owned())
+    };
+    let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    let pages = std::fs::read_dir(docs).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let pages = pages.filter(|name| name.ends_with(".md")).map(|name| format!("docs/{name}"));
+    let mut compared = 0;
+    for name in pages {
+        for (option, told) in defaults_in(&page(&name)).into_iter().filter(|(option, _)| option != "max-restarts") {
+            assert_eq!(Some(told), default(&option), "{name}: --{option}");
+            compared += 1;
+        }
+    }
+    assert!(compared >= 3, "the docs name defaults: {compared} were found");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::plan::program::Program;
 
 /// Restarts of each rank of a built-in program: a night of evaluations outlives a few crashes of a simulator or a driver,
 /// and one that comes back at every start is over within seconds.
-const RESTARTS: u32 = 6;
+pub(crate) const RESTARTS: u32 = 6;
 
 /// What a rank that fails means for the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
