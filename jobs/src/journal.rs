@@ -124,6 +124,7 @@ impl Journal {
     ///
     /// # Errors
     /// Those of the file system, and `ResourceBusy` while another process has it open.
+    #[expect(clippy::disallowed_methods, reason = "waits for a lock that nobody tells of, with a deadline")]
     pub fn open(path: &Path) -> io::Result<Self> {
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         // The lock goes with the process, however that ends. A file system without locks has no other guard either.
@@ -272,6 +273,7 @@ mod tests {
         let looking = File::create(&path).unwrap();
         looking.lock().unwrap();
         let look = std::thread::spawn(move || {
+            #[expect(clippy::disallowed_methods, reason = "the writer waits meanwhile")]
             sleep(Duration::from_millis(20));
             drop(looking);
         });
