@@ -5,6 +5,7 @@ use std::net::TcpListener;
 
 use crate::command::Rrun;
 use crate::ended::Ended;
+use crate::running::wait_until;
 
 type Variables = BTreeMap<String, String>;
 
@@ -68,9 +69,10 @@ fn a_rank_knows_its_launch() {
         ("TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT"),
         ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
         ("MASTER_ADDR", "127.0.0.1"),
+        ("TORCHELASTIC_RUN_ID", "none"),
     ];
     assert_has(&rank, &fixed);
-    assert!(port(&rank) > 1023 && !rank["TORCHELASTIC_RUN_ID"].is_empty());
+    assert!(port(&rank) > 1023);
 }
 
 #[test]
@@ -199,6 +201,32 @@ fn a_given_port_is_the_port() {
     assert_has(&rank, &[("MASTER_ADDR", "localhost"), ("MASTER_PORT", &free), ("TORCHELASTIC_RUN_ID", "none")]);
 }
 
+/// Torchrun's port, for the tests of this file; waits until no other launch on this machine has it.
+fn torchrun_s_port() -> TcpListener {
+    let mut taken = None;
+    wait_until("port 29500 is free", || {
+        taken = TcpListener::bind("0.0.0.0:29500").ok();
+        taken.is_some()
+    });
+    taken.unwrap()
+}
+
+#[test]
+fn without_options_ranks_meet_at_torchrun_s_port_or_say_where() {
+    let held = torchrun_s_port();
+    let moved = Rrun::new().sh("echo $MASTER_PORT > port; await go").start();
+    moved.wait_for_files(&["port"]);
+    let port = moved.text("port").trim().to_owned();
+    let pid = std::process::id();
+    moved.wait_for_stderr(&format!("(pid {pid}): the ranks meet at port {port} (MASTER_PORT)"));
+    assert_ne!(port, "29500");
+    moved.write("go");
+    moved.wait().succeeds();
+    drop(held);
+    // Others may be quicker, but not for ever.
+    wait_until("a launch has the port", || Rrun::new().sh("echo $MASTER_PORT").succeeds().stdout == "29500\n");
+}
+
 #[test]
 fn a_port_that_is_taken_is_refused_and_nothing_starts() {
     let taken = TcpListener::bind("0.0.0.0:0").unwrap();
@@ -209,7 +237,10 @@ fn a_port_that_is_taken_is_refused_and_nothing_starts() {
 
 #[test]
 fn a_store_of_the_ranks_own_is_announced() {
-    let [rank] = environments(Rrun::new().env("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1"));
+    let rrun = || Rrun::new().env("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1");
+    let [rank] = environments(rrun());
+    assert_has(&rank, &[("TORCHELASTIC_USE_AGENT_STORE", "True")]);
+    let [rank] = environments(rrun().options(&["--standalone"]));
     assert_has(&rank, &[("TORCHELASTIC_USE_AGENT_STORE", "False")]);
     assert!(TcpListener::bind(("127.0.0.1", port(&rank))).is_ok());
 }

@@ -44,7 +44,9 @@ impl<'a> Company<'a> {
         if let Some(how) = &plan.rendezvous {
             return Ok(Company::Nodes { plan, how, rendezvous: None });
         }
-        let is_shared = env::var_os("TORCH_DISABLE_SHARE_RDZV_TCP_STORE").is_none_or(|value| value != "1");
+        // Ranks of the static backend, which is the one with a port, always meet in the store of the launcher.
+        let is_shared = plan.store.port.is_some()
+            || env::var_os("TORCH_DISABLE_SHARE_RDZV_TCP_STORE").is_none_or(|value| value != "1");
         Ok(Company::Alone { plan, store: Some(AgentStore::open(&plan.store, is_shared)?), rounds: 0 })
     }
 

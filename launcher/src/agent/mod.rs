@@ -110,7 +110,7 @@ pub(crate) mod tests {
             failure_policy: FailurePolicy::Torchrun,
             max_restarts: 0,
             shutdown_timeout: Duration::from_secs(30),
-            store: StorePlan { master_addr: "127.0.0.1".to_owned(), port: None },
+            store: StorePlan { master_addr: "127.0.0.1".to_owned(), port: None, may_move: false },
             rendezvous: None,
             // Not one of the signals that end the test itself.
             signals: SignalPlan { sender: Sender::Anyone, spec: "SIGUSR2".to_owned(), numbers: vec![libc::SIGUSR2] },

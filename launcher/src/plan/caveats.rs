@@ -69,7 +69,7 @@ pub fn port(plan: &Plan, connections: Option<(u16, u16)>) -> Option<String> {
     let port = match &plan.rendezvous {
         Some(meeting) if meeting.file.is_some() => return None,
         Some(meeting) => meeting.port,
-        None => plan.store.port?,
+        None => plan.store.port.filter(|_| !plan.store.may_move)?,
     };
     let (first, last) = connections.filter(|(first, last)| (*first..=*last).contains(&port))?;
     Some(format!(
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn a_port_among_those_of_connections_is_said() {
         let said = |port| {
-            let store = StorePlan { master_addr: "127.0.0.1".to_owned(), port };
+            let store = StorePlan { master_addr: "127.0.0.1".to_owned(), port, may_move: false };
             super::port(&Plan { store, ..plan(&["true"], 1) }, Some((32_768, 60_999)))
         };
         assert_eq!([said(None), said(Some(29_500)), said(Some(61_000))], [None, None, None]);

@@ -26,7 +26,7 @@ impl FailurePolicy {
         match cli.failure_policy.as_deref() {
             Some("isolate") => FailurePolicy::Isolate,
             Some(_) => FailurePolicy::Torchrun,
-            None if is_built_in(cli) => FailurePolicy::Isolate,
+            None if Program::is_built_in(cli) => FailurePolicy::Isolate,
             None => FailurePolicy::Torchrun,
         }
     }
@@ -36,15 +36,11 @@ impl FailurePolicy {
     /// # Errors
     /// A negative number.
     pub fn max_restarts(self, cli: &Cli) -> Result<u32, PlanError> {
-        if self == FailurePolicy::Isolate && is_built_in(cli) && !cli.is_given("max-restarts") {
+        if self == FailurePolicy::Isolate && Program::is_built_in(cli) && !cli.is_given("max-restarts") {
             return Ok(RESTARTS);
         }
         u32::try_from(cli.max_restarts).map_err(|_| PlanError::MaxRestarts(cli.max_restarts))
     }
-}
-
-fn is_built_in(cli: &Cli) -> bool {
-    matches!(Program::built_in(cli), Some("eval" | "serve"))
 }
 
 #[cfg(test)]

@@ -2,15 +2,19 @@
 //!
 //! ```text
 //! one node       static, endpoint or port given       that host and port, the id as given
-//!                static, neither (torch 2.12's rule)  as --standalone
-//!                --standalone                         a free port, a random id
+//!                static, neither                      port 29500, or a free one if that is taken; the id as given
+//!                --standalone, eval, serve            a free port, a random id
 //!                c10d at a loopback address           a free port, the id as given; nobody else comes there
 //! several nodes  static                               a rendezvous at the endpoint, which is the ranks' store too
 //!                c10d                                 a rendezvous at the endpoint; each round has a store of its own
 //! ```
 //! One node with c10d and another endpoint, or a file, takes part in a rendezvous: it may be a spare, or replaced by one.
 //!
-//! With a free port, MASTER_ADDR is `--local-addr` or the loopback address: on one node the host name that torchrun takes
+//! Torchrun 2.11 fails where 29500 is taken, and later versions never take it. Scripts with a hard-coded
+//! `tcp://127.0.0.1:29500` work here as in the former, and launches run side by side as in the latter. Our own programs
+//! take their port from MASTER_PORT, so that evaluations side by side have nothing to say about it.
+//!
+//! With a free port of its own choice, MASTER_ADDR is `--local-addr` or the loopback address: on one node the host name that torchrun takes
 //! may not resolve (pytorch/pytorch#150532) and leads nowhere else if it does.
 
 use std::net::IpAddr;
@@ -22,6 +26,7 @@ use crate::plan::conf::{self, Conf};
 use crate::plan::endpoint::Endpoint;
 use crate::plan::error::PlanError;
 use crate::plan::nodes::Nodes;
+use crate::plan::program::Program;
 use crate::plan::rendezvous::{Backend, RendezvousPlan};
 
 /// MASTER_ADDR of the ranks of one node.
@@ -66,17 +71,17 @@ impl Meeting {
             name if ETCD.contains(&name) => return Err(PlanError::Etcd(name.to_owned())),
             name => return Err(PlanError::Backend(name.to_owned())),
         };
-        let is_alone = nodes.max == 1 && is_standalone_by_default(cli);
+        let is_alone = nodes.max == 1 && has_no_endpoint(cli) && Program::is_built_in(cli);
         Ok(Meeting { run_id: run_id(cli, is_alone, node), store, rendezvous })
     }
 }
 
-/// Whether torch 2.12's rule applies: the static backend, and no word about where.
-pub fn is_standalone_by_default(cli: &Cli) -> bool {
+/// Whether the static backend is told neither host nor port.
+fn has_no_endpoint(cli: &Cli) -> bool {
     cli.rdzv_backend == "static" && cli.rdzv_endpoint.is_empty() && cli.master_port.is_none()
 }
 
-/// An id that the user has chosen is kept where torch 2.12 would replace it: it names the log folder.
+/// An id that the user has chosen is kept: it names the log folder.
 fn run_id(cli: &Cli, is_alone: bool, node: &Node) -> String {
     if is_alone && cli.rdzv_id == "none" { node.uuid.clone() } else { cli.rdzv_id.clone() }
 }
@@ -88,10 +93,9 @@ fn fixed(cli: &Cli, nodes: Nodes, conf: Conf, node: &Node) -> Result<(StorePlan,
         return Err(PlanError::NodeRank { found: cli.node_rank, nodes: nodes.max });
     }
     let master_addr = cli.master_addr.as_deref().unwrap_or(LOOPBACK);
-    if nodes.max == 1 && is_standalone_by_default(cli) {
-        let Some(given) = &cli.master_addr else { return Ok((on_a_free_port(cli), None)) };
-        let master_addr = Endpoint::parse(&format!("{given}:{STATIC_PORT}"))?.host;
-        return Ok((StorePlan { master_addr, port: None }, None));
+    let is_free_to_move = nodes.max == 1 && has_no_endpoint(cli);
+    if is_free_to_move && cli.master_addr.is_none() && Program::is_built_in(cli) {
+        return Ok((on_a_free_port(cli), None));
     }
     let text = match cli.rdzv_endpoint.as_str() {
         "" => format!("{master_addr}:{}", cli.master_port.unwrap_or(STATIC_PORT)),
@@ -99,7 +103,8 @@ fn fixed(cli: &Cli, nodes: Nodes, conf: Conf, node: &Node) -> Result<(StorePlan,
     };
     let endpoint = Endpoint::parse(&text)?;
     let port = endpoint.port.ok_or_else(|| PlanError::MissingPort(text.clone()))?;
-    let store = StorePlan { master_addr: endpoint.host, port: Some(port).filter(|&port| port != 0) };
+    let store =
+        StorePlan { master_addr: endpoint.host, port: Some(port).filter(|&port| port != 0), may_move: is_free_to_move };
     if nodes.max == 1 {
         return Ok((store, None));
     }
@@ -128,7 +133,7 @@ fn c10d(cli: &Cli, nodes: Nodes, conf: Conf, node: &Node) -> Result<(StorePlan, 
     if port == 0 && nodes.min > 1 {
         return Err(PlanError::FreePort(cli.rdzv_endpoint.clone()));
     }
-    let store = StorePlan { master_addr: endpoint.host.clone(), port: None };
+    let store = StorePlan { master_addr: endpoint.host.clone(), port: None, may_move: false };
     Ok((store, Some(rendezvous(cli, Backend::C10d, (endpoint.host, port), nodes, conf, node))))
 }
 
@@ -177,7 +182,7 @@ fn is_loopback(host: &str) -> bool {
 }
 
 fn on_a_free_port(cli: &Cli) -> StorePlan {
-    StorePlan { master_addr: local_addr(cli).unwrap_or(LOOPBACK).to_owned(), port: None }
+    StorePlan { master_addr: local_addr(cli).unwrap_or(LOOPBACK).to_owned(), port: None, may_move: false }
 }
 
 /// `--local-addr`, without brackets.

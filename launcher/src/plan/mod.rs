@@ -108,6 +108,8 @@ pub struct StorePlan {
     pub master_addr: String,
     /// `MASTER_PORT`; any free one if `None`.
     pub port: Option<u16>,
+    /// Whether a free one will do where `port` is taken: nobody has asked for it.
+    pub may_move: bool,
 }
 
 /// Who sends signals to the launcher, and so what they mean besides.

@@ -94,6 +94,11 @@ impl Program {
         cli.program.to_str().filter(|_| !(cli.run_path || cli.no_python || cli.module))
     }
 
+    /// Whether one of our own programs is asked for that ranks run.
+    pub fn is_built_in(cli: &Cli) -> bool {
+        matches!(Program::built_in(cli), Some("eval" | "serve"))
+    }
+
     /// What a failure report calls it.
     pub fn title(&self) -> &str {
         match self {

@@ -8,7 +8,8 @@ use std::net::{Ipv6Addr, TcpListener};
 use std::time::Duration;
 
 use crate::plan::StorePlan;
-use crate::store::{Server, ServerHandle, StoreError};
+use crate::say;
+use crate::store::{PortOwner, Server, ServerHandle, StoreError};
 
 /// Tries to bind the port again that the previous attempt's store has just let go.
 const REBINDS: u32 = 100;
@@ -39,7 +40,19 @@ impl AgentStore {
         if !is_shared && let Ok(port) = plan.port.map_or_else(free_port, Ok) {
             return Ok(AgentStore::ByRank0 { port });
         }
-        AgentStore::host(plan, plan.port)
+        match AgentStore::host(plan, plan.port) {
+            Err(StoreError::PortInUse { owner, .. }) if plan.may_move => AgentStore::host_elsewhere(plan, owner),
+            hosted => hosted,
+        }
+    }
+
+    /// Takes a free port instead of the usual one, and says so: a script may have the usual one in its text.
+    fn host_elsewhere(plan: &StorePlan, owner: Option<PortOwner>) -> Result<AgentStore, StoreError> {
+        let store = AgentStore::host(plan, None)?;
+        let by = owner.map(|owner| format!(" by {owner}")).unwrap_or_default();
+        let (usual, port) = (plan.port.unwrap_or_default(), store.port());
+        say::warning(format_args!("port {usual} is in use{by}: the ranks meet at port {port} (MASTER_PORT)"));
+        Ok(store)
     }
 
     /// An empty store for the next attempt, on the same port if it is ours.
@@ -78,4 +91,21 @@ impl AgentStore {
 fn free_port() -> io::Result<u16> {
     let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).or_else(|_| TcpListener::bind("0.0.0.0:0"))?;
     Ok(listener.local_addr()?.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(port: u16, may_move: bool) -> Result<AgentStore, StoreError> {
+        AgentStore::open(&StorePlan { master_addr: "127.0.0.1".to_owned(), port: Some(port), may_move }, true)
+    }
+
+    #[tokio::test]
+    async fn the_usual_port_is_left_to_who_has_it_and_one_that_was_asked_for_is_refused() {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = taken.local_addr().unwrap().port();
+        assert_ne!(at(port, true).unwrap().port(), port);
+        assert!(matches!(at(port, false), Err(StoreError::PortInUse { .. })));
+    }
 }

@@ -241,7 +241,7 @@ impl<'a> Ring<'a> {
             }
             return Ok(Master { addr: plan.host.clone(), port: plan.port, is_agent_store: true });
         }
-        let place = StorePlan { master_addr: self.addr.clone(), port: None };
+        let place = StorePlan { master_addr: self.addr.clone(), port: None, may_move: false };
         let store = AgentStore::open(&place, self.job.is_shared)?;
         let master = Master { addr: place.master_addr, port: store.port(), is_agent_store: store.is_hosted() };
         self.ranks_store = Some(store);

@@ -25,5 +25,6 @@ mod wire;
 
 pub use client::Client;
 pub use error::StoreError;
+pub use port_owner::PortOwner;
 pub use server::{Server, ServerHandle};
 pub use table::Refusal;

@@ -54,11 +54,12 @@ fn at(host: &str, port: impl Into<Option<u16>>, run_id: &str) -> (String, Option
 }
 
 #[test]
-fn without_options_one_rank_meets_itself_on_a_free_port() {
+fn without_options_one_rank_meets_itself_where_torchrun_does() {
     let plan = plan("train.py --lr 1");
     assert_eq!((plan.nnodes, plan.ranks.len(), plan.title.as_str()), (1, 1, "train.py"));
     assert_eq!((plan.role.as_str(), plan.max_restarts, plan.shutdown_timeout), ("default", 0, Duration::from_secs(30)));
-    assert_eq!((plan.store.master_addr.as_str(), plan.store.port, plan.run_id.as_str()), ("127.0.0.1", None, UUID));
+    let store = (plan.store.master_addr.as_str(), plan.store.port, plan.store.may_move);
+    assert_eq!((store, plan.run_id.as_str()), (("127.0.0.1", Some(29500), true), "none"));
     assert_eq!((argv(&plan.ranks[0]).as_str(), plan.ranks[0].shown), ("py -u train.py --lr 1", true));
     assert_eq!(plan.signals.numbers, [15, 2, 1, 3]);
     assert!(plan.notes.is_empty());
@@ -170,10 +171,13 @@ fn the_static_backend_listens_where_it_is_told() {
 }
 
 #[test]
-fn without_a_port_it_takes_a_free_one_and_keeps_a_chosen_id() {
-    assert_eq!(address("--rdzv-id job-7 x"), at("127.0.0.1", None, "job-7"));
-    assert_eq!(address("--master-addr node1 x"), at("node1", None, UUID));
-    assert_eq!(address("--local-addr 10.0.0.1 x"), at("10.0.0.1", None, UUID));
+fn without_a_port_it_takes_torchrun_s_if_that_is_free() {
+    assert_eq!(address("--rdzv-id job-7 x"), at("127.0.0.1", 29500, "job-7"));
+    assert_eq!(address("--master-addr node1 x"), at("node1", 29500, "none"));
+    assert_eq!(address("--local-addr 10.0.0.1 x"), at("127.0.0.1", 29500, "none"));
+    let may_move = |line| plan(line).store.may_move;
+    let lines = ["x", "--master-addr n1 x", "--master-port 29500 x", "--rdzv-endpoint 127.0.0.1:29500 x"];
+    assert_eq!(lines.map(may_move), [true, true, false, false]);
 }
 
 #[test]
