@@ -5,7 +5,8 @@
 //! -r3 --nproc_per 2 --stand -- train.py --lr 1
 //!  └► redirects=3, nproc-per-node=2, standalone       program: train.py   args: --lr 1
 //! ```
-//! Options end at the first word that is none; a `--` before it is dropped. Pure.
+//! Options end at the first word that is none. The first `--` of all is dropped if it stands right before the program or
+//! right after it, as argparse does: `train.py -- --lr 1` gives the program `--lr 1`. Any other is the program's. Pure.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
@@ -66,7 +67,7 @@ pub struct Split<'a> {
     pub options: Vec<(&'a Spelling, Option<OsString>)>,
     /// Words before the program that look like options and are none.
     pub unknown: Vec<OsString>,
-    /// The program, and everything after it as it was.
+    /// The program, and everything after it as it was, but for a `--` right after the program.
     pub program: Vec<OsString>,
 }
 
@@ -77,8 +78,10 @@ pub struct Split<'a> {
 pub fn split<'a>(words: Vec<OsString>, spellings: &'a [Spelling]) -> Result<Split<'a>, String> {
     let mut split = Split::default();
     let mut words = words.into_iter().peekable();
+    let mut has_dashes = false;
     while let Some(word) = words.next_if(|word| is_dashed(word)) {
         if word == "--" {
+            has_dashes = true;
             break;
         }
         let Some(found) = find(&word, spellings)? else {
@@ -98,6 +101,9 @@ pub fn split<'a>(words: Vec<OsString>, spellings: &'a [Spelling]) -> Result<Spli
         }
     }
     split.program = words.collect();
+    if !has_dashes && split.program.get(1).is_some_and(|word| word == "--") {
+        split.program.remove(1);
+    }
     Ok(split)
 }
 
@@ -256,6 +262,14 @@ mod tests {
     }
 
     #[test]
+    fn a_double_dash_right_after_the_program_is_dropped_unless_one_came_before() {
+        assert_eq!(read(&["a", "--", "--lr", "3"]), " | a --lr 3");
+        assert_eq!(read(&["-m", "a", "--", "--", "x"]), "module | a -- x");
+        assert_eq!(read(&["--", "a", "--", "x"]), " | a -- x");
+        assert_eq!(read(&["a", "x", "--", "y"]), " | a x -- y");
+    }
+
+    #[test]
     fn an_abbreviation_of_one_spelling_is_clear() {
         assert_eq!(read(&["--nproc-per=2", "a"]), "nproc-per-node=2 | a");
         assert_eq!(read(&["--nproc_", "2", "a"]), "nproc-per-node=2 | a");
@@ -328,7 +342,8 @@ mod tests {
             let mut line: Vec<OsString> = vec!["-m".into(), "program".into()];
             line.extend(words.iter().map(|word| os(word)));
             let words: Vec<OsString> = words.iter().map(|word| os(word)).collect();
-            prop_assert_eq!(&split(line, &spellings).unwrap().program[1..], words.as_slice());
+            let dropped = usize::from(words.first().is_some_and(|word| word == "--"));
+            prop_assert_eq!(&split(line, &spellings).unwrap().program[1..], &words[dropped..]);
             let _ = split(words, &spellings);
         }
     }
