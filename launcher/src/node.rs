@@ -26,6 +26,8 @@ pub struct Node {
     pub connection_ports: Option<(u16, u16)>,
     /// The running `rrun`, links resolved.
     pub executable: PathBuf,
+    /// The same by the name under which it was called, in whose folder a link may stand.
+    pub called_as: PathBuf,
     /// Asks for the memory of [`Node::gpus`], in their order; an answer takes a moment, so only who needs it asks.
     pub gpu_memory: Option<fn() -> Vec<Memory>>,
     /// A random UUID of version 4, the run id of a launch that was given none.
@@ -54,6 +56,7 @@ impl Node {
             connection_ports: connection_ports(),
             gpu_memory: Some(nvml::memory),
             executable: std::env::current_exe()?.canonicalize()?,
+            called_as: called_as(),
             uuid: fs::read_to_string("/proc/sys/kernel/random/uuid")?.trim().to_owned(),
         })
     }
@@ -98,6 +101,16 @@ impl Node {
         }
         item.parse().ok().filter(|&index| index < self.gpus.len())
     }
+}
+
+/// Where the shell found the command: by the path in its name, or in `PATH`.
+fn called_as() -> PathBuf {
+    let name = PathBuf::from(std::env::args_os().next().unwrap_or_default());
+    if name.components().count() > 1 {
+        return std::path::absolute(&name).unwrap_or(name);
+    }
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&folders).map(|folder| folder.join(&name)).find(|path| path.is_file()).unwrap_or(name)
 }
 
 fn connection_ports() -> Option<(u16, u16)> {

@@ -21,9 +21,16 @@ fn python_is_unbuffered() {
 #[test]
 fn python_comes_from_the_active_environment() {
     let rrun = Rrun::new().executable("venv/bin/python", "#!/bin/sh\necho venv $@\n").python("");
-    let venv = rrun.path("venv");
-    let rrun = rrun.without_env("PYTHON_EXEC").env("VIRTUAL_ENV", &venv.to_string_lossy());
-    rrun.succeeds().stdout_is("venv -u script.py\n");
+    let path = format!("{}:/usr/bin:/bin", rrun.path("venv/bin").display());
+    rrun.without_env("PYTHON_EXEC").env("PATH", &path).succeeds().stdout_is("venv -u script.py\n");
+}
+
+#[test]
+fn a_link_in_an_environment_runs_the_interpreter_beside_it() {
+    let rrun = Rrun::new().executable("venv/bin/python", "#!/bin/sh\necho venv $@\n").file("venv/pyvenv.cfg", "");
+    let rrun = rrun.without_env("PYTHON_EXEC").python("");
+    let ended = rrun.start_below("ln -s \"$1\" venv/bin/rrun; shift; exec venv/bin/rrun \"$@\"").wait();
+    ended.succeeds().stdout_is("venv -u script.py\n");
 }
 
 #[test]

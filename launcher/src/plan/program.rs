@@ -74,7 +74,7 @@ impl Program {
         let words = [&cli.program].into_iter().chain(&cli.args).cloned();
         let title = cli.program.to_string_lossy().into_owned();
         if cli.run_path {
-            let fixed = vec![interpreter(env)?, "-c".into(), RUN_PATH.into()];
+            let fixed = vec![interpreter(env, node)?, "-c".into(), RUN_PATH.into()];
             return Ok(Program::Foreign { title: "run_script_path".to_owned(), fixed, templates: words.collect() });
         }
         if cli.no_python && cli.module {
@@ -85,7 +85,7 @@ impl Program {
             return Ok(Program::Foreign { title, fixed: vec![cli.program.clone()], templates: cli.args.clone() });
         }
         let flags = if cli.module { ["-u", "-m"].as_slice() } else { &["-u"] };
-        let fixed = [interpreter(env)?].into_iter().chain(flags.iter().map(OsString::from)).collect();
+        let fixed = [interpreter(env, node)?].into_iter().chain(flags.iter().map(OsString::from)).collect();
         Ok(Program::Foreign { title, fixed, templates: words.collect() })
     }
 

@@ -7,26 +7,54 @@ use std::path::{Path, PathBuf};
 use nix::unistd::{AccessFlags, access};
 
 use crate::cli::Environment;
+use crate::node::Node;
 use crate::plan::error::PlanError;
 
 /// What `execvp` searches without a `PATH` (glibc's `_CS_PATH`).
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
-/// `PYTHON_EXEC`, else that of the active virtual environment, else `python3` or `python` from `PATH`. Torchrun takes the
-/// interpreter that it runs in; we have none.
+/// Names of an interpreter, the better one first.
+const NAMES: [&str; 2] = ["python3", "python"];
+
+/// What only an environment has: one of `venv`, one of conda.
+const ENVIRONMENT_MARKS: [&str; 2] = ["pyvenv.cfg", "conda-meta"];
+
+/// Torchrun takes the interpreter that it runs in. We have none, so this is, in this order,
+///
+/// ```text
+/// PYTHON_EXEC              as torchrun
+/// <venv>/bin/python        if rrun stands in <venv>/bin, or was called there by a link
+/// python3 or python        in the first folder of PATH that has one; an active environment is the first
+/// $VIRTUAL_ENV/bin/python  if PATH has none
+/// ```
+/// `VIRTUAL_ENV` alone says little: it stays behind when `PATH` has moved on to another environment.
 ///
 /// # Errors
 /// None of these.
-pub fn interpreter(env: &Environment) -> Result<OsString, PlanError> {
+pub fn interpreter(env: &Environment, node: &Node) -> Result<OsString, PlanError> {
     if let Some(given) = env.get("PYTHON_EXEC") {
         return Ok(given.to_owned());
     }
-    let venv = env.non_empty("VIRTUAL_ENV").map(|folder| Path::new(folder).join("bin/python"));
-    if let Some(python) = venv.filter(|python| is_executable(python)) {
-        return Ok(python.into());
-    }
-    let found = ["python3", "python"].into_iter().find_map(|name| find(OsStr::new(name), env));
+    let beside = [&node.called_as, &node.executable].into_iter().find_map(|rrun| beside(rrun));
+    let found = beside.or_else(|| folders(env).find_map(|folder| python_in(&folder)));
+    let found = found.or_else(|| python_in(&Path::new(env.non_empty("VIRTUAL_ENV")?).join("bin")));
     found.map(PathBuf::into_os_string).ok_or(PlanError::NoPython)
+}
+
+/// The interpreter of the environment in whose `bin` this file is. A folder such as `/usr/bin` belongs to none: there the
+/// environment that is active counts.
+fn beside(rrun: &Path) -> Option<PathBuf> {
+    let bin = rrun.parent()?;
+    let environment = bin.parent()?;
+    ENVIRONMENT_MARKS
+        .iter()
+        .any(|mark| environment.join(mark).exists())
+        .then(|| bin.join("python"))
+        .filter(|python| is_executable(python))
+}
+
+fn python_in(folder: &Path) -> Option<PathBuf> {
+    NAMES.into_iter().map(|name| folder.join(name)).find(|path| is_executable(path))
 }
 
 /// The file that `execvp(program)` would take: `program` itself if it has a slash, else the first in `PATH`.
@@ -34,8 +62,11 @@ pub fn find(program: &OsStr, env: &Environment) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return Some(PathBuf::from(program)).filter(|path| is_executable(path));
     }
-    let path = env.get("PATH").unwrap_or(OsStr::new(DEFAULT_PATH));
-    std::env::split_paths(path).map(|folder| folder.join(program)).find(|path| is_executable(path))
+    folders(env).map(|folder| folder.join(program)).find(|path| is_executable(path))
+}
+
+fn folders(env: &Environment) -> impl Iterator<Item = PathBuf> {
+    std::env::split_paths(env.get("PATH").unwrap_or(OsStr::new(DEFAULT_PATH)))
 }
 
 fn is_executable(path: &Path) -> bool {
@@ -65,17 +96,52 @@ mod tests {
         path.to_str().unwrap()
     }
 
-    #[test]
-    fn the_variable_wins_unchecked() {
-        let env = Environment::from([("PYTHON_EXEC", "mypython"), ("PATH", "")]);
-        assert_eq!(interpreter(&env), Ok("mypython".into()));
+    /// The interpreter for this `rrun`.
+    fn python_of(rrun: &Path, env: &Environment) -> Result<OsString, PlanError> {
+        let node = Node { executable: rrun.to_path_buf(), called_as: rrun.to_path_buf(), ..Node::default() };
+        interpreter(env, &node)
+    }
+
+    fn elsewhere(env: &Environment) -> Result<OsString, PlanError> {
+        python_of(Path::new("/nonexistent/bin/rrun"), env)
+    }
+
+    fn in_path(folders: &[&Path]) -> String {
+        std::env::join_paths(folders).unwrap().into_string().unwrap()
     }
 
     #[test]
-    fn an_active_virtual_environment_comes_before_path() {
-        let (venv, bin) = (folder(&["bin/python"]), folder(&["python3"]));
-        let env = Environment::from([("VIRTUAL_ENV", text(venv.path())), ("PATH", text(bin.path()))]);
-        assert_eq!(interpreter(&env), Ok(venv.path().join("bin/python").into()));
+    fn the_variable_wins_unchecked() {
+        let (venv, env) = (folder(&["bin/python", "pyvenv.cfg"]), [("PYTHON_EXEC", "mypython"), ("PATH", "")]);
+        assert_eq!(python_of(&venv.path().join("bin/rrun"), &Environment::from(env)), Ok("mypython".into()));
+    }
+
+    #[test]
+    fn rrun_of_an_environment_runs_its_interpreter_whatever_is_active() {
+        let (venv, other) = (folder(&["bin/python", "pyvenv.cfg"]), folder(&["bin/python3"]));
+        let path = in_path(&[&other.path().join("bin")]);
+        let env = Environment::from([("VIRTUAL_ENV", text(other.path())), ("PATH", path.as_str())]);
+        assert_eq!(python_of(&venv.path().join("bin/rrun"), &env), Ok(venv.path().join("bin/python").into()));
+        let linked =
+            Node { executable: "/opt/rrun".into(), called_as: venv.path().join("bin/rrun"), ..Node::default() };
+        assert_eq!(interpreter(&env, &linked), Ok(venv.path().join("bin/python").into()));
+    }
+
+    #[test]
+    fn a_folder_that_is_no_environment_s_leaves_it_to_path() {
+        let (system, active) = (folder(&["bin/python"]), folder(&["bin/python"]));
+        let path = in_path(&[&active.path().join("bin"), &system.path().join("bin")]);
+        let env = Environment::from([("PATH", path.as_str())]);
+        assert_eq!(python_of(&system.path().join("bin/rrun"), &env), Ok(active.path().join("bin/python").into()));
+    }
+
+    #[test]
+    fn a_variable_that_stayed_behind_does_not_beat_path() {
+        let (stale, first, later) = (folder(&["bin/python"]), folder(&["python"]), folder(&["python3"]));
+        let env = |path: &str| Environment::from([("VIRTUAL_ENV", text(stale.path())), ("PATH", path)]);
+        let both = in_path(&[first.path(), later.path()]);
+        assert_eq!(elsewhere(&env(&both)), Ok(first.path().join("python").into()));
+        assert_eq!(elsewhere(&env("/nonexistent")), Ok(stale.path().join("bin/python").into()));
     }
 
     #[test]
@@ -83,13 +149,13 @@ mod tests {
         let (both, one) = (folder(&["python", "python3"]), folder(&["python"]));
         let env =
             |folder: &tempfile::TempDir| Environment::from([("PATH", text(folder.path())), ("VIRTUAL_ENV", "/no")]);
-        assert_eq!(interpreter(&env(&both)), Ok(both.path().join("python3").into()));
-        assert_eq!(interpreter(&env(&one)), Ok(one.path().join("python").into()));
+        assert_eq!(elsewhere(&env(&both)), Ok(both.path().join("python3").into()));
+        assert_eq!(elsewhere(&env(&one)), Ok(one.path().join("python").into()));
     }
 
     #[test]
     fn without_any_the_launch_is_refused() {
-        assert_eq!(interpreter(&Environment::from([("PATH", "/nonexistent")])), Err(PlanError::NoPython));
+        assert_eq!(elsewhere(&Environment::from([("PATH", "/nonexistent")])), Err(PlanError::NoPython));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 use std::ffi::OsString;
 use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::cli::{Environment, Request, parse};
@@ -17,6 +18,7 @@ fn node() -> Node {
         gpu_memory: None,
         open_files: None,
         connection_ports: None,
+        called_as: PathBuf::new(),
         executable,
         uuid: UUID.to_owned(),
     }
