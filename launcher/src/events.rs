@@ -2,23 +2,31 @@
 //!
 //! ```text
 //! {"name":"torchelastic.worker.status.FAILED","source":"WORKER","timestamp":1795233885.25,
-//!  "metadata":{"run_id":"none","role":"default","hostname":"node1","global_rank":3,"local_rank":1,"worker_id":"4711",…}}
+//!  "metadata":{"run_id":"none","global_rank":3,"group_rank":0,"worker_id":"4711","role":"default","hostname":"node1",…}}
 //! ```
-//! Names, sources and the first fields are torchrun's (torch/distributed/elastic/events/api.py, torch 2.11), where it
-//! has an event; restarts and signals are our own. A file is opened anew for each line and appended to, so that the
+//! Names, sources and the first fields are torchrun's (torch/distributed/elastic/agent/server/api.py, torch 2.11:
+//! `_construct_event`), where it has an event: programs that read its events find all they know. Restarts and signals are
+//! our own, and so are the fields behind `duration_ms`, and a timestamp other than 0. A file is opened anew for each line and appended to, so that the
 //! launchers of several nodes may share it, and it may be moved away at any time.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::OnceLock;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::agent::group::budget::Restart;
+use crate::agent::variables::Round;
 use crate::plan::Plan;
+use crate::plan::rendezvous::Backend;
+use crate::rendezvous::place::Assigned;
 use crate::say;
+
+/// When the launch began.
+static BEGIN: OnceLock<SystemTime> = OnceLock::new();
 
 /// Where events go.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -41,8 +49,8 @@ pub enum Happening<'a> {
     Ended {
         /// Which.
         who: Who,
-        /// Its exit code, or the negative number of a signal.
-        code: i32,
+        /// How.
+        end: RankEnd,
         /// What it used, if the kernel tells.
         usage: Option<Value>,
     },
@@ -61,14 +69,12 @@ pub enum Happening<'a> {
         reason: &'a str,
     },
     /// The ranks meet: the first time, after a failure, or because nodes came or went.
-    Round {
-        /// `TORCHELASTIC_RESTART_COUNT`.
-        restarts: u32,
-        /// `GROUP_RANK`.
-        node: usize,
-        /// `GROUP_WORLD_SIZE`.
-        nodes: usize,
+    Met {
+        /// How long that took.
+        after: Duration,
     },
+    /// The ranks have their numbers, which needs no time beyond meeting.
+    Assigned,
     /// The launcher received a signal.
     Signal {
         /// Its name.
@@ -81,9 +87,30 @@ pub enum Happening<'a> {
     },
 }
 
+/// How a rank ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RankEnd {
+    /// With exit code 0.
+    Succeeded,
+    /// Otherwise.
+    Failed {
+        /// Its exit code, or the negative number of a signal.
+        code: i32,
+        /// What it has written into its error file.
+        error: Option<Value>,
+    },
+    /// The launcher had told it to end.
+    Terminated {
+        /// Its exit code, or the negative number of a signal.
+        code: i32,
+    },
+}
+
 /// One rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Who {
+    /// Place among the ranks of this node.
+    pub index: usize,
     /// Global rank.
     pub rank: usize,
     /// Local rank.
@@ -104,13 +131,18 @@ impl EventLog {
     }
 }
 
+/// The launch begins; `total_run_time` counts from here.
+pub fn begin() {
+    let _ = BEGIN.set(SystemTime::now());
+}
+
 /// Writes what happened where the plan wants it. A file that cannot be written is said, and the launch goes on.
-pub fn record(plan: &Plan, happening: &Happening<'_>) {
-    if plan.events == EventLog::None {
+pub fn record(round: &Round<'_>, happening: &Happening<'_>) {
+    if round.plan.events == EventLog::None {
         return;
     }
-    let line = format!("{}\n", event(plan, happening, SystemTime::now()));
-    match &plan.events {
+    let line = format!("{}\n", event(round, happening, SystemTime::now()));
+    match &round.plan.events {
         EventLog::None => {}
         EventLog::Console => say::print(Some(line)),
         EventLog::File(path) => {
@@ -125,73 +157,158 @@ fn append(path: &Path, line: &str) -> std::io::Result<()> {
     OpenOptions::new().create(true).append(true).open(path)?.write_all(line.as_bytes())
 }
 
-fn event(plan: &Plan, happening: &Happening<'_>, now: SystemTime) -> Value {
-    let (name, source, own) = match happening {
-        Happening::Started(who) => ("torchelastic.worker.status.START", "WORKER", of_rank(*who)),
-        Happening::Ended { who, code, usage } => {
-            let name = if *code == 0 { "SUCCEEDED" } else { "FAILED" };
-            let mut own = of_rank(*who);
-            own.insert("exit_code".to_owned(), (*code).into());
-            own.extend(usage.iter().map(|usage| ("usage".to_owned(), usage.clone())));
-            return whole(plan, &format!("torchelastic.worker.status.{name}"), "WORKER", own, now);
+/// What torchrun's fields of an event come from, and our own fields.
+struct Facts<'a> {
+    name: String,
+    state: Option<&'static str>,
+    who: Option<Who>,
+    /// Of a rank that has failed.
+    code: Option<i32>,
+    raw_error: Option<String>,
+    duration: Option<Duration>,
+    own: Vec<(&'a str, Value)>,
+}
+
+impl<'a> Facts<'a> {
+    fn of_state(state: &'static str, who: Option<Who>, own: Vec<(&'a str, Value)>) -> Self {
+        let name = format!("torchelastic.worker.status.{state}");
+        Facts { name, state: Some(state), who, code: None, raw_error: None, duration: None, own }
+    }
+
+    fn of_ours(name: &str, who: Option<Who>, own: Vec<(&'a str, Value)>) -> Self {
+        Facts { name: name.to_owned(), state: None, who, code: None, raw_error: None, duration: None, own }
+    }
+
+    fn new(round: &Round<'_>, happening: &'a Happening<'a>) -> Self {
+        match happening {
+            Happening::Started(who) => Facts::of_state("START", Some(*who), Vec::new()),
+            Happening::Ended { who, end, usage } => Facts::of_end(*who, end, usage.as_ref()),
+            Happening::Restart { who, restart } => {
+                let own = vec![
+                    ("attempt", restart.attempt.into()),
+                    ("restart", restart.number.into()),
+                    ("of", restart.of.into()),
+                    ("after_s", restart.after.as_secs().into()),
+                ];
+                Facts::of_ours("rrun.rank.restart", Some(*who), own)
+            }
+            Happening::Lost { who, reason } => {
+                Facts::of_ours("rrun.rank.lost", Some(*who), vec![("reason", (*reason).into())])
+            }
+            Happening::Met { after } => {
+                let own = vec![("group_world_size", round.place.nodes.into())];
+                Facts { duration: Some(*after), ..Facts::of_state("RENDEZVOUS", None, own) }
+            }
+            Happening::Assigned => {
+                Facts { duration: Some(Duration::ZERO), ..Facts::of_state("ASSIGN_WORKER_RANKS", None, Vec::new()) }
+            }
+            Happening::Signal { name } => Facts::of_ours("rrun.signal", None, vec![("signal", (*name).into())]),
+            Happening::Over { is_success: true } => Facts::of_state("SUCCEEDED", None, Vec::new()),
+            Happening::Over { is_success: false } => Facts::of_state("FAILED", None, Vec::new()),
         }
-        Happening::Restart { who, restart } => {
-            let mut own = of_rank(*who);
-            own.insert("attempt".to_owned(), restart.attempt.into());
-            own.insert("restart".to_owned(), restart.number.into());
-            own.insert("of".to_owned(), restart.of.into());
-            own.insert("after_s".to_owned(), restart.after.as_secs().into());
-            ("rrun.rank.restart", "AGENT", own)
+    }
+
+    fn of_end(who: Who, end: &RankEnd, usage: Option<&Value>) -> Self {
+        let (state, code) = match end {
+            RankEnd::Succeeded => ("SUCCEEDED", 0),
+            RankEnd::Failed { code, .. } => ("FAILED", *code),
+            RankEnd::Terminated { code } => ("TERMINATED", *code),
+        };
+        let mut own = vec![("exit_code", code.into())];
+        own.extend(usage.map(|usage| ("usage", usage.clone())));
+        let facts = Facts::of_state(state, Some(who), own);
+        match end {
+            RankEnd::Failed { code, error } => {
+                Facts { code: Some(*code), raw_error: Some(raw_error(error.as_ref())), ..facts }
+            }
+            RankEnd::Succeeded | RankEnd::Terminated { .. } => facts,
         }
-        Happening::Lost { who, reason } => {
-            let mut own = of_rank(*who);
-            own.insert("reason".to_owned(), (*reason).into());
-            ("rrun.rank.lost", "AGENT", own)
+    }
+
+    /// Torchrun keeps these in a text of JSON, in lists of one where they are a rank's.
+    fn inner(&self, round: &Round<'_>) -> Value {
+        let plan = round.plan;
+        let mut inner = json!({"group_world_size": round.place.nodes, "entry_point": plan.title});
+        if let (Some(who), Some(fields)) = (self.who, inner.as_object_mut()) {
+            let Assigned(_, _, base_of_role, world_of_role) = round.place.assigned;
+            let pid = self.code.map(|_| who.pid);
+            fields.insert("local_rank".to_owned(), json!([who.local_rank]));
+            fields.insert("role_rank".to_owned(), json!([base_of_role + who.index]));
+            fields.insert("role_world_size".to_owned(), json!([world_of_role]));
+            fields.insert("exit_code".to_owned(), json!([self.code]));
+            fields.insert("worker_pid".to_owned(), json!([pid]));
         }
-        Happening::Round { restarts, node, nodes } => {
-            let mut own = one("agent_restarts", (*restarts).into());
-            own.insert("group_rank".to_owned(), (*node).into());
-            own.insert("group_world_size".to_owned(), (*nodes).into());
-            ("torchelastic.worker.status.RENDEZVOUS", "AGENT", own)
-        }
-        Happening::Signal { name } => ("rrun.signal", "AGENT", one("signal", (*name).into())),
-        Happening::Over { is_success: true } => ("torchelastic.worker.status.SUCCEEDED", "AGENT", Map::new()),
-        Happening::Over { is_success: false } => ("torchelastic.worker.status.FAILED", "AGENT", Map::new()),
+        inner
+    }
+}
+
+/// What torchrun writes of a rank that failed: its error file, or that there is none.
+fn raw_error(error: Option<&Value>) -> String {
+    let none = || {
+        let traits = json!({"category": "system_terminated_error", "retryability": "False"});
+        json!({"message": "<NONE>", "errorTraits": traits})
     };
-    whole(plan, name, source, own, now)
+    error.cloned().unwrap_or_else(none).to_string()
 }
 
-fn whole(plan: &Plan, name: &str, source: &str, own: Map<String, Value>, now: SystemTime) -> Value {
+fn event(round: &Round<'_>, happening: &Happening<'_>, now: SystemTime) -> Value {
+    let (plan, place) = (round.plan, &round.place);
+    let facts = Facts::new(round, happening);
+    let is_rank_s = matches!(happening, Happening::Started(_) | Happening::Ended { .. });
+    let total = BEGIN.get().and_then(|begin| now.duration_since(*begin).ok()).unwrap_or_default();
+    let mut metadata = json!({
+        "run_id": plan.run_id,
+        "global_rank": facts.who.map(|who| who.rank),
+        "group_rank": place.node,
+        "worker_id": facts.who.map(|who| who.pid.to_string()),
+        "role": plan.role,
+        "hostname": crate::report::host(),
+        "state": facts.state,
+        "total_run_time": total.as_secs(),
+        "rdzv_backend": backend(plan),
+        "raw_error": facts.raw_error,
+        "metadata": facts.inner(round).to_string(),
+        "agent_restarts": place.restarts,
+        "duration_ms": facts.duration.map(|duration| duration.as_secs_f64() * 1000.0),
+        "entry_point": plan.title,
+    });
+    if let Some(fields) = metadata.as_object_mut() {
+        fields.extend(facts.who.map(|who| ("local_rank".to_owned(), who.local_rank.into())));
+        fields.extend(facts.own.into_iter().map(|(name, value)| (name.to_owned(), value)));
+    }
+    let source = if is_rank_s { "WORKER" } else { "AGENT" };
     let timestamp = now.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
-    let mut metadata = one("run_id", plan.run_id.clone().into());
-    metadata.insert("role".to_owned(), plan.role.clone().into());
-    metadata.insert("hostname".to_owned(), crate::report::host().into());
-    metadata.insert("entry_point".to_owned(), plan.title.clone().into());
-    metadata.extend(own);
-    json!({"name": name, "source": source, "timestamp": timestamp, "metadata": metadata})
+    json!({"name": facts.name, "source": source, "timestamp": timestamp, "metadata": metadata})
 }
 
-fn one(name: &str, value: Value) -> Map<String, Value> {
-    Map::from_iter([(name.to_owned(), value)])
-}
-
-fn of_rank(who: Who) -> Map<String, Value> {
-    let mut fields = one("global_rank", who.rank.into());
-    fields.insert("local_rank".to_owned(), who.local_rank.into());
-    // A string, as torchrun has it.
-    fields.insert("worker_id".to_owned(), who.pid.to_string().into());
-    fields
+/// A launch on one node has no rendezvous; with a port of its own choice it is what torchrun calls standalone.
+fn backend(plan: &Plan) -> &'static str {
+    match (&plan.rendezvous, plan.store.port) {
+        (Some(rendezvous), _) if rendezvous.backend == Backend::Static => "static",
+        (None, Some(_)) => "static",
+        (Some(_), _) | (None, None) => "c10d",
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agent::company::alone;
     use crate::agent::tests::plan;
 
-    const WHO: Who = Who { rank: 5, local_rank: 1, pid: 4711 };
+    const WHO: Who = Who { index: 1, rank: 5, local_rank: 1, pid: 4711 };
 
     fn at(seconds: f64) -> SystemTime {
-        UNIX_EPOCH + std::time::Duration::from_secs_f64(seconds)
+        UNIX_EPOCH + Duration::from_secs_f64(seconds)
+    }
+
+    fn event_of(happening: &Happening<'_>) -> Value {
+        let plan = plan(&["true"], 2);
+        event(&Round { plan: &plan, place: alone(&plan, None, 3) }, happening, at(7.5))
+    }
+
+    fn ended(end: RankEnd) -> Value {
+        event_of(&Happening::Ended { who: WHO, end, usage: None })
     }
 
     #[test]
@@ -203,14 +320,47 @@ mod tests {
 
     #[test]
     fn the_end_of_a_rank_has_torchrun_s_name_and_its_exit_code() {
-        let ended = |code| Happening::Ended { who: WHO, code, usage: None };
-        let event = |code| super::event(&plan(&["true"], 1), &ended(code), at(7.5));
-        assert_eq!(event(0)["name"], "torchelastic.worker.status.SUCCEEDED");
-        let failed = event(-9);
+        assert_eq!(ended(RankEnd::Succeeded)["name"], "torchelastic.worker.status.SUCCEEDED");
+        assert_eq!(ended(RankEnd::Terminated { code: -15 })["metadata"]["state"], "TERMINATED");
+        let failed = ended(RankEnd::Failed { code: -9, error: None });
         assert_eq!((&failed["name"], &failed["timestamp"]), (&json!("torchelastic.worker.status.FAILED"), &json!(7.5)));
         let of = |field: &str| failed["metadata"][field].clone();
         assert_eq!([of("global_rank"), of("local_rank"), of("exit_code")], [json!(5), json!(1), json!(-9)]);
         assert_eq!([of("worker_id"), of("role"), of("run_id")], ["4711", "default", "none"]);
+    }
+
+    /// torch 2.11, `torchrun --event-log-handler console`.
+    #[test]
+    fn every_field_of_torchrun_s_is_there() {
+        let torchrun_s = [
+            "run_id",
+            "global_rank",
+            "group_rank",
+            "worker_id",
+            "role",
+            "hostname",
+            "state",
+            "total_run_time",
+            "rdzv_backend",
+            "raw_error",
+            "metadata",
+            "agent_restarts",
+            "duration_ms",
+        ];
+        let names = |event: &Value| -> Vec<String> {
+            event["metadata"].as_object().expect("an object").keys().take(torchrun_s.len()).cloned().collect()
+        };
+        let failed = ended(RankEnd::Failed { code: 5, error: None });
+        let (met, assigned) =
+            (event_of(&Happening::Met { after: Duration::from_millis(2) }), event_of(&Happening::Assigned));
+        assert_eq!([names(&failed), names(&met), names(&assigned)], [torchrun_s; 3]);
+        assert_eq!((&met["metadata"]["duration_ms"], &met["metadata"]["agent_restarts"]), (&json!(2.0), &json!(3)));
+        assert_eq!(assigned["name"], "torchelastic.worker.status.ASSIGN_WORKER_RANKS");
+        let inner = r#"{"group_world_size":1,"entry_point":"test","local_rank":[1],"role_rank":[1],"role_world_size":[2],"exit_code":[5],"worker_pid":[4711]}"#;
+        assert_eq!(failed["metadata"]["metadata"], inner);
+        let none =
+            r#"{"message":"<NONE>","errorTraits":{"category":"system_terminated_error","retryability":"False"}}"#;
+        assert_eq!(failed["metadata"]["raw_error"], none);
     }
 
     #[test]
@@ -218,8 +368,9 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("events.jsonl");
         let plan = Plan { events: EventLog::File(path.clone()), ..plan(&["true"], 1) };
-        record(&plan, &Happening::Started(WHO));
-        record(&plan, &Happening::Over { is_success: true });
+        let round = Round { plan: &plan, place: alone(&plan, None, 0) };
+        record(&round, &Happening::Started(WHO));
+        record(&round, &Happening::Over { is_success: true });
         let text = std::fs::read_to_string(path).expect("read");
         let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
         assert_eq!(lines.iter().map(|line| line["source"].clone()).collect::<Vec<_>>(), ["WORKER", "AGENT"]);

@@ -21,13 +21,18 @@ fn a_file_of_events_tells_the_whole_launch() {
     let ended = rrun.sh("exit $((1 - TORCHELASTIC_RESTART_COUNT))").succeeds();
     let events = events(&ended.text("events.jsonl"));
     let status = |source: &str, what: &str| format!("{source} torchelastic.worker.status.{what}");
-    let attempt = |end: &str| ["AGENT RENDEZVOUS", "WORKER START", end].map(str::to_owned);
+    let attempt = |end: &str| ["AGENT RENDEZVOUS", "AGENT ASSIGN_WORKER_RANKS", "WORKER START", end].map(str::to_owned);
     let told: Vec<String> = [attempt("WORKER FAILED"), attempt("WORKER SUCCEEDED")].concat();
     let told = told.iter().map(|line| line.split_once(' ').map(|(source, what)| status(source, what)).unwrap());
     let told: Vec<String> = told.chain([status("AGENT", "SUCCEEDED")]).collect();
     assert_eq!(names(&events), told);
-    assert_eq!(events[2]["metadata"]["exit_code"], 1);
-    assert!(events[2]["metadata"]["usage"]["max_rss"].as_u64().is_some_and(|bytes| bytes > 0), "{}", events[2]);
+    let failed = &events[3]["metadata"];
+    assert_eq!(
+        (&failed["exit_code"], &failed["state"], &failed["rdzv_backend"]),
+        (&1.into(), &"FAILED".into(), &"static".into())
+    );
+    assert!(failed["usage"]["max_rss"].as_u64().is_some_and(|bytes| bytes > 0), "{failed}");
+    assert_eq!(events[8]["metadata"]["agent_restarts"], 1);
     ended.stderr_lacks("torchelastic.worker");
 }
 

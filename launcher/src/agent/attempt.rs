@@ -4,14 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::mem;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
-
-use nix::unistd::Pid;
 
 use crate::agent::event::LocalRank;
 use crate::agent::variables::Round;
-use crate::events::{self, Happening, Who};
+use crate::events::{self, EventLog, Happening, RankEnd, Who};
 use crate::failure::{Casualty, Failure};
 use crate::logs::attempt::{AttemptLogs, RankLogs};
 use crate::logs::last_lines::last_lines;
@@ -21,7 +19,6 @@ use crate::process::environment::Environment;
 use crate::process::exit::Exit;
 use crate::process::rank::{Ended, Rank};
 use crate::process::start::{NotStarted, Start};
-use crate::process::usage::Usage;
 use crate::say::{self, About, Level};
 use crate::signals;
 
@@ -93,12 +90,13 @@ impl Attempt {
         for (index, rank) in self.ranks.iter_mut().enumerate() {
             let Some(Ended { exit, usage, .. }) = rank.peek(now) else { continue };
             exited.push((LocalRank(index), exit));
-            tell(round, index, rank.pid(), exit, usage);
+            let (rank, pid) = (round.rank(index), rank.pid().as_raw());
+            let local_rank = round.plan.ranks.get(index).map_or(index, |rank| rank.local_rank);
+            let stopped_by = self.sent;
+            let casualty = Casualty { index, local_rank, rank, pid, exit, usage, at: now, stopped_by };
+            tell(round, &casualty, self.logs.get(index).and_then(|logs| logs.error_file.as_deref()));
             if !exit.is_success() {
-                let (rank, pid) = (round.rank(index), rank.pid().as_raw());
-                let local_rank = round.plan.ranks.get(index).map_or(index, |rank| rank.local_rank);
-                let stopped_by = self.sent;
-                self.casualties.push(Casualty { index, local_rank, rank, pid, exit, usage, at: now, stopped_by });
+                self.casualties.push(casualty);
             }
         }
         exited
@@ -193,8 +191,8 @@ fn command<'a>(
 /// Tells of the start of the rank `index` who wants to know.
 fn started(round: &Round<'_>, index: usize, rank: &Rank) {
     let local_rank = round.plan.ranks.get(index).map_or(index, |rank| rank.local_rank);
-    let who = Who { rank: round.rank(index), local_rank, pid: rank.pid().as_raw() };
-    events::record(round.plan, &Happening::Started(who));
+    let who = Who { index, rank: round.rank(index), local_rank, pid: rank.pid().as_raw() };
+    events::record(round, &Happening::Started(who));
 }
 
 fn say_not_started(round: &Round<'_>, LocalRank(index): LocalRank, err: &io::Error) {
@@ -204,16 +202,22 @@ fn say_not_started(round: &Round<'_>, LocalRank(index): LocalRank, err: &io::Err
     say::of_rank(Level::Error, about, format_args!("cannot start rank {}: {program}{err}", about.rank));
 }
 
-/// Tells of the end of the rank `index`, and what it used, who wants to know.
-fn tell(round: &Round<'_>, index: usize, pid: Pid, exit: Exit, usage: Option<Usage>) {
-    let plan = round.plan;
-    let rank = round.rank(index);
-    if let Some(usage) = usage.filter(|_| plan.reports_usage) {
-        let about = About { rank, pid: Some(pid.as_raw()) };
+/// Tells of the end of a rank, and what it used, who wants to know. It may have ended well.
+fn tell(round: &Round<'_>, ended: &Casualty, error_file: Option<&Path>) {
+    let Casualty { index, local_rank, rank, pid, exit, usage, stopped_by, .. } = *ended;
+    if let Some(usage) = usage.filter(|_| round.plan.reports_usage) {
+        let about = About { rank, pid: Some(pid) };
         say::of_rank(Level::Result, about, format_args!("rank {rank} {exit}: {usage}"));
     }
-    let local_rank = plan.ranks.get(index).map_or(index, |rank| rank.local_rank);
-    let who = Who { rank, local_rank, pid: pid.as_raw() };
+    if round.plan.events == EventLog::None {
+        return;
+    }
+    let code = exit.returncode();
+    let end = match stopped_by {
+        _ if exit.is_success() => RankEnd::Succeeded,
+        Some(_) => RankEnd::Terminated { code },
+        None => RankEnd::Failed { code, error: Failure::read(ended.clone(), error_file).error },
+    };
     let usage = usage.and_then(|usage| serde_json::to_value(usage).ok());
-    events::record(plan, &Happening::Ended { who, code: exit.returncode(), usage });
+    events::record(round, &Happening::Ended { who: Who { index, rank, local_rank, pid }, end, usage });
 }

@@ -21,6 +21,7 @@ use std::process::ExitCode;
 
 use crate::agent::driver::Driver;
 use crate::agent::event::End;
+use crate::events;
 use crate::plan::Plan;
 use crate::process::leftover::Leftovers;
 use crate::say::{self, Note};
@@ -32,6 +33,7 @@ pub fn run(plan: Plan) -> ExitCode {
 
 /// As [`run`], for who wants to know more than an exit code.
 pub fn launch(plan: &Plan) -> End {
+    events::begin();
     plan.notes.iter().for_each(Note::say);
     own_name::check(plan);
     if let Some(Err(err)) = plan.open_files.map(|limit| limit.raised().apply()) {

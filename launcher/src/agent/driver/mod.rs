@@ -50,6 +50,8 @@ pub struct Driver<'a> {
     exits: tokio::signal::unix::Signal,
     company: Company<'a>,
     place: Place,
+    /// When this node began to wait for the round.
+    joining_since: SystemTime,
     folder: Option<RunFolder>,
     leftovers: Leftovers,
     memory: OomKills,
@@ -93,6 +95,7 @@ impl<'a> Driver<'a> {
             exits,
             company,
             place,
+            joining_since: SystemTime::now(),
             folder,
             leftovers,
             memory,
@@ -142,7 +145,7 @@ impl<'a> Driver<'a> {
             received = self.signals.recv() => {
                 let (number, name) = (received.number, signals::name(received.number));
                 say::warning(format_args!("Received {number} death signal, shutting down workers ({name})"));
-                events::record(self.plan, &Happening::Signal { name: &name });
+                events::record(&self.round(), &Happening::Signal { name: &name });
                 self.server.iter_mut().for_each(Server::end_is_near);
                 vec![Event::Received(received)]
             }
@@ -161,7 +164,7 @@ impl<'a> Driver<'a> {
     /// SLURM's announcement of the end; it has reached every process of a step, but only us of a batch script.
     fn pass_on(&self, number: i32) {
         let name = signals::name(number);
-        events::record(self.plan, &Happening::Signal { name: &name });
+        events::record(&self.round(), &Happening::Signal { name: &name });
         match self.plan.signals.sender {
             Sender::SlurmToStep => {
                 say::warning(format_args!("{name} received, as the ranks have; the launch goes on"));
@@ -296,7 +299,7 @@ impl<'a> Driver<'a> {
         self.company.leave(end.reason()).await;
         self.end_server().await;
         self.flush().await;
-        events::record(self.plan, &Happening::Over { is_success: end == End::Succeeded });
+        events::record(&self.round(), &Happening::Over { is_success: end == End::Succeeded });
         match end {
             End::Succeeded | End::NotStarted => {}
             End::Failed => self.report(),

@@ -1,5 +1,7 @@
 //! What is heard from the other nodes, and what they are told.
 
+use std::time::SystemTime;
+
 use crate::agent::chain;
 use crate::agent::driver::Driver;
 use crate::agent::event::{End, Event, LocalRank};
@@ -53,14 +55,16 @@ impl Driver<'_> {
             say::warning(format_args!("restart {attempt} of {}", self.plan.max_restarts));
         }
         self.place = place;
-        let Place { node, nodes, .. } = self.place;
-        events::record(self.plan, &Happening::Round { restarts: attempt, node, nodes });
+        let after = self.joining_since.elapsed().unwrap_or_default();
+        events::record(&self.round(), &Happening::Met { after });
+        events::record(&self.round(), &Happening::Assigned);
         self.end_attempt();
         Event::Joined { attempt }
     }
 
     /// Takes part in the next round.
     pub(super) async fn join(&mut self) -> Option<Event> {
+        self.joining_since = SystemTime::now();
         match self.company.join().await {
             Ok(Some(place)) => self.may_join(place),
             Ok(None) => None,

@@ -19,7 +19,7 @@ impl Driver<'_> {
         let (failure, others) = (self.failure(casualty), self.others(rank));
         let line = format!("{failure}; restart {number} of {of} in {} s{others}", after.as_secs());
         say::of_rank(Level::Warning, about(casualty), line);
-        events::record(self.plan, &Happening::Restart { who: who(casualty), restart });
+        events::record(&self.round(), &Happening::Restart { who: who(casualty), restart });
     }
 
     /// Says to the user, and to the other ranks, that a rank is gone for good.
@@ -32,7 +32,7 @@ impl Driver<'_> {
         };
         let reason = format!("{}; {why}", self.failure(casualty));
         say::of_rank(Level::Error, about(casualty), format_args!("{reason}{}", self.others(rank)));
-        events::record(self.plan, &Happening::Lost { who: who(casualty), reason: &reason });
+        events::record(&self.round(), &Happening::Lost { who: who(casualty), reason: &reason });
         self.company.lost(&self.place, casualty.rank, &reason);
     }
 
@@ -81,5 +81,5 @@ pub(super) fn about(casualty: &Casualty) -> About {
 }
 
 fn who(casualty: &Casualty) -> Who {
-    Who { rank: casualty.rank, local_rank: casualty.local_rank, pid: casualty.pid }
+    Who { index: casualty.index, rank: casualty.rank, local_rank: casualty.local_rank, pid: casualty.pid }
 }
