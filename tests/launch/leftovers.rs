@@ -1,4 +1,4 @@
-//! Processes that ranks leave behind end with the launch.
+//! Processes that ranks leave behind end with the launch, but for daemons of one that has succeeded.
 
 use crate::command::Rrun;
 use crate::ended::Ended;
@@ -19,15 +19,39 @@ fn a_background_process_of_a_rank_that_failed_is_ended() {
     child_is_gone(&Rrun::new().sh("sleep 10000 & echo $! > child; exit 1").fails_with(1));
 }
 
-#[test]
-fn a_background_process_in_a_session_of_its_own_is_ended() {
-    child_is_gone(&Rrun::new().sh("setsid sleep 10000 & echo $! > child; await child").succeeds());
+/// Starts a daemon, which leaves its pid in `child`.
+const DAEMON: &str = "( setsid sh -c 'echo $$ > child; exec sleep 10000' & ) ; await child; ";
+
+fn daemon(then: &str) -> Rrun {
+    Rrun::new().sh(&format!("{DAEMON}{then}"))
 }
 
 #[test]
-fn a_daemon_is_ended() {
-    let script = "( setsid sh -c 'echo $$ > child; exec sleep 10000' & ) ; await child";
-    child_is_gone(&Rrun::new().sh(script).succeeds());
+fn a_daemon_of_a_launch_that_succeeded_lives_on() {
+    let ended = daemon("exit 0").succeeds();
+    let child = ended.pids(&["child"])[0];
+    assert!(alive(child));
+    std::process::Command::new("kill").arg(child.to_string()).status().unwrap();
+}
+
+#[test]
+fn a_daemon_of_a_rank_that_failed_is_ended() {
+    child_is_gone(&daemon("exit 1").fails_with(1));
+}
+
+#[test]
+fn a_daemon_of_a_rank_that_was_told_to_end_is_ended() {
+    let running = daemon("echo > up; exec sleep 10000").start();
+    running.wait_for_files(&["up"]);
+    running.signal("TERM");
+    child_is_gone(&running.wait().fails_with(1));
+}
+
+#[test]
+fn a_daemon_is_ended_before_a_restart() {
+    let script = "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; exit 1";
+    let script = format!("[ $TORCHELASTIC_RESTART_COUNT = 0 ] && {{ {DAEMON} }}; {script}");
+    child_is_gone(&Rrun::new().max_restarts(1).sh(&script).succeeds());
 }
 
 #[test]

@@ -4,6 +4,8 @@
 //! Of one rank alone these are the processes of its session, and those children of ours that have its mark in their
 //! environment: what has left the session, and had no parent any more, could be any rank's.
 //!
+//! A daemon, an orphan that has left the sessions of all ranks, may be left alone: after a success, as torchrun does.
+//!
 //! A rank is never reaped here: a child is looked at before it is waited for.
 //!
 //! A subreaper whose ranks have all ended and that has no other child has no leftovers: whatever a rank started is our
@@ -55,6 +57,7 @@ pub struct Leftovers {
     /// Children that we had before: of a shell that replaced itself by us, for instance.
     before: BTreeSet<i32>,
     spared: Spared,
+    leaves_daemons: bool,
 }
 
 /// What runs beside the ranks and is left behind by none of them: children of ours, their sessions, and what came to us
@@ -70,7 +73,7 @@ pub struct Spared {
 impl Leftovers {
     /// Finds leftovers by the ranks' sessions only.
     pub fn by_session() -> Leftovers {
-        Leftovers { adopts: false, before: BTreeSet::new(), spared: Spared::default() }
+        Leftovers { adopts: false, before: BTreeSet::new(), spared: Spared::default(), leaves_daemons: false }
     }
 
     /// Also takes in what left its session: from now on, orphans below this process become its children. One launch
@@ -79,12 +82,22 @@ impl Leftovers {
         let us = getpid().as_raw();
         let search = || pids().filter(|&pid| read(pid).is_some_and(|stat| stat.parent == us)).collect();
         let before = children().unwrap_or_else(search);
-        Leftovers { adopts: set_child_subreaper(true).is_ok(), before, spared: Spared::default() }
+        Leftovers {
+            adopts: set_child_subreaper(true).is_ok(),
+            before,
+            spared: Spared::default(),
+            leaves_daemons: false,
+        }
     }
 
     /// Leaves these processes alone from now on, and no others.
     pub fn spare(&mut self, spared: Spared) {
         self.spared = spared;
+    }
+
+    /// Whether what has left the ranks' sessions is no leftover from now on.
+    pub fn leave_daemons(&mut self, leaves_daemons: bool) {
+        self.leaves_daemons = leaves_daemons;
     }
 
     /// Reaps adopted children that have ended and signals the living leftovers of `ranks`. Says how many live.
@@ -93,7 +106,9 @@ impl Leftovers {
         if self.knows_all_children(ranks) && have_ended() {
             return 0;
         }
-        let is_left = |pid, stat: Stat| ranks.contains(&stat.session) || self.is_adopted(pid, stat);
+        let is_daemon = |stat: Stat| self.leaves_daemons && !ranks.contains(&stat.session);
+        let is_left =
+            |pid, stat: Stat| !is_daemon(stat) && (ranks.contains(&stat.session) || self.is_adopted(pid, stat));
         let living = self.living(ranks, |pid, stat| is_left(pid, stat) && !self.is_spared(pid, stat));
         for (pid, _) in living.iter().filter(|(_, stat)| reach == Reach::All || !ranks.contains(&stat.group)) {
             signal.map(|signal| kill(Pid::from_raw(*pid), signal));

@@ -234,7 +234,9 @@ impl<'a> Driver<'a> {
                 self.attempt.send(signal);
                 None
             }
-            Action::Sweep { groups_know } => {
+            Action::Sweep { groups_know, is_success } => {
+                // Our own programs start no daemons; what they leave is a simulator that hangs.
+                self.leftovers.leave_daemons(is_success && !self.plan.is_built_in);
                 let reach = if groups_know { Reach::OutsideGroups } else { Reach::All };
                 let living = self.leftovers.signal(&self.attempt.pids(), reach, Some(Signal::SIGTERM));
                 (living == 0).then_some(Event::Swept)

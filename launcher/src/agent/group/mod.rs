@@ -257,7 +257,7 @@ impl Group {
 
     fn sweep(&mut self, then: Then, groups_know: bool, now: Instant) -> Vec<Action> {
         self.state = State::Sweeping { then, patience: Patience::KillAt(now + LEFTOVER_GRACE.min(self.grace)) };
-        vec![Action::Sweep { groups_know }]
+        vec![Action::Sweep { groups_know, is_success: then == Then::Part(End::Succeeded) }]
     }
 
     fn kill_leftovers(&mut self, then: Then, now: Instant) -> Vec<Action> {

@@ -6,7 +6,7 @@ use crate::signals::Received;
 const GRACE: Duration = Duration::from_secs(30);
 const TERM: Action = Action::Send { signal: libc::SIGTERM };
 const KILL: Action = Action::Send { signal: libc::SIGKILL };
-const SWEEP_TOLD: Action = Action::Sweep { groups_know: true };
+const SWEEP_TOLD: Action = Action::Sweep { groups_know: true, is_success: false };
 
 fn started(size: usize, max_restarts: u32, now: Instant) -> Group {
     let mut group = Group::new(size, max_restarts, GRACE);
@@ -36,7 +36,7 @@ fn all_exits_with_zero_are_success() {
     let now = Instant::now();
     let mut group = started(2, 0, now);
     assert_eq!(group.on(exited(1, 0), now), []);
-    assert_eq!(group.on(exited(0, 0), now), [Action::Sweep { groups_know: false }]);
+    assert_eq!(group.on(exited(0, 0), now), [Action::Sweep { groups_know: false, is_success: true }]);
     assert_eq!(group.on(Event::Swept, now), [Action::Part]);
     assert_eq!(group.on(Event::Over(End::Succeeded), now), [Action::Finish(End::Succeeded)]);
 }

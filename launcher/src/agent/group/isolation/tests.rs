@@ -8,8 +8,9 @@ const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const FINAL: i32 = 3;
 const TERM: Action = Action::Send { signal: libc::SIGTERM };
-const SWEEP: Action = Action::Sweep { groups_know: false };
-const SWEEP_TOLD: Action = Action::Sweep { groups_know: true };
+const SWEEP: Action = Action::Sweep { groups_know: false, is_success: false };
+const SWEEP_SUCCESS: Action = Action::Sweep { groups_know: false, is_success: true };
+const SWEEP_TOLD: Action = Action::Sweep { groups_know: true, is_success: false };
 
 fn started(size: usize, max_restarts: u32, now: Instant) -> Group {
     let mut group = Group::new(size, max_restarts, GRACE).isolated(Some(FINAL));
@@ -65,7 +66,7 @@ fn a_rank_that_fails_is_started_again_alone_after_its_pause() {
         (2 * SECOND, Event::Deadline, vec![restart(1, 1)]),
         (3 * SECOND, exited(0, 0), vec![]),
         (3 * SECOND, exited(1, 0), vec![]),
-        (3 * SECOND, exited(2, 0), vec![SWEEP]),
+        (3 * SECOND, exited(2, 0), vec![SWEEP_SUCCESS]),
         (3 * SECOND, Event::Swept, vec![Action::Part]),
         (3 * SECOND, Event::Over(End::Succeeded), vec![Action::Finish(End::Succeeded)]),
     ];
@@ -249,7 +250,7 @@ fn a_new_round_starts_all_ranks_and_each_keeps_its_count() {
     play(&mut group, now, steps);
     assert_eq!([0, 1].map(|rank| group.attempt(LocalRank(rank))), [1, 0]);
     assert_eq!(group.on(exited(1, 0), now), []);
-    assert_eq!(group.on(exited(0, 0), now), [SWEEP], "who was lost before has made good for it");
+    assert_eq!(group.on(exited(0, 0), now), [SWEEP_SUCCESS], "who was lost before has made good for it");
     group.on(Event::Swept, now);
     assert_eq!(group.on(Event::Over(End::Succeeded), now), [Action::Finish(End::Succeeded)]);
 }
