@@ -118,8 +118,9 @@ fn program_and_arguments_are_verbatim() {
 }
 
 #[test]
-fn the_first_argument_may_be_a_double_dash() {
-    assert_eq!(cli(&["s.py", "--", "x"]).args, ["--", "x"]);
+fn a_double_dash_beside_the_program_is_the_launcher_s() {
+    assert_eq!(cli(&["s.py", "--", "x"]).args, ["x"]);
+    assert_eq!(cli(&["s.py", "--", "--", "x"]).args, ["--", "x"]);
     let cli = cli(&["--", "--weird.py", "--", "x"]);
     assert_eq!((cli.program.to_str(), cli.args), (Some("--weird.py"), vec!["--".into(), "x".into()]));
 }
