@@ -13,7 +13,7 @@ pub enum StreamMap {
 }
 
 impl StreamMap {
-    /// Parses a digit `0` to `3`, or a map as `0:3,1:2`. Other than in torchrun a rank may have several digits.
+    /// Parses a digit `0` to `3`, or a map as `0:3,1:2`. As in torchrun a rank of a map has one digit.
     ///
     /// # Errors
     /// Anything else.
@@ -26,8 +26,8 @@ impl StreamMap {
         }
         let entry = |part: &str| {
             let (rank, digit) = part.split_once(':')?;
-            let is_number = !rank.is_empty() && rank.bytes().all(|byte| byte.is_ascii_digit());
-            Some((is_number.then(|| rank.parse().ok()).flatten()?, streams(digit)?))
+            let is_digit = rank.len() == 1 && rank.bytes().all(|byte| byte.is_ascii_digit());
+            Some((is_digit.then(|| rank.parse().ok()).flatten()?, streams(digit)?))
         };
         text.split(',').map(entry).collect::<Option<Vec<_>>>().map(StreamMap::ByRank).ok_or_else(err)
     }
@@ -88,13 +88,13 @@ mod tests {
 
     #[test]
     fn a_map_is_by_rank_and_the_last_entry_counts() {
-        let map = StreamMap::parse("0:3,1:2,12:1,1:1").unwrap();
-        assert_eq!([0, 1, 2, 12].map(|rank| map.of(rank)), [BOTH, OUT, NONE, OUT]);
+        let map = StreamMap::parse("0:3,1:2,9:1,1:1").unwrap();
+        assert_eq!([0, 1, 2, 9, 12].map(|rank| map.of(rank)), [BOTH, OUT, NONE, OUT, NONE]);
     }
 
     #[test]
     fn anything_else_is_refused_in_torchrun_s_words() {
-        for text in ["4", "", "0:4", "0:3,", ",0:3", "0:3 ,1:2", "a:1", "-1:3", "33", "0:", ":3"] {
+        for text in ["4", "", "0:4", "0:3,", ",0:3", "0:3 ,1:2", "a:1", "-1:3", "33", "0:", ":3", "10:1", "0:3,10:1"] {
             assert_eq!(StreamMap::parse(text), Err(PlanError::Streams(text.to_owned())));
         }
         let text = r"4 does not match: <^[0123]$> or <^(\d:[0123],)*(\d:[0123])$>";
