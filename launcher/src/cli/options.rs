@@ -163,7 +163,7 @@ pub struct Cli {
     #[arg(long, value_name = "TEXT", help_heading = "Logs")]
     pub log_line_prefix_template: Option<String>,
 
-    /// Python entry point that makes the logs (not available)
+    /// Python entry point that makes the logs (only `default`)
     #[arg(long, value_name = "NAME", help_heading = "Logs")]
     pub logs_specs: Option<String>,
 

@@ -17,12 +17,15 @@ const FILES_A_RANK: u64 = 8;
 /// Connections to the store of a rank of another node: its own, and that of one group more.
 const FILES_A_GUEST: u64 = 2;
 
+/// The one entry point for `--logs-specs` that torch itself has: the logs as they are without the option.
+const LOGS_SPECS: &str = "default";
+
 /// Refuses options that a later version will have, or none.
 ///
 /// # Errors
 /// The first such option.
 pub fn refuse(cli: &Cli) -> Result<(), PlanError> {
-    if let Some(name) = &cli.logs_specs {
+    if let Some(name) = cli.logs_specs.as_ref().filter(|name| *name != LOGS_SPECS) {
         return Err(PlanError::LogsSpecs(name.clone()));
     }
     if EventLog::parse(&cli.event_log_handler).is_none() {

@@ -271,6 +271,7 @@ fn numbers_out_of_range_are_refused() {
 fn what_is_not_there_is_refused_by_name() {
     assert_eq!(refused("--numa-binding node x"), "--numa-binding node: the bus address of GPU 0 is not known");
     assert!(refused("--logs-specs s x").starts_with("--logs-specs s: "));
+    assert_eq!(argv(&plan("--logs-specs default x").ranks[0]), "py -u x");
     assert!(refused("--event-log-handler foo x").contains("unknown event log handler 'foo'"));
 }
 
@@ -313,5 +314,5 @@ fn virtual_ranks_have_one_gpu_each() {
 fn the_plan_prints_as_json() {
     let json = serde_json::to_value(plan("--nproc-per-node 2 train.py")).unwrap();
     assert_eq!(json["ranks"][1]["argv"][2], "train.py");
-    assert_eq!(json["store"]["port"], serde_json::Value::Null);
+    assert_eq!((&json["store"]["port"], &json["store"]["may_move"]), (&29500.into(), &true.into()));
 }
