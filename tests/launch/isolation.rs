@@ -212,3 +212,12 @@ fn thirty_two_workers_fail_and_return_each_for_itself() {
     let expected: Vec<usize> = (0..32).map(|rank| 1 + rank % 3).collect();
     assert_eq!((0..32).map(starts).collect::<Vec<_>>(), expected, "{}", ended.stderr);
 }
+
+#[test]
+fn a_rank_that_cannot_run_its_program_is_not_started_again() {
+    let isolated = || Rrun::new().nproc(2).max_restarts(6).options(&["--failure-policy", "isolate"]);
+    let ended = isolated().sh("[ $RANK = 0 ] || /nonexistent/program").fails_with(1).stderr_lacks("restart 1 of");
+    ended.stderr_has("127: a program, or a library that it needs, was not found); a restart would not change that");
+    let restarted = Rrun::new().max_restarts(2).sh("echo ran; exit 127").fails_with(1);
+    restarted.stdout_is("ran\nran\nran\n");
+}

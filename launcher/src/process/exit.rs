@@ -15,10 +15,23 @@ pub enum Exit {
     Signal(i32),
 }
 
+/// What a shell, an interpreter or the dynamic loader says that could not run a program at all: it may not be executed
+/// (126), or it or a library that it needs was not found (127).
+pub const CANNOT_RUN: [i32; 2] = [126, 127];
+
 impl Exit {
     /// Whether it exited with code 0.
     pub fn is_success(self) -> bool {
         self == Exit::Code(0)
+    }
+
+    /// What such an end usually means, to stand behind it; empty where it says enough.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Exit::Code(126) => " (126: a program may not be executed)",
+            Exit::Code(127) => " (127: a program, or a library that it needs, was not found)",
+            Exit::Code(_) | Exit::Signal(_) => "",
+        }
     }
 
     /// Python's `returncode`: the exit code, or the signal as a negative number.

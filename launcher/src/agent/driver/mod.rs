@@ -28,7 +28,7 @@ use crate::logs::attempt::{AttemptLogs, Writer};
 use crate::logs::folder::RunFolder;
 use crate::model_server::Server;
 use crate::plan::{FailurePolicy, Plan, Sender};
-use crate::process::exit::Exit;
+use crate::process::exit::{CANNOT_RUN, Exit};
 use crate::process::leftover::{Leftovers, Reach};
 use crate::process::oom::OomKills;
 use crate::rendezvous::place::Place;
@@ -81,8 +81,7 @@ impl<'a> Driver<'a> {
         let group = Group::new(plan.ranks.len(), plan.max_restarts, plan.shutdown_timeout);
         let group = match plan.failure_policy {
             FailurePolicy::Torchrun => group,
-            // What a foreign program means by its exit codes is not ours to know.
-            FailurePolicy::Isolate => group.isolated(plan.is_built_in.then_some(FINAL.into())),
+            FailurePolicy::Isolate => group.isolated(final_codes(plan)),
         };
         let attempt = Attempt::default();
         let memory = OomKills::now();
@@ -204,7 +203,7 @@ impl<'a> Driver<'a> {
     fn hint(&self, exit: Exit) -> &'static str {
         match exit {
             Exit::Signal(libc::SIGKILL) => self.memory.hint(),
-            Exit::Signal(_) | Exit::Code(_) => "",
+            Exit::Signal(_) | Exit::Code(_) => exit.meaning(),
         }
     }
 
@@ -332,4 +331,10 @@ impl<'a> Driver<'a> {
         }
         last_words::say_all(self.plan, &self.attempt, &failures, self.memory.hint());
     }
+}
+
+/// Exit codes of a rank that would end in the same way if it were started again. What else a foreign program means by its
+/// codes is not ours to know.
+fn final_codes(plan: &Plan) -> Vec<i32> {
+    CANNOT_RUN.into_iter().chain(plan.is_built_in.then_some(FINAL.into())).collect()
 }

@@ -25,8 +25,8 @@ use crate::process::exit::Exit;
 #[derive(Debug)]
 pub struct Isolation {
     ranks: Vec<Member>,
-    /// The exit code of a rank that another start would not help.
-    final_code: Option<i32>,
+    /// Exit codes of a rank that another start would not help.
+    final_codes: Vec<i32>,
     /// How long leftovers may take to end.
     grace: Duration,
     /// The end of the launch was announced: nothing is started any more.
@@ -50,10 +50,10 @@ enum Fate {
 }
 
 impl Isolation {
-    /// Ranks that may be started again `max_restarts` times each, unless they exit with `final_code`.
-    pub fn new(size: usize, max_restarts: u32, final_code: Option<i32>, grace: Duration) -> Isolation {
+    /// Ranks that may be started again `max_restarts` times each, unless they exit with one of `final_codes`.
+    pub fn new(size: usize, max_restarts: u32, final_codes: Vec<i32>, grace: Duration) -> Isolation {
         let member = Member { budget: Budget::new(max_restarts), fate: Fate::Succeeded, sweep: None };
-        Isolation { ranks: vec![member; size], final_code, grace: grace.min(LEFTOVER_GRACE), ends: false }
+        Isolation { ranks: vec![member; size], final_codes, grace: grace.min(LEFTOVER_GRACE), ends: false }
     }
 
     /// A round begins: all ranks are started, also those that were lost in the round before.
@@ -105,7 +105,7 @@ impl Isolation {
             self.set(rank, Fate::Succeeded);
             return Vec::new();
         }
-        let is_final = self.final_code.is_some_and(|code| exit == Exit::Code(code));
+        let is_final = self.final_codes.iter().any(|&code| exit == Exit::Code(code));
         let mut actions = if is_final { self.lose(rank, Loss::Final) } else { self.failed(rank, now) };
         if let Some(member) = self.ranks.get_mut(rank.0) {
             member.sweep = Some(Patience::KillAt(now + self.grace));

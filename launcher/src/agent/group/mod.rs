@@ -84,9 +84,9 @@ impl Group {
     }
 
     /// The same with ranks that fail each for itself: restarts are those of one rank, and one that exits with
-    /// `final_code` gets none.
-    pub fn isolated(self, final_code: Option<i32>) -> Group {
-        let isolation = Isolation::new(self.size, self.max_restarts, final_code, self.grace);
+    /// one of `final_codes` gets none.
+    pub fn isolated(self, final_codes: Vec<i32>) -> Group {
+        let isolation = Isolation::new(self.size, self.max_restarts, final_codes, self.grace);
         Group { isolation: Some(isolation), ..self }
     }
 

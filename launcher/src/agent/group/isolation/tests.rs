@@ -13,7 +13,7 @@ const SWEEP_SUCCESS: Action = Action::Sweep { groups_know: false, is_success: tr
 const SWEEP_TOLD: Action = Action::Sweep { groups_know: true, is_success: false };
 
 fn started(size: usize, max_restarts: u32, now: Instant) -> Group {
-    let mut group = Group::new(size, max_restarts, GRACE).isolated(Some(FINAL));
+    let mut group = Group::new(size, max_restarts, GRACE).isolated(vec![FINAL, 127]);
     assert_eq!(group.on(Event::Ready, now), [Action::Join]);
     assert_eq!(group.on(Event::Joined { attempt: 0 }, now), [Action::Spawn { attempt: 0 }]);
     group
@@ -127,7 +127,7 @@ fn a_rank_that_says_so_is_lost_at_once() {
     let now = Instant::now();
     let mut group = started(2, 3, now);
     assert_eq!(group.on(exited(1, FINAL), now), [lose(1, Loss::Final), sweep(1)]);
-    assert_eq!(group.on(exited(0, 0), now), [SWEEP]);
+    assert_eq!(group.on(exited(0, 127), now), [lose(0, Loss::Final), SWEEP]);
     group.on(Event::Swept, now);
     assert_eq!(group.on(Event::Over(End::Succeeded), now), [Action::Finish(End::Failed)]);
 }
@@ -135,7 +135,7 @@ fn a_rank_that_says_so_is_lost_at_once() {
 #[test]
 fn a_foreign_program_may_exit_with_any_code() {
     let now = Instant::now();
-    let mut group = Group::new(1, 1, GRACE).isolated(None);
+    let mut group = Group::new(1, 1, GRACE).isolated(Vec::new());
     group.on(Event::Joined { attempt: 0 }, now);
     assert_eq!(group.on(exited(0, FINAL), now), [promise(0, 1, 1, 1), sweep(0)]);
 }
