@@ -158,3 +158,13 @@ fn a_console_that_nobody_reads_any_more_ends_nothing() {
     assert!(ended.has_file("done"));
     assert_eq!(ended.text("code"), "0\n");
 }
+
+#[test]
+fn a_long_line_is_not_cut_on_the_console() {
+    let line = "head -c 3000000 /dev/zero | tr '\\0' x; echo";
+    let ended = Rrun::new().nproc(2).options(&["-t", "1", "--log-dir", "logs"]).sh(line).succeeds();
+    let long = "x".repeat(3_000_000);
+    let mut printed: Vec<&str> = ended.stdout.lines().collect();
+    printed.sort_unstable();
+    assert!(printed == [format!("[default0]:{long}"), format!("[default1]:{long}")], "each is one line");
+}

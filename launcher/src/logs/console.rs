@@ -6,6 +6,8 @@ use std::os::fd::AsFd as _;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use crate::logs::long_line::LongLine;
+
 /// Which of the launcher's output streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
@@ -34,15 +36,28 @@ impl Console {
 
     /// Writes whole lines, and nothing of this process between them. Waits for a reader that is slow.
     pub fn write(&mut self, lines: &[u8]) {
+        self.locked(|file| write_all(file, lines));
+    }
+
+    /// The same with one line that is not in memory.
+    pub fn write_long(&mut self, prefix: &[u8], line: &LongLine<'_>) {
+        self.locked(|file| {
+            write_all(file, prefix)?;
+            line.pieces(|piece| write_all(file, piece))?;
+            write_all(file, b"\n")
+        });
+    }
+
+    fn locked(&mut self, write: impl FnOnce(&mut File) -> io::Result<()>) {
         let Some(file) = self.file.as_mut() else { return };
         let result = match self.stream {
             Stream::Stdout => {
                 let _lock = io::stdout().lock();
-                write_all(file, lines)
+                write(file)
             }
             Stream::Stderr => {
                 let _lock = io::stderr().lock();
-                write_all(file, lines)
+                write(file)
             }
         };
         if result.is_err() {

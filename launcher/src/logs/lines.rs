@@ -1,9 +1,18 @@
 //! Bytes of a stream cut into lines. Pure.
 
-use std::mem;
+use std::ops::Range;
 
-/// A line longer than this many bytes is given in pieces, so that a rank that never ends one takes no more memory.
+/// A line of more than this many bytes is not kept, so that a rank that never ends one takes no more memory.
 const LONGEST: usize = 1 << 20;
+
+/// One line, without its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Line<'a> {
+    /// Its bytes.
+    Kept(&'a [u8]),
+    /// Where it was in the stream.
+    Long(Range<u64>),
+}
 
 /// Cuts a stream of bytes, UTF-8 or not, into lines.
 ///
@@ -11,53 +20,71 @@ const LONGEST: usize = 1 << 20;
 /// a `\r` made is dropped, since progress bars also begin with one.
 #[derive(Debug, Default)]
 pub struct Lines {
+    /// The line so far, or nothing of it if it is too long.
     partial: Vec<u8>,
+    /// Where in the stream the line began.
+    start: u64,
+    /// How long it is so far.
+    length: u64,
     /// The last byte was `\r`, so a `\n` that follows ends nothing.
     after_return: bool,
 }
 
 impl Lines {
-    /// Takes in `bytes` and calls `give` for each line that they complete, without its end.
-    pub fn push(&mut self, bytes: &[u8], give: &mut impl FnMut(&[u8])) {
+    /// Takes in `bytes` and calls `give` for each line that they complete.
+    pub fn push(&mut self, bytes: &[u8], give: &mut impl FnMut(Line<'_>)) {
         let mut rest = bytes;
         while let Some(end) = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
-            self.extend(&rest[..end], give);
+            self.extend(&rest[..end]);
             self.end_line(rest[end], give);
             rest = &rest[end + 1..];
         }
-        self.extend(rest, give);
+        self.extend(rest);
     }
 
     /// The stream is over: gives what is left as a line.
-    pub fn finish(&mut self, give: &mut impl FnMut(&[u8])) {
-        if !self.partial.is_empty() {
-            give(&mem::take(&mut self.partial));
+    pub fn finish(&mut self, give: &mut impl FnMut(Line<'_>)) {
+        if self.length > 0 {
+            give(self.line());
+            self.begin_line(0);
         }
     }
 
-    fn extend(&mut self, mut bytes: &[u8], give: &mut impl FnMut(&[u8])) {
+    fn extend(&mut self, bytes: &[u8]) {
         self.after_return &= bytes.is_empty();
-        while self.partial.len() + bytes.len() > LONGEST {
-            let (piece, rest) = bytes.split_at(LONGEST - self.partial.len());
-            self.partial.extend_from_slice(piece);
-            give(&mem::take(&mut self.partial));
-            bytes = rest;
+        self.length += bytes.len() as u64;
+        if self.length > LONGEST as u64 {
+            self.partial = Vec::new();
+        } else {
+            self.partial.extend_from_slice(bytes);
         }
-        self.partial.extend_from_slice(bytes);
     }
 
-    fn end_line(&mut self, end: u8, give: &mut impl FnMut(&[u8])) {
-        let is_second_half = end == b'\n' && mem::take(&mut self.after_return);
-        let is_empty_return = end == b'\r' && self.partial.is_empty();
-        if is_empty_return && !self.after_return {
-            // `\r` before anything: a progress bar begins. A `\n` right after it still is an empty line.
-            return;
-        }
+    fn end_line(&mut self, end: u8, give: &mut impl FnMut(Line<'_>)) {
+        let is_second_half = end == b'\n' && std::mem::take(&mut self.after_return);
+        let is_empty_return = end == b'\r' && self.length == 0;
+        // `\r` before anything: a progress bar begins. A `\n` right after it still is an empty line.
+        let is_beginning = is_empty_return && !self.after_return;
         if !is_second_half && !is_empty_return {
-            give(&self.partial);
-            self.partial.clear();
+            give(self.line());
         }
-        self.after_return = end == b'\r';
+        self.begin_line(1);
+        self.after_return = end == b'\r' && !is_beginning;
+    }
+
+    fn line(&self) -> Line<'_> {
+        if self.length > LONGEST as u64 {
+            Line::Long(self.start..self.start + self.length)
+        } else {
+            Line::Kept(&self.partial)
+        }
+    }
+
+    /// `end` bytes end the line before.
+    fn begin_line(&mut self, end: u64) {
+        self.start += self.length + end;
+        self.length = 0;
+        self.partial.clear();
     }
 }
 
@@ -69,7 +96,11 @@ mod tests {
 
     fn cut(pieces: &[&[u8]]) -> Vec<Vec<u8>> {
         let (mut lines, mut out) = (Lines::default(), Vec::new());
-        let mut give = |line: &[u8]| out.push(line.to_vec());
+        let stream = pieces.concat();
+        let mut give = |line: Line<'_>| match line {
+            Line::Kept(line) => out.push(line.to_vec()),
+            Line::Long(place) => out.push(stream[place.start as usize..place.end as usize].to_vec()),
+        };
         for piece in pieces {
             lines.push(piece, &mut give);
         }
@@ -108,10 +139,12 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_line_comes_in_pieces() {
+    fn a_long_line_is_given_whole_by_its_place() {
         let long = vec![b'x'; 2 * LONGEST + 3];
-        let lengths: Vec<usize> = cut(&[&long, b"\n"]).iter().map(Vec::len).collect();
-        assert_eq!(lengths, [LONGEST, LONGEST, 3]);
+        assert!(cut(&[b"a\r\n", &long, &long, b"\nb\n", &long]) == [b"a", &*long.repeat(2), b"b", &long]);
+        let mut lines = Lines::default();
+        lines.push(&long, &mut |_| panic!("it has not ended"));
+        assert_eq!(lines.partial.capacity(), 0, "nothing of it is kept");
     }
 
     proptest! {

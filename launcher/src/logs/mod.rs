@@ -16,6 +16,7 @@ pub mod console;
 pub mod folder;
 pub mod last_lines;
 pub mod lines;
+pub mod long_line;
 pub mod prefix;
 pub mod tail;
 

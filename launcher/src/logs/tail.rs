@@ -21,7 +21,8 @@ use tokio::sync::oneshot;
 
 use crate::logs::LogError;
 use crate::logs::console::{Console, Stream};
-use crate::logs::lines::Lines;
+use crate::logs::lines::{Line, Lines};
+use crate::logs::long_line::{LongLine, contains};
 
 /// Bytes read from one file before the next one has its turn.
 const CHUNK: usize = 64 << 10;
@@ -174,16 +175,24 @@ impl Follower {
         let open = &mut self.files[index];
         // What cannot be read is treated as not yet written.
         let length = open.file.read(&mut self.chunk).unwrap_or(0);
+        let console = match open.followed.stream {
+            Stream::Stdout => &mut self.stdout,
+            Stream::Stderr => &mut self.stderr,
+        };
         let mut lines = Vec::new();
-        let mut give = |line: &[u8]| open.followed.give(line, &mut lines);
+        let (file, followed) = (&open.file, &open.followed);
+        let mut give = |line: Line<'_>| match line {
+            Line::Kept(line) => followed.give(line, &mut lines),
+            Line::Long(place) => {
+                console.write(&std::mem::take(&mut lines));
+                followed.give_long(&LongLine { file, place }, console);
+            }
+        };
         open.lines.push(&self.chunk[..length], &mut give);
         if is_last {
             open.lines.finish(&mut give);
         }
-        match open.followed.stream {
-            Stream::Stdout => self.stdout.write(&lines),
-            Stream::Stderr => self.stderr.write(&lines),
-        }
+        console.write(&lines);
         length > 0
     }
 }
@@ -205,10 +214,21 @@ impl Followed {
             console.truncate(start);
         }
     }
-}
 
-fn contains(line: &[u8], wanted: &[u8]) -> bool {
-    wanted.is_empty() || line.windows(wanted.len()).any(|window| window == wanted)
+    /// The same for a line that is not in memory.
+    fn give_long(&self, line: &LongLine<'_>, console: &mut Console) {
+        if let Some(filtered) = &self.filtered
+            && filtered.substrings.iter().any(|wanted| line.contains(wanted.as_bytes()))
+        {
+            let mut file = &filtered.file;
+            let written =
+                file.write_all(self.prefix.as_bytes()).and_then(|()| line.pieces(|piece| file.write_all(piece)));
+            let _ = written.and_then(|()| (&filtered.file).write_all(b"\n"));
+        }
+        if self.is_shown {
+            console.write_long(self.prefix.as_bytes(), line);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -256,8 +276,13 @@ mod tests {
         tail.finish().await;
     }
 
-    #[test]
-    fn a_substring_is_found_anywhere() {
-        assert!(contains(b"an apple", b"app") && contains(b"x", b"") && !contains(b"ap", b"app"));
+    #[tokio::test]
+    async fn a_long_line_is_whole_between_its_neighbours() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (log, out) = (folder.path().join("stdout.log"), folder.path().join("filtered.log"));
+        let long = "x".repeat(3 << 20);
+        fs::write(&log, format!("first\n{long}\nlast\n")).expect("written");
+        Tail::start(vec![followed(&log, filtered(&out, ""))]).expect("it starts").finish().await;
+        assert!(fs::read_to_string(&out).expect("read") == format!("[p]:first\n[p]:{long}\n[p]:last\n"));
     }
 }
