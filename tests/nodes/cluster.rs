@@ -146,6 +146,22 @@ impl Cluster {
         found
     }
 
+    /// Waits until the last that each of these nodes has written down is a round of them all and nobody else, with one rank
+    /// a node. On a busy machine a node may be taken for gone for a moment, and come back: how many rounds there were
+    /// before does not matter.
+    #[track_caller]
+    pub fn wait_for_world(&mut self, nodes: &[usize]) -> Vec<Record> {
+        let mut found: Vec<Record> = Vec::new();
+        self.wait_until(&format!("a world of the nodes {nodes:?}"), |cluster| {
+            let records = cluster.records();
+            let last = |node: &usize| records.iter().rev().find(|record| record.node == *node).cloned();
+            found = nodes.iter().filter_map(last).collect();
+            let is_one = |record: &Record| record.world == nodes.len() && record.master == found[0].master;
+            found.len() == nodes.len() && found.iter().all(is_one)
+        });
+        found
+    }
+
     /// Polls until `condition` holds.
     #[track_caller]
     pub fn wait_until(&mut self, what: &str, mut condition: impl FnMut(&mut Cluster) -> bool) {
