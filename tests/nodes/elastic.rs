@@ -89,6 +89,8 @@ fn a_node_that_is_told_to_stop_leaves_the_others_running() {
     cluster.signal(1, "TERM");
     assert_eq!(cluster.end(1), 1);
     cluster.wait_for(2, 1, 0);
+    let said = cluster.stderr(0);
+    assert!(said.contains("node 127.0.0.1 was stopped; the others begin a new round"), "{said}");
     cluster.elastic("1:2", &[], &sh(RECORD));
     cluster.wait_for(4, 2, 0);
     cluster.go();

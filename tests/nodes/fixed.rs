@@ -57,6 +57,19 @@ fn a_launcher_that_is_killed_is_missed_by_the_other() {
 }
 
 #[test]
+fn nodes_that_are_all_told_to_stop_do_not_miss_each_other() {
+    let mut cluster = Cluster::new();
+    let nodes = [0, 1, 2].map(|rank| cluster.fixed(3, rank, &[], &sh(RECORD)));
+    cluster.wait_for(3, 3, 0);
+    nodes.iter().for_each(|&node| cluster.signal(node, "TERM"));
+    for node in nodes {
+        assert_eq!(cluster.end(node), 1);
+        let said = cluster.stderr(node);
+        assert!(!said.contains("is gone") && !said.contains("lost the store"), "{said}");
+    }
+}
+
+#[test]
 fn two_launchers_with_one_node_rank_are_told_so() {
     let mut cluster = Cluster::new();
     cluster.fixed(3, 0, &[], &sh(RECORD));

@@ -98,8 +98,10 @@ pub enum Action {
 pub enum Change {
     /// A rank of another node failed, and there will be a restart.
     Failed(Failure),
-    /// These nodes, by address, left or died.
+    /// These nodes, by address, died.
     Lost(Vec<String>),
+    /// These nodes, by address, were stopped and have left in order.
+    Left(Vec<String>),
     /// So many nodes wait to be let in.
     Waiting(usize),
     /// The others took this node for dead.
@@ -232,8 +234,8 @@ impl Member {
                     next.fail(failure.clone(), *restarts);
                 }
                 // The first to see it says who is gone: those who see it later see others gone too, by leaving.
-                if let Some(node) = lost(next).into_iter().next().filter(|_| self.settings.is_fixed) {
-                    next.fail(Failure { node, what: "the node is gone".to_owned() }, false);
+                if let Some(failure) = loss(next).filter(|_| self.settings.is_fixed) {
+                    next.fail(failure, false);
                 }
                 if *is_done {
                     next.finish(&self.me);
@@ -243,7 +245,7 @@ impl Member {
                 if let Some(failure) = closes {
                     next.fail(failure.clone(), false);
                 }
-                next.remove(&self.me);
+                next.leave(&self.me);
             }
             Goal::Out => next.remove(&self.me),
         }
@@ -358,23 +360,38 @@ fn broken(state: &State, round: u64, me: &str, settings: &Settings) -> Option<Ac
     if let Some(failure) = &state.failure {
         return changed(Change::Failed(failure.clone()));
     }
-    match lost(state) {
-        lost if !lost.is_empty() => changed(Change::Lost(lost)),
+    match departed(state) {
+        Some(change) => changed(change),
         // Once a node is done, nobody is let in any more: its ranks would begin again.
-        _ if state.done.is_empty() && !state.wait_list.is_empty() && state.participants.len() < settings.max => {
+        None if state.done.is_empty() && !state.wait_list.is_empty() && state.participants.len() < settings.max => {
             changed(Change::Waiting(state.wait_list.len()))
         }
-        _ => None,
+        None => None,
     }
 }
 
-/// Addresses of the nodes that the round has lost. Those that wait for the next one have not caused its end; they are
-/// named only where nobody else is missing.
-fn lost(state: &State) -> Vec<String> {
+/// The nodes that the round has lost, those that died before those that have left in order. Those that wait for the next
+/// one have not caused its end; they are named only where nobody else is missing.
+fn departed(state: &State) -> Option<Change> {
     let is_out = |(id, _): &&(NodeId, Card)| !state.participants.contains_key(id);
-    let out: Vec<_> = state.world.iter().filter(is_out).collect();
-    let are_gone = out.iter().any(|(id, _)| !state.knows(id));
-    out.into_iter().filter(|(id, _)| !are_gone || !state.knows(id)).map(|(_, card)| card.addr.clone()).collect()
+    let out: Vec<&(NodeId, Card)> = state.world.iter().filter(is_out).collect();
+    let addrs = |is_meant: &dyn Fn(&NodeId) -> bool| -> Option<Vec<String>> {
+        let meant = out.iter().filter(|(id, _)| is_meant(id));
+        Some(meant.map(|(_, card)| card.addr.clone()).collect()).filter(|addrs: &Vec<_>| !addrs.is_empty())
+    };
+    let dead = addrs(&|id| !state.knows(id) && !state.left.contains(id));
+    let left = || addrs(&|id| state.left.contains(id));
+    dead.map(Change::Lost).or_else(|| left().map(Change::Left)).or_else(|| addrs(&|_| true).map(Change::Lost))
+}
+
+/// What a lost node means for a launch that cannot replace it.
+fn loss(state: &State) -> Option<Failure> {
+    let (nodes, what) = match departed(state)? {
+        Change::Lost(nodes) => (nodes, "the node is gone"),
+        Change::Left(nodes) => (nodes, "the node was stopped"),
+        Change::Failed(_) | Change::Waiting(_) | Change::Expelled => return None,
+    };
+    Some(Failure { node: nodes.into_iter().next()?, what: what.to_owned() })
 }
 
 #[cfg(test)]

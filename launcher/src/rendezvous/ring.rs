@@ -376,6 +376,7 @@ fn reason(change: &Change) -> String {
     match change {
         Change::Failed(failure) => format!("{}: {}; all nodes restart", failure.node, failure.what),
         Change::Lost(nodes) => format!("node {} is gone; the others begin a new round", nodes.join(", ")),
+        Change::Left(nodes) => format!("node {} was stopped; the others begin a new round", nodes.join(", ")),
         Change::Waiting(count) => format!("{count} more nodes have come; all begin a new round"),
         Change::Expelled => "the other nodes took this one for dead; it joins them again".to_owned(),
     }

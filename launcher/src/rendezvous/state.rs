@@ -79,6 +79,9 @@ pub struct State {
     pub redundancy_list: BTreeSet<NodeId>,
     /// The world of the round before.
     pub expected: BTreeSet<NodeId>,
+    /// Nodes of the complete round that have left it for good, in order.
+    #[serde(default)]
+    pub left: BTreeSet<NodeId>,
 }
 
 impl State {
@@ -130,6 +133,14 @@ impl State {
         self.world = world;
     }
 
+    /// Lets a node go that says good-bye.
+    pub fn leave(&mut self, id: &str) {
+        if self.participants.contains_key(id) && self.is_complete() {
+            self.left.insert(id.to_owned());
+        }
+        self.remove(id);
+    }
+
     /// Strikes a node from all lists. When the last participant of a complete round goes, the next round begins.
     pub fn remove(&mut self, id: &str) {
         self.participants.remove(id);
@@ -142,6 +153,7 @@ impl State {
             self.master = None;
             self.failure = None;
             self.done.clear();
+            self.left.clear();
         }
     }
 

@@ -63,6 +63,8 @@ pub struct Driver<'a> {
     held: Option<Place>,
     /// The launch ended for a reason that lies outside the ranks of this node.
     ended_by_others: bool,
+    /// A signal has come that ends the launch.
+    is_told_to_end: bool,
 }
 
 impl<'a> Driver<'a> {
@@ -103,6 +105,7 @@ impl<'a> Driver<'a> {
             server: plan.model_server.as_ref().map(Server::new),
             held: None,
             ended_by_others: false,
+            is_told_to_end: false,
         })
     }
 
@@ -146,6 +149,7 @@ impl<'a> Driver<'a> {
                 say::warning(format_args!("Received {number} death signal, shutting down workers ({name})"));
                 events::record(&self.round(), &Happening::Signal { name: &name });
                 self.server.iter_mut().for_each(Server::end_is_near);
+                self.is_told_to_end = true;
                 vec![Event::Received(received)]
             }
             number = self.notices.recv() => {

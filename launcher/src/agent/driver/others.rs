@@ -1,5 +1,6 @@
 //! What is heard from the other nodes, and what they are told.
 
+use std::fmt::Display;
 use std::time::SystemTime;
 
 use crate::agent::chain;
@@ -9,7 +10,7 @@ use crate::events::{self, Happening};
 use crate::model_server::Server;
 use crate::rendezvous::Notice;
 use crate::rendezvous::place::Place;
-use crate::say;
+use crate::say::{self, Level};
 
 impl Driver<'_> {
     /// What other nodes do.
@@ -21,22 +22,31 @@ impl Driver<'_> {
             }
             Notice::Joined(place) => self.may_join(place),
             Notice::Changed(why) => {
-                say::warning(why);
+                self.say_of_others(Level::Warning, why);
                 // A round whose ranks have not been started has nothing to end.
                 Some(if self.held.take().is_some() { Event::Ready } else { Event::Changed })
             }
             Notice::Succeeded => Some(Event::Over(End::Succeeded)),
             Notice::Failed(why) => {
-                say::error(format_args!("the launch has failed on {why}"));
+                self.say_of_others(Level::Error, format_args!("the launch has failed on {why}"));
                 self.ended_by_others = true;
                 Some(Event::Over(End::Failed))
             }
             Notice::Lost(err) => {
-                say::error(chain(&err));
+                self.say_of_others(Level::Error, chain(&err));
                 self.ended_by_others = true;
                 Some(Event::Over(if self.group.is_joining() { End::NotStarted } else { End::Failed }))
             }
             Notice::Left => None,
+        }
+    }
+
+    /// Where this launcher was told to end, the others most often were too, as by `scancel`: that they go is no news then.
+    fn say_of_others(&self, level: Level, line: impl Display) {
+        if self.is_told_to_end {
+            tracing::debug!("{line}");
+        } else {
+            say::say(level, line);
         }
     }
 

@@ -274,8 +274,32 @@ fn who_leaves_by_a_signal_leaves_the_door_open() {
     world.told();
     world.on(1, Event::Leave { closes: None });
     world.settle();
-    let lost = changed(0, Change::Lost(vec!["node1".to_owned()]));
-    assert_eq!((world.told(), world.state.closed.clone()), (vec![(1, Action::Left), lost], None));
+    let left = changed(0, Change::Left(vec!["node1".to_owned()]));
+    assert_eq!((world.told(), world.state.closed.clone()), (vec![(1, Action::Left), left], None));
+}
+
+#[test]
+fn with_fixed_nodes_one_that_was_stopped_is_not_called_gone() {
+    let mut world = World::new(2, 2, 2);
+    world.members.iter_mut().for_each(|member| member.settings.is_fixed = true);
+    world.join(&[0, 1]);
+    world.told();
+    world.on(1, Event::Leave { closes: None });
+    world.settle();
+    let failure = Failure { node: "node1".to_owned(), what: "the node was stopped".to_owned() };
+    let over = Action::Over { how: Closed::Failed(failure), is_late: false };
+    assert_eq!(world.told(), [(1, Action::Left), (0, over)]);
+}
+
+#[test]
+fn who_died_is_named_before_who_was_stopped() {
+    let mut world = World::new(3, 1, 3);
+    world.join(&[0, 1, 2]);
+    world.told();
+    world.on(1, Event::Leave { closes: None });
+    world.views[0] = world.state.clone();
+    world.on(0, gone(2));
+    assert_eq!(world.told()[1], changed(0, Change::Lost(vec!["node2".to_owned()])));
 }
 
 #[test]
