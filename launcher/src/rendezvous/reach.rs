@@ -21,6 +21,9 @@ const LAST_RETRY: Duration = Duration::from_secs(1);
 /// For one address of several: one that swallows packets must not keep us from the next.
 const ONE_TRY: Duration = Duration::from_secs(5);
 
+/// What is said of an address whose listener does not stay to be greeted.
+const HUNG_UP: &str = "it hung up";
+
 /// What was tried, and what came of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tries {
@@ -44,7 +47,9 @@ impl Display for Tries {
             let separator = if index > 0 || self.unresolved.is_some() { "; " } else { "" };
             write!(f, "{separator}{addr}: {err}")?;
         }
-        if self.addrs.values().any(|err| err.contains("refused")) {
+        if self.addrs.values().any(|err| err.starts_with(HUNG_UP)) {
+            write!(f, " (is that a store, and is the port right?)")?;
+        } else if self.addrs.values().any(|err| err.contains("refused")) {
             write!(f, " (nobody listens there: is the first node up, and is this its address and port?)")?;
         } else if !self.addrs.is_empty() {
             write!(
@@ -68,9 +73,12 @@ pub async fn connect(
     let mut pause = FIRST_RETRY;
     loop {
         if let Some(stream) = once(host, port, deadline, &mut tries).await {
-            match Client::over(stream, host, port, request_timeout).await {
+            let (peer, left) = (stream.peer_addr(), deadline.saturating_duration_since(Instant::now()));
+            match Client::over(stream, (host, port), left, request_timeout).await {
                 // A host that goes down while it is greeted may come back.
-                Err(StoreError::Lost { err, .. }) => tries.unresolved = Some(format!("it hung up: {err}")),
+                Err(StoreError::Lost { err, .. }) => {
+                    tries.addrs.extend(peer.map(|peer| (peer, format!("{HUNG_UP}: {err}"))));
+                }
                 client => return Ok(client?),
             }
         }
@@ -182,6 +190,49 @@ mod tests {
         let err = connect("127.0.0.1", port, limit, limit).await.expect_err("nobody listens");
         let text = err.to_string();
         assert!(text.contains(&format!("127.0.0.1:{port}: Connection refused")), "{text}");
+    }
+
+    #[tokio::test]
+    async fn a_stranger_that_says_nothing_is_named_when_the_patience_is_over() {
+        let stranger = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = stranger.local_addr().expect("it has one").port();
+        let err = connect("127.0.0.1", port, Duration::from_millis(50), 60 * LAST_RETRY).await.expect_err("no store");
+        let (text, pid) = (err.to_string(), std::process::id());
+        assert!(text.starts_with(&format!("what listens at 127.0.0.1:{port}, `")), "{text}");
+        assert!(text.contains(&format!("(pid {pid}), has not answered for ")), "{text}");
+    }
+
+    #[tokio::test]
+    async fn a_stranger_that_hangs_up_is_said_to() {
+        let stranger = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = stranger.local_addr().expect("it has one").port();
+        let hangs_up = async {
+            loop {
+                drop(stranger.accept().await);
+            }
+        };
+        let limit = Duration::from_millis(100);
+        let err = tokio::select! {
+            connected = connect("127.0.0.1", port, limit, limit) => connected.expect_err("no store").to_string(),
+            () = hangs_up => String::new(),
+        };
+        assert!(err.contains(&format!("127.0.0.1:{port}: it hung up: ")), "{err}");
+        assert!(err.ends_with("(is that a store, and is the port right?)"), "{err}");
+    }
+
+    #[tokio::test]
+    async fn a_stranger_that_answers_is_named_by_its_answer() {
+        let stranger = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = stranger.local_addr().expect("it has one").port();
+        let answer = async {
+            let (mut stream, _) = stranger.accept().await.expect("a caller");
+            tokio::io::AsyncWriteExt::write_all(&mut stream, b"HTTP/1.1 400").await.expect("written");
+            stream
+        };
+        let limit = Duration::from_secs(20);
+        let (err, _stream) = tokio::join!(connect("127.0.0.1", port, limit, limit), answer);
+        let text = err.expect_err("no store").to_string();
+        assert!(text.contains("is not a store: it answered \"HTTP\""), "{text}");
     }
 
     #[tokio::test]

@@ -14,6 +14,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::store::error::{StoreError, authority};
+use crate::store::port_owner::PortOwner;
 use crate::store::reply::READY;
 use crate::store::wire::Request;
 
@@ -60,9 +61,17 @@ impl Client {
         }
     }
 
-    /// Takes over a connection that was made by the caller; every request has the time given.
-    pub async fn over(stream: TcpStream, host: &str, port: u16, timeout: Duration) -> Result<Client, StoreError> {
-        Client { stream, addr: authority(host, port).into(), timeout, is_idle: true }.greet().await
+    /// Takes over a connection that was made by the caller; every request has the time given, and the greeting no more than
+    /// `patience`.
+    pub async fn over(
+        stream: TcpStream,
+        (host, port): (&str, u16),
+        patience: Duration,
+        timeout: Duration,
+    ) -> Result<Client, StoreError> {
+        let addr = authority(host, port).into();
+        let greeted = Client { stream, addr, timeout: timeout.min(patience), is_idle: true }.greet().await?;
+        Ok(Client { timeout, ..greeted })
     }
 
     /// The address from which this node reaches the store.
@@ -70,14 +79,39 @@ impl Client {
         self.stream.local_addr().ok().map(|addr| addr.ip())
     }
 
-    async fn greet(mut self) -> Result<Client, StoreError> {
+    /// Whether a store is at the other end.
+    async fn greet(self) -> Result<Client, StoreError> {
+        let owner = self.owner();
+        match self.exchange_greetings().await {
+            Err(StoreError::Silent { addr, timeout }) => Err(StoreError::Mute { addr, timeout, owner: owner() }),
+            Err(StoreError::NotAStore { addr, got, .. }) => Err(StoreError::NotAStore { addr, got, owner: owner() }),
+            greeted => greeted,
+        }
+    }
+
+    /// Who listens there, if that is on this machine.
+    fn owner(&self) -> impl FnOnce() -> Option<PortOwner> + use<> {
+        let (ours, theirs) = (self.stream.local_addr().ok(), self.stream.peer_addr().ok());
+        move || {
+            theirs
+                .filter(|theirs| ours.is_some_and(|ours| ours.ip() == theirs.ip()))
+                .and_then(|it| PortOwner::of(it.port()))
+        }
+    }
+
+    async fn exchange_greetings(mut self) -> Result<Client, StoreError> {
         self.stream.set_nodelay(true).map_err(|err| self.lost(err))?;
         let sent = std::process::id();
         let mut greeting = Vec::new();
         Request::Validate.encode(&mut greeting); // with the ping in one segment: torch 2.11 refuses a split one
         Request::Ping { nonce: sent }.encode(&mut greeting);
-        let got = self.exchange(&greeting, async |stream| stream.read_u32_le().await).await?;
-        if got == sent { Ok(self) } else { Err(StoreError::NotAStore { addr: self.addr.to_string(), sent, got }) }
+        let read = async |stream: &mut TcpStream| {
+            let mut answer = [0; 4];
+            stream.read_exact(&mut answer).await.map(|_| answer)
+        };
+        let got = self.exchange(&greeting, read).await?;
+        let is_store = u32::from_le_bytes(got) == sent;
+        if is_store { Ok(self) } else { Err(StoreError::NotAStore { addr: self.addr.to_string(), got, owner: None }) }
     }
 
     /// Stores a value.

@@ -11,7 +11,7 @@ pub enum StoreError {
     /// Another process listens there.
     #[error(
         "cannot host the store at {addr}: the port is in use{}; choose another with `--master-port`, or let \
-         `--standalone` find a free one", .owner.as_ref().map(|owner| format!(" by {owner}")).unwrap_or_default()
+         `--standalone` find a free one", by(.owner.as_ref())
     )]
     PortInUse {
         /// `host:port`; port 0 if any would have done.
@@ -40,14 +40,27 @@ pub enum StoreError {
         err: io::Error,
     },
     /// Something else listens there.
-    #[error("what listens at {addr} is not a store: it answered ping {sent:#x} with {got:#x}")]
+    #[error("what listens at {addr}{} is not a store: it answered \"{}\"; is the port right?", held_by(.owner.as_ref()), .got.escape_ascii())]
     NotAStore {
         /// `host:port`.
         addr: String,
-        /// The nonce.
-        sent: u32,
-        /// What came back.
-        got: u32,
+        /// The beginning of the answer.
+        got: [u8; 4],
+        /// Who it is, if that can be seen.
+        owner: Option<PortOwner>,
+    },
+    /// Something listens there, and does not say what.
+    #[error(
+        "what listens at {addr}{} has not answered for {:.1} s: is it a store, and is the port right?", held_by(.owner.as_ref()),
+        .timeout.as_secs_f64()
+    )]
+    Mute {
+        /// `host:port`.
+        addr: String,
+        /// The time given.
+        timeout: Duration,
+        /// Who it is, if that can be seen.
+        owner: Option<PortOwner>,
     },
     /// The store is gone, or closed this connection.
     #[error("lost the store at {addr}")]
@@ -87,4 +100,14 @@ pub enum StoreError {
 /// `host:port`, with brackets where the host is an IPv6 address.
 pub fn authority(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+/// ` by <owner>`, if it is known.
+fn by(owner: Option<&PortOwner>) -> String {
+    owner.map(|owner| format!(" by {owner}")).unwrap_or_default()
+}
+
+/// `, <owner>,`, if it is known.
+fn held_by(owner: Option<&PortOwner>) -> String {
+    owner.map(|owner| format!(", {owner},")).unwrap_or_default()
 }

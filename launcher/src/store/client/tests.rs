@@ -100,5 +100,5 @@ async fn a_listener_that_says_nothing_is_given_up() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let err = Client::connect("127.0.0.1", port, SHORT).await.unwrap_err();
-    assert!(matches!(err, StoreError::Silent { .. }), "{err}");
+    assert!(matches!(err, StoreError::Mute { .. }), "{err}");
 }
