@@ -5,20 +5,23 @@
 //! unlisted but deadly            kill the ranks at once; without us they would be orphans
 //! SIGHUP ignored at the start    stays ignored, so that `nohup rrun …` survives its terminal
 //! SIGKILL                        the kernel kills the ranks (`process::pre_exec`)
-//! under SLURM: SIGTERM           counts once, however often it comes
+//! under SLURM: SIGTERM           counts once, however often it comes; ranks of a step have had it: see [`terms`]
 //!              SIGUSR1, SIGUSR2  unless listed, announce the end and end nothing: see [`Notices`]
 //! ```
+
+mod terms;
 
 use std::borrow::Cow;
 use std::fs;
 use std::future::poll_fn;
 use std::io;
-use std::task::Poll;
+use std::task::{Context, Poll, ready};
 
 use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::plan::{Sender, SignalPlan};
+use crate::signals::terms::Terms;
 
 /// Signals that end a process by default and that people send to a launcher.
 const DEADLY: [i32; 6] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2];
@@ -39,15 +42,23 @@ pub struct Received {
 #[derive(Debug)]
 pub struct Signals {
     streams: Vec<(Received, tokio::signal::unix::Signal)>,
+    /// SIGTERM, if it is not among the streams.
+    terms: Option<(Received, Terms)>,
     sender: Sender,
     /// Whether SIGTERM has come.
     is_terminated: bool,
+    /// Whether the ranks have had it as well, from SLURM.
+    is_known_to_ranks: bool,
 }
 
 impl Signals {
     /// Listens from now on. Also gives a line for each listed signal that cannot be handled.
     pub fn listen(plan: &SignalPlan) -> (Signals, Vec<String>) {
-        let ignored = ignored_mask();
+        Signals::listen_unless(plan, ignored_mask())
+    }
+
+    /// The same where these signals are ignored.
+    fn listen_unless(plan: &SignalPlan, ignored: u64) -> (Signals, Vec<String>) {
         let is_ignored = |number: i32| ignored & mask(number) != 0;
         let listed = plan.numbers.iter().copied().filter(|&number| number != libc::SIGHUP || !is_ignored(number));
         let notices = notices(plan);
@@ -57,13 +68,27 @@ impl Signals {
         let unlisted = unlisted.map(|number| Received { number, is_listed: false });
         let mut notes = Vec::new();
         let mut streams = Vec::new();
+        let mut terms = None;
         for received in listed.chain(unlisted) {
+            if received.number == libc::SIGTERM
+                && plan.sender == Sender::SlurmToStep
+                && let Ok(opened) = Terms::listen()
+            {
+                terms = Some((received, opened));
+                continue;
+            }
             match open(received.number) {
                 Ok(stream) => streams.push((received, stream)),
                 Err(err) => notes.push(format!("cannot handle {}: {err}", name(received.number))),
             }
         }
-        (Signals { streams, sender: plan.sender, is_terminated: false }, notes)
+        let sender = plan.sender;
+        (Signals { streams, terms, sender, is_terminated: false, is_known_to_ranks: false }, notes)
+    }
+
+    /// Whether the SIGTERM that has come was sent to the ranks too, so that nobody needs to pass it on.
+    pub fn is_known_to_ranks(&self) -> bool {
+        self.is_known_to_ranks
     }
 
     /// The next one to arrive. Dropping the future loses none.
@@ -77,9 +102,20 @@ impl Signals {
                     }
                 }
             }
-            Poll::Pending
+            self.poll_terms(context)
         })
         .await
+    }
+
+    fn poll_terms(&mut self, context: &mut Context<'_>) -> Poll<Received> {
+        let Some((received, terms)) = &self.terms else { return Poll::Pending };
+        loop {
+            let is_from_slurm = ready!(terms.poll(context));
+            if !is_copy(self.sender, &mut self.is_terminated, received.number) {
+                self.is_known_to_ranks = is_from_slurm;
+                return Poll::Ready(*received);
+            }
+        }
     }
 }
 
@@ -214,9 +250,12 @@ mod tests {
 
     #[tokio::test]
     async fn slurm_s_announcement_is_no_end() {
-        let (signals, _) = Signals::listen(&under_slurm(libc::SIGTERM));
-        let is_end = |number| signals.streams.iter().any(|(received, _)| received.number == number);
-        assert_eq!([libc::SIGUSR1, libc::SIGUSR2, libc::SIGHUP].map(is_end), [false, false, true]);
+        let ends = |ignored| {
+            let (signals, _) = Signals::listen_unless(&under_slurm(libc::SIGTERM), ignored);
+            let is_end = |number| signals.streams.iter().any(|(received, _)| received.number == number);
+            [libc::SIGUSR1, libc::SIGUSR2, libc::SIGHUP].map(is_end)
+        };
+        assert_eq!([ends(0), ends(mask(libc::SIGHUP))], [[false, false, true], [false, false, false]]);
     }
 
     #[test]

@@ -17,6 +17,10 @@ pub const PYTHON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../.venv/bin/pyth
 /// What every shell script begins with: `await FILE` waits until another process has written something into it.
 const SHELL: &str = r#"await() { until test -s "$1"; do sleep 0.01; done; }; "#;
 
+/// What the tests themselves find ignored, under `nohup` or in the background of a script, is no launch's concern: a shell
+/// cannot even trap what was ignored when it began.
+const DEFAULT_SIGNALS: &str = "--default-signal=HUP,INT,QUIT,PIPE,TERM,USR1,USR2";
+
 /// One launch in a folder of its own, with nothing in the environment but what is said here.
 pub struct Rrun {
     dir: Rc<TempDir>,
@@ -119,7 +123,8 @@ impl Rrun {
 
     /// Starts it and comes back at once.
     pub fn start(&self) -> Running {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_rrun"));
+        let mut command = Command::new("/usr/bin/env");
+        command.args([DEFAULT_SIGNALS, env!("CARGO_BIN_EXE_rrun")]);
         self.start_named("rrun", command.args(&self.options).args(&self.program))
     }
 
@@ -130,8 +135,8 @@ impl Rrun {
 
     /// The same with another name for its output files, so that several can run in one folder.
     pub fn start_below_as(&self, name: &str, script: &str) -> Running {
-        let mut command = Command::new("/bin/sh");
-        let command = command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_rrun")]);
+        let mut command = Command::new("/usr/bin/env");
+        let command = command.args([DEFAULT_SIGNALS, "/bin/sh", "-c", script, "sh", env!("CARGO_BIN_EXE_rrun")]);
         self.start_named(name, command.args(&self.options).args(&self.program))
     }
 

@@ -18,11 +18,8 @@ fn stubborn() -> Rrun {
 
 const PIDS: [&str; 2] = ["pid.0", "pid.1"];
 
-/// Under `nohup` a program finds SIGHUP ignored, and a shell cannot trap what was ignored when it began.
-const WITH_HANGUPS: &str = "exec env --default-signal=HUP \"$@\"";
-
 fn up(rrun: &Rrun) -> Running {
-    let running = rrun.start_below(WITH_HANGUPS);
+    let running = rrun.start();
     running.wait_for_files(&PIDS);
     running
 }
@@ -143,4 +140,51 @@ fn under_nohup_a_hangup_is_ignored() {
 fn unknown_signal_names_are_said_and_the_launch_goes_on() {
     let rrun = Rrun::new().options(&["--signals-to-handle", "SIGTERM,SIGFOO"]).sh("true");
     rrun.succeeds().stderr_has("Failed to register signal handler for SIGFOO");
+}
+
+/// A step of SLURM with one task, whose rank counts how often it is told to end.
+fn step() -> Rrun {
+    let variables = [
+        ("SLURM_JOB_ID", "14"),
+        ("SLURM_NODEID", "0"),
+        ("SLURM_PROCID", "0"),
+        ("SLURM_LOCALID", "0"),
+        ("SLURM_STEP_ID", "0"),
+        ("SLURM_STEP_NODELIST", "localhost"),
+        ("SLURM_STEP_NUM_NODES", "1"),
+        ("SLURM_STEP_NUM_TASKS", "1"),
+        ("SLURM_STEP_TASKS_PER_NODE", "1"),
+    ];
+    let script =
+        "n=0; trap 'n=$((n + 1)); echo $n > told' TERM; echo $$ > pid.0; until test -s go; do sleep 0.01; done";
+    variables.into_iter().fold(Rrun::new().sh(script), |rrun, (name, value)| rrun.env(name, value))
+}
+
+#[test]
+fn a_rank_that_slurm_has_told_to_end_is_not_told_again() {
+    let rrun = step();
+    let (daemon, go) = (rrun.path("slurmstepd"), rrun.path("go"));
+    std::os::unix::fs::symlink("/bin/sh", &daemon).unwrap();
+    let running = rrun.start();
+    running.wait_for_files(&["pid.0"]);
+    // As SLURM does it: to every process, the launcher last, so that a second one could only be its.
+    let (rank, launcher) = (running.pids(&["pid.0"])[0], running.pid());
+    let kill = format!("kill -TERM {rank}; kill -TERM {launcher}; until test -s {}; do sleep 0.01; done", go.display());
+    let mut daemon = std::process::Command::new(daemon).args(["-c", &kill]).spawn().unwrap();
+    running.wait_for_stderr("SLURM has sent SIGTERM to the ranks");
+    running.wait_for_files(&["told"]);
+    running.write("go");
+    let ended = running.wait().fails_with(1).stderr_has("got signal: 15");
+    assert_eq!(ended.text("told"), "1\n");
+    assert!(daemon.wait().unwrap().success());
+}
+
+#[test]
+fn a_signal_to_the_launcher_of_a_step_alone_is_passed_on() {
+    let running = step().start();
+    running.wait_for_files(&["pid.0"]);
+    running.signal("TERM");
+    running.wait_for_files(&["told"]);
+    running.write("go");
+    assert_eq!(running.wait().fails_with(1).text("told"), "1\n");
 }

@@ -123,6 +123,12 @@ impl Attempt {
         self.sent = Some(signal);
     }
 
+    /// Takes note that `signal` has been sent to every rank by somebody else.
+    pub fn was_sent(&mut self, signal: i32) {
+        say::info(format_args!("SLURM has sent {} to the ranks", signals::name(signal)));
+        self.sent = Some(signal);
+    }
+
     /// Sends a signal that is no end to every group.
     pub fn pass_on(&self, signal: i32) {
         self.ranks.iter().for_each(|rank| rank.signal(signal));

@@ -233,6 +233,10 @@ impl<'a> Driver<'a> {
                 None
             }
             Action::Part => (!self.company.done()).then_some(Event::Over(End::Succeeded)),
+            Action::Send { signal: libc::SIGTERM } if self.signals.is_known_to_ranks() => {
+                self.attempt.was_sent(libc::SIGTERM);
+                None
+            }
             Action::Send { signal } => {
                 self.attempt.send(signal);
                 None
