@@ -142,6 +142,18 @@ fn unknown_signal_names_are_said_and_the_launch_goes_on() {
     rrun.succeeds().stderr_has("Failed to register signal handler for SIGFOO");
 }
 
+#[test]
+fn a_signal_while_ranks_are_started_ends_them_and_starts_no_more() {
+    // The first rank sends it, hundreds of ranks before the last one's turn.
+    let script = "echo $$ > pid.$RANK; [ $RANK = 0 ] && kill -TERM $PPID; exec sleep 10000";
+    let running = Rrun::new().nproc(500).env("OMP_NUM_THREADS", "1").sh(script).start();
+    let ended = running.wait().fails_with(1).stderr_has(" of 500 ranks were started, no more will be\n");
+    assert!(!ended.has_file("pid.499"));
+    let started = (0..500).map(|rank| format!("pid.{rank}")).filter(|name| ended.has_file(name));
+    // One that was ended early may have no pid in its file yet.
+    assert!(!started.filter_map(|name| ended.text(&name).trim().parse().ok()).any(alive), "none is left");
+}
+
 /// A step of SLURM with one task, whose rank counts how often it is told to end.
 fn step() -> Rrun {
     let variables = [

@@ -45,15 +45,30 @@ impl Attempt {
         Attempt { logs: logs.ranks, tail: logs.tail, ..Attempt::default() }
     }
 
-    /// Starts the ranks side by side, each for the time that `attempt` says; says why one cannot, and which.
-    pub fn spawn(&mut self, round: &Round<'_>, attempt: impl Fn(LocalRank) -> u32) -> Result<(), LocalRank> {
+    /// Starts the next ranks side by side, `most` of them, each for the time that `attempt` says; says why one cannot, and
+    /// which.
+    pub fn spawn(
+        &mut self,
+        round: &Round<'_>,
+        most: usize,
+        attempt: impl Fn(LocalRank) -> u32,
+    ) -> Result<(), LocalRank> {
+        let first = self.ranks.len();
         let logs = self.logs.iter_mut().enumerate().map(|(index, logs)| (LocalRank(index), logs));
-        let (ranks, failed) = start(round, logs.map(|(rank, logs)| (rank, attempt(rank), logs)));
-        self.ranks = ranks;
-        self.ranks.iter().enumerate().for_each(|(index, rank)| started(round, index, rank));
+        let next = logs.skip(first).take(most);
+        let (ranks, failed) = start(round, next.map(|(rank, logs)| (rank, attempt(rank), logs)));
+        for rank in ranks {
+            started(round, self.ranks.len(), &rank);
+            self.ranks.push(rank);
+        }
         let Some(NotStarted { index, err }) = failed else { return Ok(()) };
-        say_not_started(round, LocalRank(index), &err);
-        Err(LocalRank(index))
+        say_not_started(round, LocalRank(first + index), &err);
+        Err(LocalRank(first + index))
+    }
+
+    /// How many ranks have been started; `None` if that is all.
+    pub fn started(&self) -> Option<usize> {
+        Some(self.ranks.len()).filter(|&started| started < self.logs.len())
     }
 
     /// Starts a rank that has ended again, with new log files; its failure is past then. Gives what has followed the old

@@ -32,6 +32,13 @@ pub enum Event {
     Over(End),
     /// This rank could not be started; those before it run, those after it were not tried.
     NotStarted(LocalRank),
+    /// A signal to the launcher, when not all ranks had been started.
+    Interrupted {
+        /// The first that was not tried; those before it run.
+        started: LocalRank,
+        /// The signal.
+        received: Received,
+    },
     /// The leader of this rank has ended.
     Exited(LocalRank, Exit),
     /// A signal to the launcher.

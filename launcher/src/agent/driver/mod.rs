@@ -13,6 +13,7 @@ use jobs::exit::FINAL;
 use nix::sys::signal::Signal;
 use tokio::select;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::yield_now;
 use tokio::time::sleep;
 
 use crate::agent::attempt::Attempt;
@@ -33,10 +34,14 @@ use crate::process::leftover::{Leftovers, Reach};
 use crate::process::oom::OomKills;
 use crate::rendezvous::place::Place;
 use crate::say::{self, Level};
-use crate::signals::{self, Notices, Signals};
+use crate::signals::{self, Notices, Received, Signals};
 
 /// Between two looks for leftovers, which are not all our children and so do not all tell us when they end.
 const SWEEP_PERIOD: Duration = Duration::from_millis(20);
+
+/// Ranks that are started before it is looked whether a signal has come: thousands take minutes on a machine that cannot
+/// hold them.
+const AT_A_TIME: usize = 64;
 
 /// Waits until every line of an attempt is out.
 type Flush = Pin<Box<dyn Future<Output = ()>>>;
@@ -145,11 +150,7 @@ impl<'a> Driver<'a> {
         };
         select! {
             received = self.signals.recv() => {
-                let (number, name) = (received.number, signals::name(received.number));
-                say::warning(format_args!("Received {number} death signal, shutting down workers ({name})"));
-                events::record(&self.round(), &Happening::Signal { name: &name });
-                self.server.iter_mut().for_each(Server::end_is_near);
-                self.is_told_to_end = true;
+                self.say_received(received);
                 vec![Event::Received(received)]
             }
             number = self.notices.recv() => {
@@ -162,6 +163,14 @@ impl<'a> Driver<'a> {
             () = sleep(SWEEP_PERIOD), if self.is_sweeping() => self.swept(),
             () = deadline => vec![Event::Deadline],
         }
+    }
+
+    fn say_received(&mut self, Received { number, .. }: Received) {
+        let name = signals::name(number);
+        say::warning(format_args!("Received {number} death signal, shutting down workers ({name})"));
+        events::record(&self.round(), &Happening::Signal { name: &name });
+        self.server.iter_mut().for_each(Server::end_is_near);
+        self.is_told_to_end = true;
     }
 
     /// SLURM's announcement of the end; it has reached every process of a step, but only us of a batch script.
@@ -227,7 +236,7 @@ impl<'a> Driver<'a> {
     async fn act(&mut self, action: Action) -> Option<Event> {
         match action {
             Action::Join => self.join().await,
-            Action::Spawn { .. } => self.spawn().err().map(Event::NotStarted),
+            Action::Spawn { .. } => self.spawn().await,
             Action::Tell { rank, restarts } => {
                 self.tell(rank, restarts);
                 None
@@ -276,12 +285,32 @@ impl<'a> Driver<'a> {
         }
     }
 
-    fn spawn(&mut self) -> Result<(), LocalRank> {
+    /// Starts the ranks, some at a time: a signal in between ends those that run, and no more are started.
+    async fn spawn(&mut self) -> Option<Event> {
         let round = self.round();
         let writer = |index| Writer { index, rank: round.rank(index), attempt: self.group.attempt(LocalRank(index)) };
         let logs = self.logs(&(0..self.plan.ranks.len()).map(writer).collect::<Vec<_>>());
-        self.attempt = Attempt::new(logs.map_err(|()| LocalRank(0))?);
-        self.attempt.spawn(&round, |rank| self.group.attempt(rank))
+        let Ok(logs) = logs else { return Some(Event::NotStarted(LocalRank(0))) };
+        self.attempt = Attempt::new(logs);
+        loop {
+            if let Err(rank) = self.attempt.spawn(&round, AT_A_TIME, |rank| self.group.attempt(rank)) {
+                return Some(Event::NotStarted(rank));
+            }
+            let started = self.attempt.started()?;
+            let arrived = select! {
+                biased;
+                received = self.signals.recv() => Some(received),
+                () = yield_now() => None,
+            };
+            if let Some(received) = arrived {
+                self.say_received(received);
+                say::warning(format_args!(
+                    "{started} of {} ranks were started, no more will be",
+                    self.plan.ranks.len()
+                ));
+                return Some(Event::Interrupted { started: LocalRank(started), received });
+            }
+        }
     }
 
     /// New log files for these ranks. What is wrong with them is said.

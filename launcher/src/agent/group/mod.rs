@@ -162,6 +162,10 @@ impl Group {
             (State::Healthy, Event::Deadline) => self.isolate(now, |ranks| ranks.deadline_has_come(now)),
             (State::Healthy, Event::EndAnnounced) => self.isolate(now, Isolation::announce_end),
             (State::Healthy, Event::Received(received)) => self.stop_by(received, self.grace, now),
+            (State::Healthy, Event::Interrupted { started, received }) => {
+                self.living.split_off(&started);
+                self.stop_by(received, self.grace, now)
+            }
             (State::Stopping { .. }, Event::Received(received)) => self.hurry(received, now),
             (State::Stopping { then, patience }, Event::Deadline) => match patience {
                 Patience::KillAt(_) => self.stop(then, libc::SIGKILL, self.grace, now),

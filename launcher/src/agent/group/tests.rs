@@ -252,3 +252,14 @@ fn a_node_that_is_not_needed_ends_without_ranks() {
     group.on(Event::Ready, now);
     assert_eq!(group.on(Event::Over(End::Succeeded), now), [Action::Finish(End::Succeeded)]);
 }
+
+#[test]
+fn a_signal_while_ranks_are_started_waits_for_those_that_run_alone() {
+    let now = Instant::now();
+    let mut group = started(500, 0, now);
+    let interrupted =
+        Event::Interrupted { started: LocalRank(2), received: Received { number: libc::SIGTERM, is_listed: true } };
+    assert_eq!(group.on(interrupted, now), [TERM]);
+    assert_eq!(group.on(exited(0, 143), now), []);
+    assert_eq!(group.on(exited(1, 143), now), [SWEEP_TOLD]);
+}
