@@ -30,6 +30,8 @@ pub struct Node {
     pub called_as: PathBuf,
     /// Asks for the memory of [`Node::gpus`], in their order; an answer takes a moment, so only who needs it asks.
     pub gpu_memory: Option<fn() -> Vec<Memory>>,
+    /// Bytes of memory and swap that the processes of a launch can have in all, if that can be read.
+    pub memory: Option<u64>,
     /// A random UUID of version 4, the run id of a launch that was given none.
     pub uuid: String,
 }
@@ -57,6 +59,7 @@ impl Node {
             gpu_memory: Some(nvml::memory),
             executable: std::env::current_exe()?.canonicalize()?,
             called_as: called_as(),
+            memory: memory(),
             uuid: fs::read_to_string("/proc/sys/kernel/random/uuid")?.trim().to_owned(),
         })
     }
@@ -101,6 +104,24 @@ impl Node {
         }
         item.parse().ok().filter(|&index| index < self.gpus.len())
     }
+}
+
+/// What the machine has, or less if our control group (version 2) may have less.
+fn memory() -> Option<u64> {
+    let meminfo = fs::read_to_string("/proc/meminfo").ok()?;
+    let machine = kib(&meminfo, "MemTotal:")? + kib(&meminfo, "SwapTotal:").unwrap_or(0);
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let path = groups.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
+    let limit = |name: &str| fs::read_to_string(format!("/sys/fs/cgroup{path}/{name}")).ok()?.trim().parse().ok();
+    let (memory, swap): (Option<u64>, Option<u64>) = (limit("memory.max"), limit("memory.swap.max"));
+    let group = memory.zip(swap).map(|(memory, swap)| memory.saturating_add(swap));
+    Some(group.map_or(machine, |group| group.min(machine)))
+}
+
+/// The number of KiB after `name`, in bytes.
+fn kib(text: &str, name: &str) -> Option<u64> {
+    let value = text.lines().find_map(|line| line.strip_prefix(name))?;
+    value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
 /// Where the shell found the command: by the path in its name, or in `PATH`.

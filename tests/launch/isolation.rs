@@ -13,10 +13,10 @@ fn isolated(ranks: usize, restarts: u32) -> Rrun {
 
 /// A launch of `eval` whose ranks run this script instead of the real binary.
 pub fn start_eval(rrun: Rrun, rank: &str) -> Running {
-    let job =
-        r#"{"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted", "num_episodes": 1}"#;
+    let rest = r#""arena_env_args": {"environment": "reach"}, "policy_type": "scripted", "num_episodes": 1"#;
+    let jobs = ["a", "b", "c"].map(|name| format!("{{\"name\": \"{name}\", {rest}}}")).join(", ");
     let await_file = "await() { until test -s \"$1\"; do sleep 0.01; done; }";
-    let rrun = rrun.file("jobs.json", &format!("{{\"jobs\": [{job}]}}"));
+    let rrun = rrun.file("jobs.json", &format!("{{\"jobs\": [{jobs}]}}"));
     let rrun = rrun.executable("bin/rrun-rank", &format!("#!/bin/sh\n{await_file}\n{rank}"));
     let rrun = rrun.program(&["eval", "--jobs", "jobs.json", "--output", "out"]);
     rrun.start_below("cp \"$1\" bin/rrun && shift && exec bin/rrun \"$@\"")
@@ -222,4 +222,10 @@ fn a_rank_that_cannot_run_its_program_is_not_started_again() {
     ended.stderr_has("127: a program, or a library that it needs, was not found); a restart would not change that");
     let restarted = Rrun::new().max_restarts(2).sh("echo ran; exit 127").fails_with(1);
     restarted.stdout_is("ran\nran\nran\n");
+}
+
+#[test]
+fn eval_starts_no_more_ranks_than_there_is_work_for() {
+    let ended = start_eval(Rrun::new().nproc(5000), "echo $WORLD_SIZE > world.$RANK").wait().succeeds();
+    ended.stderr_has("5000 ranks asked for, and 3 jobs to run: 3 ranks will be started; --shard episodes would");
 }

@@ -50,7 +50,11 @@ impl Plan {
         let launch = task.map_or(launch, |task| launch.of_task(task.local_world_size, task.group_world_size));
         let placed = asked.as_ref().map(|asked| asked.nproc(launch)).transpose()?.flatten();
         let nproc = placed.filter(|_| task.is_none()).unwrap_or(given);
-        let launch = Launch { nproc: launch.nproc.or(Some(nproc)), ..launch };
+        // How many tasks there are is SLURM's word.
+        let alone = asked.as_ref().filter(|_| task.is_none());
+        let (nproc, crowd_notes) =
+            alone.map_or(Ok((nproc, Vec::new())), |asked| asked.ranks(nproc, nodes.min, node))?;
+        let launch = Launch { nproc: launch.nproc.filter(|_| alone.is_none()).or(Some(nproc)), ..launch };
         let pairs = conf::pairs(&cli.rdzv_conf)?;
         caveats::refuse(cli)?;
         let ranks = Ranks::new(cli, task.map_or(0, |task| task.local_rank), nproc)?;
@@ -76,7 +80,7 @@ impl Plan {
         }
         // The rule is right for our own program, so there is nothing to tune.
         let thread_note = thread_note.filter(|_| eval.is_none());
-        let seats = eval.iter().flat_map(|eval| eval.notes.clone()).chain(server_notes);
+        let seats = eval.iter().flat_map(|eval| eval.notes.clone()).chain(server_notes).chain(crowd_notes);
         let caveats = caveats::notes(cli, env).into_iter().chain(signal_notes).map(Note::warning);
         let notes = caveats.chain(thread_note.map(Note::info)).chain(seats).collect();
         Ok(Plan {

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::SystemTime;
 
+use jobs::assign::{Assignment, Shard};
 use jobs::eval_args::EvalArgs;
 use jobs::known;
 use jobs::layout::RunFolder;
@@ -18,6 +19,7 @@ use crate::cli::{Cli, Environment};
 use crate::node::Node;
 use crate::node::nvml::Memory;
 use crate::plan::PlanError;
+use crate::plan::crowd::{self, NoRoom};
 use crate::plan::idle;
 use crate::plan::program::Program;
 use crate::plan::room::{Room, TooMuch};
@@ -74,6 +76,9 @@ pub enum EvalError {
     /// More than a GPU has.
     #[error(transparent)]
     Memory(#[from] TooMuch),
+    /// More than the node has.
+    #[error(transparent)]
+    Crowd(#[from] NoRoom),
     /// `--policy-device-id` names a GPU that is not there.
     #[error("--policy-device-id is {found}, {visible}")]
     Device {
@@ -148,6 +153,22 @@ impl Asked {
             return Ok(None);
         }
         Ok(Some(launch.seat(&self.setup, self.per_gpu())?.0))
+    }
+
+    /// Ranks of this node, fewer than `nproc` if these cannot all have work, and what is said about it. Who has placed them
+    /// knows how many there are.
+    ///
+    /// # Errors
+    /// [`EvalError::Crowd`].
+    pub fn ranks(&self, nproc: usize, nodes: usize, node: &Node) -> Result<(usize, Vec<Note>), EvalError> {
+        let Setup { file, assignment, components, .. } = &self.setup;
+        let units = components.is_none().then(|| crowd::units(&file.jobs, *assignment)).flatten();
+        let by_episodes = Assignment { shard: Shard::Episodes, ..*assignment };
+        let (nproc, fewer) = crowd::useful(nproc, nodes, units, crowd::units(&file.jobs, by_episodes));
+        if !self.args.no_memory_check {
+            crowd::check(nproc, node)?;
+        }
+        Ok((nproc, fewer.into_iter().chain(crowd::warning(nproc, node.cpus)).collect()))
     }
 
     /// Checks the rest; `memory` is that of the visible GPUs, as far as it is known. Writes nothing.

@@ -8,6 +8,7 @@
 
 pub mod caveats;
 pub mod conf;
+pub mod crowd;
 pub mod decide;
 pub mod dedicated;
 pub mod endpoint;

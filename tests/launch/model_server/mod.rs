@@ -85,10 +85,10 @@ fn eval(server: &Value, nproc: usize, rank: &str) -> Rrun {
 
 /// The same without a number of ranks.
 fn eval_of_any(server: &Value, rank: &str) -> Rrun {
-    let job =
-        json!({"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted", "num_episodes": 1});
+    let job = |name: &str| json!({"name": name, "arena_env_args": {"environment": "reach"}, "policy_type": "scripted", "num_episodes": 1});
+    let jobs: Vec<Value> = ["a", "b", "c", "d"].map(job).to_vec();
     let await_file = "await() { until test -s \"$1\"; do sleep 0.01; done; }";
-    let jobs = json!({"model_server": server, "jobs": [job]}).to_string();
+    let jobs = json!({"model_server": server, "jobs": jobs}).to_string();
     let rrun = Rrun::new().file("jobs.json", &jobs).file("server.py", SERVER);
     let rrun = rrun.executable("bin/rrun-rank", &format!("#!/bin/sh\n{await_file}\n{rank}"));
     rrun.program(&["eval", "--jobs", "jobs.json", "--output", "out"])

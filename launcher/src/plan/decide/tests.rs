@@ -19,6 +19,7 @@ fn node() -> Node {
         open_files: None,
         connection_ports: None,
         called_as: PathBuf::new(),
+        memory: None,
         executable,
         uuid: UUID.to_owned(),
     }

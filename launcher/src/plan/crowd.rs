@@ -1,0 +1,149 @@
+//! How many ranks of `eval` make sense: no more than there is work for, a few a core, and what memory can hold.
+//!
+//! ```text
+//! asked for ──► no more than units of work ──► said if far more than cores ──► refused if memory cannot hold them
+//! ```
+
+use jobs::assign::{Assignment, Shard};
+use jobs::job::{Job, Length};
+use jobs::memory::ByteSize;
+
+use crate::node::Node;
+use crate::say::Note;
+
+/// Ranks a core beyond which a launch is told so: ranks of simulators take turns at two or three a core.
+const RANKS_A_CORE: usize = 4;
+
+/// What a rank takes for itself alone once it runs, without environments and policies: 54 MiB were measured.
+const LEAST: ByteSize = ByteSize(48 << 20);
+
+/// Ranks that the memory of a machine cannot hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{nproc} ranks need {needed} of memory for certain, {LEAST} each before any environment or policy, and this node has \
+     {memory}; --no-memory-check starts them all the same"
+)]
+pub struct NoRoom {
+    /// Ranks of this node.
+    pub nproc: usize,
+    /// What they take at least.
+    pub needed: ByteSize,
+    /// What there is, swap included.
+    pub memory: ByteSize,
+}
+
+/// Most ranks that can have work; `None` where environments of a job are shared out to all ranks.
+pub fn units(jobs: &[Job], assignment: Assignment) -> Option<usize> {
+    if jobs.iter().any(|job| job.sharing.is_some()) {
+        return None;
+    }
+    let episodes = |job: &Job| match (assignment.shard, job.length) {
+        (Shard::Episodes, Length::Episodes(count)) => usize::try_from(count).unwrap_or(usize::MAX),
+        (Shard::Episodes, Length::Steps(_) | Length::Policy) | (Shard::Jobs, _) => 1,
+    };
+    Some(jobs.iter().map(episodes).fold(0, usize::saturating_add).max(1))
+}
+
+/// So many of `nproc` ranks a node, on at least so many nodes, as can have work; and what is said if that is fewer.
+/// `episodes` are the units where episodes are dealt.
+pub fn useful(nproc: usize, nodes: usize, units: Option<usize>, episodes: Option<usize>) -> (usize, Option<Note>) {
+    let Some(units) = units.filter(|units| units.div_ceil(nodes) < nproc) else { return (nproc, None) };
+    let each = units.div_ceil(nodes);
+    let (what, advice) = match episodes {
+        Some(episodes) if episodes > units => ("job", "; --shard episodes would share out the episodes of a job"),
+        Some(_) | None => ("piece of work", ""),
+    };
+    let on_each = if nodes > 1 { " on each node" } else { "" };
+    let counted = |count: usize, what: &str| match (count, what) {
+        (1, what) => format!("1 {what}"),
+        (count, "piece of work") => format!("{count} pieces of work"),
+        (count, what) => format!("{count} {what}s"),
+    };
+    let (asked, units, started) = (counted(nproc, "rank"), counted(units, what), counted(each, "rank"));
+    let note = format!("{asked} asked for{on_each}, and {units} to run: {started} will be started{on_each}{advice}");
+    (each, Some(Note::warning(note)))
+}
+
+/// What is said of far more ranks than cores.
+pub fn warning(nproc: usize, cpus: usize) -> Option<Note> {
+    let most = cpus.saturating_mul(RANKS_A_CORE);
+    (cpus > 0 && nproc > most).then(|| {
+        Note::warning(format!("{nproc} ranks share {cpus} cores: more than {most} only get in each other's way"))
+    })
+}
+
+/// Refuses ranks that memory cannot hold whatever they do.
+///
+/// # Errors
+/// [`NoRoom`].
+pub fn check(nproc: usize, node: &Node) -> Result<(), NoRoom> {
+    let needed = ByteSize(LEAST.0.saturating_mul(nproc as u64));
+    match node.memory.map(ByteSize) {
+        Some(memory) if needed > memory => Err(NoRoom { nproc, needed, memory }),
+        Some(_) | None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Jobs that are as long as these fields say.
+    fn units_of(lengths: &[Value], shard: Shard) -> Option<usize> {
+        let job = |(index, length): (usize, &Value)| {
+            let mut job = json!({"name": format!("job{index}"), "arena_env_args": {"environment": "reach"}});
+            job["policy_type"] = "zero_action".into();
+            job.as_object_mut().unwrap().extend(length.as_object().unwrap().clone());
+            job
+        };
+        let jobs: Vec<Value> = lengths.iter().enumerate().map(job).collect();
+        units(&jobs::file::parse(&json!({"jobs": jobs})).unwrap(), Assignment { shard, ..Assignment::default() })
+    }
+
+    fn said(note: Option<Note>) -> String {
+        note.map(|note| note.to_string()).unwrap_or_default()
+    }
+
+    #[test]
+    fn a_unit_is_a_job_or_an_episode_of_one_that_counts_them() {
+        let lengths = [json!({"num_episodes": 10}), json!({"num_steps": 100})];
+        assert_eq!([Shard::Jobs, Shard::Episodes].map(|shard| units_of(&lengths, shard)), [Some(2), Some(11)]);
+        assert_eq!(units_of(&[json!({"total_num_envs": 8})], Shard::Jobs), None, "shared by all ranks");
+    }
+
+    #[test]
+    fn ranks_that_could_have_no_work_are_not_started() {
+        let (nproc, note) = useful(5000, 1, Some(1), Some(9));
+        let told = "5000 ranks asked for, and 1 job to run: 1 rank will be started; --shard episodes would share out the \
+                    episodes of a job";
+        assert_eq!((nproc, said(note).as_str()), (1, told));
+        let (nproc, note) = useful(8, 1, Some(6), Some(6));
+        assert_eq!(
+            (nproc, said(note)),
+            (6, "8 ranks asked for, and 6 pieces of work to run: 6 ranks will be started".into())
+        );
+        assert_eq!([useful(4, 1, Some(4), Some(4)).0, useful(4, 1, None, None).0], [4, 4]);
+    }
+
+    #[test]
+    fn every_node_starts_as_many_as_the_others() {
+        assert_eq!([useful(8, 2, Some(5), Some(5)).0, useful(8, 4, Some(64), Some(64)).0], [3, 8]);
+        assert!(said(useful(8, 2, Some(5), Some(5)).1).contains("3 ranks will be started on each node"));
+    }
+
+    #[test]
+    fn far_more_ranks_than_cores_are_told_so() {
+        assert_eq!([warning(8, 2).is_some(), warning(9, 2).is_some(), warning(9, 0).is_some()], [false, true, false]);
+    }
+
+    #[test]
+    fn what_memory_cannot_hold_is_refused() {
+        let node = Node { memory: Some(1 << 30), ..Node::default() };
+        assert_eq!([check(21, &node).is_ok(), check(22, &node).is_ok()], [true, false]);
+        assert!(check(5000, &Node::default()).is_ok(), "where nothing is known, nothing is certain");
+        let text = check(5000, &node).unwrap_err().to_string();
+        assert!(text.starts_with("5000 ranks need 234.4 GiB of memory for certain, 48 MiB each"), "{text}");
+    }
+}
