@@ -81,6 +81,12 @@ fn pusher_runs_from_its_job_file() {
 
 #[test]
 #[ignore = "needs the simulator in a venv"]
+fn fetch_runs_from_its_job_file() {
+    runs_alike_in_one_and_two_copies("fetch", |job| job["arena_env_args"]["max_episode_steps"] = json!(20));
+}
+
+#[test]
+#[ignore = "needs the simulator in a venv"]
 fn metaworld_runs_from_its_job_file() {
     runs_alike_in_one_and_two_copies("metaworld", |job| job["arena_env_args"]["max_episode_steps"] = json!(20));
 }

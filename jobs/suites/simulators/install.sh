@@ -6,7 +6,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 venvs=${RRUN_SIMULATORS:-$(cd "$here/../../.." && pwd)/.simulators}
-names=(pusht pusher metaworld libero)
+names=(pusht pusher fetch metaworld libero)
 
 say() { echo "simulators: $*" >&2; }
 die() { say "$*"; exit 1; }

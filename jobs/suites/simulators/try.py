@@ -27,6 +27,13 @@ def pusher():
     return gymnasium.make("Pusher-v5", render_mode="rgb_array", width=224, height=224)
 
 
+def fetch():
+    import gymnasium
+    import gymnasium_robotics  # its ids
+
+    return gymnasium.make("FetchPickAndPlace-v4", render_mode="rgb_array", width=224, height=224)
+
+
 def metaworld():
     import metaworld_env
 
@@ -39,7 +46,7 @@ def libero():
     return libero_env.make(size=256)
 
 
-MAKERS = {"pusht": pusht, "pusher": pusher, "metaworld": metaworld, "libero": libero}
+MAKERS = {"pusht": pusht, "pusher": pusher, "fetch": fetch, "metaworld": metaworld, "libero": libero}
 
 
 def try_out(env):
