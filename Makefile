@@ -35,10 +35,11 @@ test:
 	.venv/bin/pytest -q tests/tch
 	$(IMITATION)
 
-# Minutes more: all jobs at 1 to 4 ranks, long soaks, all of the black-box tests.
+# Minutes more: all jobs at 1 to 4 ranks, long soaks, all of the black-box tests, simulators beside plain gymnasium.
 slow: conformance
+	jobs/suites/simulators/install.sh pusht pusher fetch
 	$(CARGO) test --release --locked --workspace -- --ignored --skip gpu_
-	.venv/bin/pytest -q -rs tests/page tests/gpu
+	.venv/bin/pytest -q -rs tests/page tests/gpu tests/fidelity
 	.venv/bin/python tests/imitation/build.py
 	.venv/bin/pytest -q -m slow tests/imitation
 
