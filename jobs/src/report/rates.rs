@@ -22,6 +22,7 @@ pub(super) struct Tally {
     /// Scored with a largest reward, and the sum of these.
     max_rewards: (u64, f64),
     lengths: u64,
+    out_of_bounds: u64,
 }
 
 impl Tally {
@@ -36,6 +37,7 @@ impl Tally {
         tally.policies.extend(records.first().map(|_| policy));
         for record in records {
             tally.episodes += 1;
+            tally.out_of_bounds += u64::from(record.out_of_bounds);
             let Ok(scored) = record.outcome else { continue };
             tally.scored += 1;
             tally.successes += u64::from(scored.solved);
@@ -62,6 +64,7 @@ impl Tally {
             returns: self.returns + other.returns,
             max_rewards: (self.max_rewards.0 + other.max_rewards.0, self.max_rewards.1 + other.max_rewards.1),
             lengths: self.lengths + other.lengths,
+            out_of_bounds: self.out_of_bounds + other.out_of_bounds,
         }
     }
 
@@ -81,6 +84,7 @@ impl Tally {
             completion_only_wilson95: wilson95(self.successes, self.scored),
             success_at_end: share(self.at_end[1] as f64, self.at_end[0]),
             mean_return: share(self.returns, self.scored),
+            actions_out_of_bounds: self.out_of_bounds,
             mean_max_reward: share(self.max_rewards.1, self.max_rewards.0),
             mean_length: share(self.lengths as f64, self.scored),
         }

@@ -1,4 +1,4 @@
-//! What is kept of an episode's line: 72 bytes, whatever the line says. The rest is looked up at its [`Place`] when it
+//! What is kept of an episode's line: 80 bytes, whatever the line says. The rest is looked up at its [`Place`] when it
 //! is wanted.
 
 use std::borrow::Cow;
@@ -25,6 +25,8 @@ pub(super) struct Record {
     /// Steps; those of an episode fit.
     pub(super) length: u32,
     pub(super) rank: u32,
+    /// Of the steps, with an action beyond its range.
+    pub(super) out_of_bounds: u32,
     pub(super) dataset: Option<Name>,
     pub(super) video: Option<Name>,
     pub(super) instruction: Name,
@@ -99,6 +101,8 @@ pub(super) struct EpisodeLine<'a> {
     _wall_s: IgnoredAny,
     #[serde(rename = "infer_calls")]
     _infer_calls: IgnoredAny,
+    #[serde(default)]
+    actions_out_of_bounds: u64,
     #[serde(borrow)]
     ended: Cow<'a, str>,
     #[serde(default)]
@@ -128,6 +132,7 @@ impl EpisodeLine<'_> {
             place,
             length: u32::try_from(self.length).unwrap_or(u32::MAX),
             rank: u32::try_from(self.rank).unwrap_or(u32::MAX),
+            out_of_bounds: u32::try_from(self.actions_out_of_bounds).unwrap_or(u32::MAX),
             dataset: name(&self.dataset),
             video: name(&self.video),
             instruction: names.number(&self.language_instruction),
@@ -212,8 +217,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_episode_takes_72_bytes() {
-        assert_eq!(size_of::<Record>(), 72);
+    fn an_episode_takes_80_bytes() {
+        assert_eq!(size_of::<Record>(), 80);
     }
 
     #[test]

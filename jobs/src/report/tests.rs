@@ -106,6 +106,15 @@ fn the_largest_reward_is_averaged_over_the_scored_episodes_that_have_one() {
 }
 
 #[test]
+fn actions_out_of_bounds_are_added_up_over_all_episodes() {
+    let outside = |job, number, actions_out_of_bounds| Episode { actions_out_of_bounds, ..episode(job, number, true) };
+    let broken = Episode { success: None, error: Some("lost".to_owned()), end: End::Error, ..outside(0, 1, 5) };
+    let report = report(&[outside(0, 0, 2), broken, outside(1, 0, 0)].map(line));
+    let counts: Vec<_> = report.per_job.iter().map(|job| job.rates.actions_out_of_bounds).collect();
+    assert_eq!((counts, report.overall.actions_out_of_bounds), (vec![7, 0], 7));
+}
+
+#[test]
 fn a_job_has_an_instruction_where_its_episodes_agree() {
     let told =
         |job, number, text: &str| line(Episode { language_instruction: text.to_owned(), ..episode(job, number, true) });

@@ -44,6 +44,9 @@ pub struct Rates {
     pub mean_max_reward: Option<f64>,
     /// Mean steps of the scored.
     pub mean_length: Option<f64>,
+    /// Steps whose action had a number beyond its range.
+    #[serde(default)]
+    pub actions_out_of_bounds: u64,
 }
 
 /// One job.
