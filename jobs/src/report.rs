@@ -8,7 +8,7 @@
 //! (a crash of the simulator) is told apart from a failure of the policy, and both rates are given: `success_rate`
 //! counts an errored episode as not solved, `completion_only_rate` leaves it out.
 //!
-//! Memory: 72 bytes an episode, and what the report itself holds; journals are read in pieces.
+//! Memory: 80 bytes an episode, and what the report itself holds; journals are read in pieces.
 
 use std::io;
 
