@@ -1,6 +1,6 @@
 """The same command lines through torchrun and rrun: what the ranks are given, what they leave, how the launch ends.
 
-A case says nothing about what is right: torchrun does. What differs on purpose is in `normal`, with its reason.
+A case says nothing about what is right: torchrun does. What differs on purpose is in its `differ`, with the reason.
 """
 
 import json
