@@ -25,6 +25,10 @@ DEFAULT_PORT_DEADLINE_S = 120
 # because the name may not resolve, and a free port.
 MEETS_ANYWHERE = {"MASTER_ADDR", "MASTER_PORT"}
 
+# With --run-path torchrun's rank is a process of Python's multiprocessing, in the launcher's session; ours is a program as any
+# other, so that its group can be ended.
+FORKED = {"session", "words"}
+
 # What the launcher's own `import torch` exports, of which a rank needs nothing.
 OF_TORCH = ("TORCHINDUCTOR", "CUDA_MODULE", "KMP", "NCCL", "PYTORCH_NVML")
 
@@ -40,7 +44,7 @@ class Case:
     stdin: str | None = None
     # Whether ranks run `tell.py`.
     tells: bool = True
-    # Variables that this case gives other values under the two, for the reason that stands beside it.
+    # Variables and facts of ranks that are not the same, for the reason that stands beside the name.
     differ: set[str] = field(default_factory=set)
 
     @property
@@ -78,7 +82,7 @@ CASES = [
     Case("any_argument", ["--master-port", "{port}", *ARGUMENTS]),
     Case("macros", ["--master-port", "{port}", "--nproc-per-node", "2", *MACROS], quick=True),
     at("-m tell a -m b", "a_module"),
-    at("--run-path tell.py a b", "run_path"),
+    at("--run-path tell.py a b", "run_path", differ=FORKED),
     at("--no-python python tell.py a", "no_python"),
     Case("no_python_shell", ["--master-port", "{port}", "--no-python", "sh", "-c", "echo $$RANK $$0 $$1", "a", "b"],
          tells=False),
@@ -106,7 +110,7 @@ CASES = [
     # Variables of the launcher.
     at("tell.py", "pet", env={"PET_NPROC_PER_NODE": "2", "PET_ROLE": "pet", "PET_MAX_RESTARTS": "4"}),
     at("--nproc-per-node 1 --role cli tell.py", "pet_is_beaten", env={"PET_NPROC_PER_NODE": "2", "PET_ROLE": "pet"}),
-    at("tell.py", "pet_flags", env={"PET_NO_PYTHON": "0", "PET_RUN_PATH": "1"}),
+    at("tell.py", "pet_flags", env={"PET_NO_PYTHON": "0", "PET_RUN_PATH": "1"}, differ=FORKED),
     at("tell.py", "pet_flag_that_is_no_number", env={"PET_STANDALONE": "yes"}, tells=False),
     at("tell.py", "pet_of_a_wrong_type", env={"PET_MAX_RESTARTS": "abc"}, tells=False),
     # How it ends.
@@ -273,15 +277,12 @@ def outcome(case, box, process):
         told = json.loads(path.read_text())
         told["env"] = environment(case, box, told["env"])
         told["argv"], told["cwd"] = [text(box, word) for word in told["argv"]], text(box, told["cwd"])
-        # `--run-path` has a launcher of its own before the script.
-        told["words"] = [text(box, word) for word in told["words"]] if "--run-path" not in case.line else None
-        if "PET_RUN_PATH" in case.env:
-            told["words"] = None
+        told["words"] = [text(box, word) for word in told["words"]]
+        told.update((name, "(differs)") for name in case.differ & told.keys())
         ranks[path.name] = told
     files = {"logs": tree(box, Path(box.path("logs")))}
     outer = Path(box.path("outer.json"))
     files["outer"] = json.loads(outer.read_text()) if outer.exists() else None
-    # A usage text is each launcher's own.
     return Outcome(code, ranks, sorted(text(box, process.out).splitlines()), files)
 
 
