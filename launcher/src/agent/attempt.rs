@@ -45,8 +45,8 @@ impl Attempt {
         Attempt { logs: logs.ranks, tail: logs.tail, ..Attempt::default() }
     }
 
-    /// Starts the next ranks side by side, `most` of them, each for the time that `attempt` says; says why one cannot, and
-    /// which.
+    /// Starts the next ranks side by side, `most` of them, each for the time that `attempt` says; says why one cannot,
+    /// and which.
     pub fn spawn(
         &mut self,
         round: &Round<'_>,

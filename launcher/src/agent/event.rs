@@ -84,8 +84,8 @@ pub enum Action {
     Sweep {
         /// Whether [`Action::Send`] has reached the groups.
         groups_know: bool,
-        /// Whether every rank has exited with 0. What they have sent off into sessions of their own may then be meant to
-        /// live on.
+        /// Whether every rank has exited with 0. What they have sent off into sessions of their own may then be meant
+        /// to live on.
         is_success: bool,
     },
     /// SIGKILL to what ranks left behind.

@@ -18,7 +18,8 @@ pub struct LongLine<'a> {
 }
 
 impl LongLine<'_> {
-    /// Calls `take` for each piece, in order. What cannot be read any more, since the rank has cut its file, is left out.
+    /// Calls `take` for each piece, in order. What cannot be read any more, since the rank has cut its file, is left
+    /// out.
     ///
     /// # Errors
     /// That of `take`.

@@ -40,7 +40,10 @@ pub enum StoreError {
         err: io::Error,
     },
     /// Something else listens there.
-    #[error("what listens at {addr}{} is not a store: it answered \"{}\"; is the port right?", held_by(.owner.as_ref()), .got.escape_ascii())]
+    #[error(
+        "what listens at {addr}{} is not a store: it answered \"{}\"; is the port right?", held_by(.owner.as_ref()),
+        .got.escape_ascii()
+    )]
     NotAStore {
         /// `host:port`.
         addr: String,
@@ -51,8 +54,8 @@ pub enum StoreError {
     },
     /// Something listens there, and does not say what.
     #[error(
-        "what listens at {addr}{} has not answered for {:.1} s: is it a store, and is the port right?", held_by(.owner.as_ref()),
-        .timeout.as_secs_f64()
+        "what listens at {addr}{} has not answered for {:.1} s: is it a store, and is the port right?",
+        held_by(.owner.as_ref()), .timeout.as_secs_f64()
     )]
     Mute {
         /// `host:port`.

@@ -3,6 +3,7 @@
 mod others;
 mod server;
 mod single;
+mod start;
 
 use std::collections::VecDeque;
 use std::future::{Future, pending};
@@ -13,7 +14,6 @@ use jobs::exit::FINAL;
 use nix::sys::signal::Signal;
 use tokio::select;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::yield_now;
 use tokio::time::sleep;
 
 use crate::agent::attempt::Attempt;
@@ -22,10 +22,9 @@ use crate::agent::driver::single::about;
 use crate::agent::error::AgentError;
 use crate::agent::event::{Action, End, Event, LocalRank};
 use crate::agent::group::Group;
+use crate::agent::last_words;
 use crate::agent::variables::Round;
-use crate::agent::{chain, last_words};
 use crate::events::{self, Happening};
-use crate::logs::attempt::{AttemptLogs, Writer};
 use crate::logs::folder::RunFolder;
 use crate::model_server::Server;
 use crate::plan::{FailurePolicy, Plan, Sender};
@@ -38,10 +37,6 @@ use crate::signals::{self, Notices, Received, Signals};
 
 /// Between two looks for leftovers, which are not all our children and so do not all tell us when they end.
 const SWEEP_PERIOD: Duration = Duration::from_millis(20);
-
-/// Ranks that are started before it is looked whether a signal has come: thousands take minutes on a machine that cannot
-/// hold them.
-const AT_A_TIME: usize = 64;
 
 /// Waits until every line of an attempt is out.
 type Flush = Pin<Box<dyn Future<Output = ()>>>;
@@ -282,42 +277,6 @@ impl<'a> Driver<'a> {
             }
             Action::Restart { rank, attempt } => self.restart(rank, attempt).err().map(Event::NotRestarted),
             Action::Finish(_) => None,
-        }
-    }
-
-    /// Starts the ranks, some at a time: a signal in between ends those that run, and no more are started.
-    async fn spawn(&mut self) -> Option<Event> {
-        let round = self.round();
-        let writer = |index| Writer { index, rank: round.rank(index), attempt: self.group.attempt(LocalRank(index)) };
-        let logs = self.logs(&(0..self.plan.ranks.len()).map(writer).collect::<Vec<_>>());
-        let Ok(logs) = logs else { return Some(Event::NotStarted(LocalRank(0))) };
-        self.attempt = Attempt::new(logs);
-        loop {
-            if let Err(rank) = self.attempt.spawn(&round, AT_A_TIME, |rank| self.group.attempt(rank)) {
-                return Some(Event::NotStarted(rank));
-            }
-            let started = self.attempt.started()?;
-            let arrived = select! {
-                biased;
-                received = self.signals.recv() => Some(received),
-                () = yield_now() => None,
-            };
-            if let Some(received) = arrived {
-                self.say_received(received);
-                say::warning(format_args!(
-                    "{started} of {} ranks were started, no more will be",
-                    self.plan.ranks.len()
-                ));
-                return Some(Event::Interrupted { started: LocalRank(started), received });
-            }
-        }
-    }
-
-    /// New log files for these ranks. What is wrong with them is said.
-    fn logs(&self, writers: &[Writer]) -> Result<AttemptLogs, ()> {
-        match &self.folder {
-            Some(folder) => AttemptLogs::create(folder, self.plan, writers).map_err(|err| say::error(chain(&err))),
-            None => Ok(AttemptLogs::disabled(writers.len())),
         }
     }
 

@@ -41,7 +41,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Where this launcher was told to end, the others most often were too, as by `scancel`: that they go is no news then.
+    /// Where this launcher was told to end, the others most often were too, as by `scancel`: that they go is no news
+    /// then.
     fn say_of_others(&self, level: Level, line: impl Display) {
         if self.is_told_to_end {
             tracing::debug!("{line}");

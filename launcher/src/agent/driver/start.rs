@@ -1,0 +1,53 @@
+//! The start of all ranks of a round.
+
+use tokio::select;
+use tokio::task::yield_now;
+
+use crate::agent::attempt::Attempt;
+use crate::agent::chain;
+use crate::agent::driver::Driver;
+use crate::agent::event::{Event, LocalRank};
+use crate::logs::attempt::{AttemptLogs, Writer};
+use crate::say;
+
+/// Ranks that are started before it is looked whether a signal has come: thousands take minutes on a machine that cannot
+/// hold them.
+const AT_A_TIME: usize = 64;
+
+impl Driver<'_> {
+    /// Starts the ranks, some at a time: a signal in between ends those that run, and no more are started.
+    pub(super) async fn spawn(&mut self) -> Option<Event> {
+        let round = self.round();
+        let writer = |index| Writer { index, rank: round.rank(index), attempt: self.group.attempt(LocalRank(index)) };
+        let logs = self.logs(&(0..self.plan.ranks.len()).map(writer).collect::<Vec<_>>());
+        let Ok(logs) = logs else { return Some(Event::NotStarted(LocalRank(0))) };
+        self.attempt = Attempt::new(logs);
+        loop {
+            if let Err(rank) = self.attempt.spawn(&round, AT_A_TIME, |rank| self.group.attempt(rank)) {
+                return Some(Event::NotStarted(rank));
+            }
+            let started = self.attempt.started()?;
+            let arrived = select! {
+                biased;
+                received = self.signals.recv() => Some(received),
+                () = yield_now() => None,
+            };
+            if let Some(received) = arrived {
+                self.say_received(received);
+                say::warning(format_args!(
+                    "{started} of {} ranks were started, no more will be",
+                    self.plan.ranks.len()
+                ));
+                return Some(Event::Interrupted { started: LocalRank(started), received });
+            }
+        }
+    }
+
+    /// New log files for these ranks. What is wrong with them is said.
+    pub(super) fn logs(&self, writers: &[Writer]) -> Result<AttemptLogs, ()> {
+        match &self.folder {
+            Some(folder) => AttemptLogs::create(folder, self.plan, writers).map_err(|err| say::error(chain(&err))),
+            None => Ok(AttemptLogs::disabled(writers.len())),
+        }
+    }
+}
