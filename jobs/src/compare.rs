@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! A, B ─► side (episodes by job, what was in effect) ─► pairs by job, number and seed ─► per task and over all:
-//!                                                   McNemar, difference with interval, returns, lengths
+//!                                                   McNemar, difference with interval, returns, largest rewards, lengths
 //! ```
 //! Episodes of the same seed begin in the same state, so the pair tells more than both rates do. What is not a pair is
 //! counted and said, never mixed in; whatever else than the policy differs is told as a warning.
@@ -81,6 +81,8 @@ pub struct Paired {
     pub mcnemar: Option<McNemar>,
     /// Sum of rewards.
     pub returns: Option<MeanDifference>,
+    /// Largest reward of a step, of the pairs in which both have one.
+    pub max_rewards: Option<MeanDifference>,
     /// Steps.
     pub lengths: Option<MeanDifference>,
 }
@@ -109,6 +111,7 @@ pub struct Unpaired {
 struct Counting {
     counts: Pairs,
     returns: Vec<f64>,
+    max_rewards: Vec<f64>,
     lengths: Vec<f64>,
 }
 
@@ -117,12 +120,14 @@ impl Counting {
         let (Some(a_solved), Some(b_solved)) = (a.solved, b.solved) else { return };
         self.counts.add(a_solved, b_solved);
         self.returns.push(b.return_ - a.return_);
+        self.max_rewards.extend(a.max_reward.zip(b.max_reward).map(|(a, b)| b - a));
         self.lengths.push(b.length as f64 - a.length as f64);
     }
 
     fn and(&mut self, other: &Self) {
         self.counts = self.counts.and(other.counts);
         self.returns.extend(&other.returns);
+        self.max_rewards.extend(&other.max_rewards);
         self.lengths.extend(&other.lengths);
     }
 
@@ -140,6 +145,7 @@ impl Counting {
             interval95: self.counts.interval95(),
             mcnemar: self.counts.mcnemar(),
             returns: mean_difference(&self.returns),
+            max_rewards: mean_difference(&self.max_rewards),
             lengths: mean_difference(&self.lengths),
         }
     }

@@ -91,14 +91,15 @@ pub(super) struct Outcome {
     /// `None`: an error broke it.
     pub(super) solved: Option<bool>,
     pub(super) return_: f64,
+    pub(super) max_reward: Option<f64>,
     pub(super) length: u64,
 }
 
 impl Outcome {
     fn of(episode: &Episode) -> Self {
-        let Episode { episode: number, seed, return_, length, .. } = *episode;
+        let Episode { episode: number, seed, return_, max_reward, length, .. } = *episode;
         let solved = episode.error.is_none().then_some(episode.success == Some(true));
-        Self { episode: number, seed, solved, return_, length }
+        Self { episode: number, seed, solved, return_, max_reward, length }
     }
 }
 

@@ -10,6 +10,7 @@ fn outcome(episode: u64, solved: Option<bool>) -> Outcome {
         seed: episode * 7,
         solved,
         return_: f64::from(u8::from(solved == Some(true))),
+        max_reward: None,
         length: 10 + episode,
     }
 }
@@ -48,6 +49,19 @@ fn pairs_are_counted_by_task_and_over_all() {
     assert_eq!(found.per_task["reach"].mcnemar.unwrap().p, 1.0);
     assert_eq!(found.overall.returns.unwrap().mean, 1.0 / 6.0);
     assert_eq!((&found.unpaired, found.warnings.len()), (&Unpaired::default(), 0));
+}
+
+#[test]
+fn largest_rewards_are_compared_where_both_have_one() {
+    let of = |rewards: [Option<f64>; 3]| {
+        let mut job = side_job("pusht", &[YES, NO, NO]);
+        job.episodes.iter_mut().zip(rewards).for_each(|(outcome, most)| outcome.max_reward = most);
+        side(&[("x", job)])
+    };
+    let found = compared(&of([Some(1.0), Some(0.5), Some(0.5)]), &of([Some(1.0), Some(1.0), None]));
+    assert_eq!(found.overall.max_rewards.unwrap().mean, 0.25);
+    let none = of([None; 3]);
+    assert_eq!(compared(&none, &none).overall.max_rewards, None);
 }
 
 #[test]

@@ -14,7 +14,8 @@ use super::{ToolError, print};
 /// Compares two runs, episode by episode: only those of the same job, number and seed are pairs.
 ///
 /// Every difference is B − A. Solved episodes: McNemar's test (exact up to 1000 pairs that differ, then corrected for
-/// continuity) and Newcombe's interval for paired rates; returns and steps: mean difference with Student's interval.
+/// continuity) and Newcombe's interval for paired rates; returns, largest rewards and steps: mean difference with
+/// Student's interval.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Run folder, report.json or episodes.jsonl
@@ -99,7 +100,8 @@ fn shown(found: &Comparison, per_job: bool) -> String {
         "{} solved by both, {} by A alone, {} by B alone, {} by none",
         counts.both, counts.only_a, counts.only_b, counts.neither
     );
-    for (name, difference) in [("return", found.overall.returns), ("steps", found.overall.lengths)] {
+    let Paired { returns, max_rewards, lengths, .. } = found.overall;
+    for (name, difference) in [("return", returns), ("largest reward", max_rewards), ("steps", lengths)] {
         if let Some(difference) = difference {
             let _ = writeln!(text, "{name}: {}", mean(difference));
         }
