@@ -6,6 +6,7 @@ use jobs::assign::Work;
 use jobs::episode::Episode;
 use jobs::job::{Job, JobIndex, Length, Status};
 use jobs::journal::Line;
+use serde_json::Value;
 
 use crate::eval::beat::Beat;
 use crate::eval::view::Before;
@@ -14,7 +15,12 @@ use crate::eval::view::Before;
 pub fn before(jobs: &[Job], lines: &[Line], launched: &str) -> Before {
     let pending = jobs.iter().filter(|job| job.status == Status::Pending);
     let selected = |job: &Job| Some(job.selected(count(job)?));
-    let mut before = Before { expected: pending.map(selected).sum(), ..Before::default() };
+    let policies: BTreeSet<_> = pending
+        .clone()
+        .map(|job| (&job.policy_type, job.policy_config.get("model_path").and_then(Value::as_str)))
+        .collect();
+    let expected = pending.map(selected).sum();
+    let mut before = Before { expected, policies: policies.len(), ..Before::default() };
     let mut seen = BTreeSet::new();
     for episode in scored(lines).filter(|episode| episode.ended.as_str() < launched) {
         if seen.insert((episode.job_index, episode.episode)) {
@@ -56,7 +62,7 @@ mod tests {
     use super::*;
     use jobs::assign;
     use jobs::placement::Placement;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     fn jobs() -> Vec<Job> {
         let job = |name: &str| {
@@ -76,6 +82,13 @@ mod tests {
     }
 
     #[test]
+    fn two_checkpoints_of_a_type_are_two_policies() {
+        let mut jobs = jobs();
+        jobs[1].policy_config.insert("model_path".to_owned(), json!("checkpoints/2000"));
+        assert_eq!(before(&jobs, &[], "").policies, 2);
+    }
+
+    #[test]
     fn what_was_done_before_is_told_apart_from_what_this_launch_did() {
         let lines = [
             ended(0, 0, 0, "2026-01-01T00:00:01.000Z", Value::Null),
@@ -85,7 +98,7 @@ mod tests {
         ];
         let launched = "2026-01-01T00:01:00.000Z";
         let before = before(&jobs(), &lines, launched);
-        assert_eq!((before.expected, before.done, before.solved), (Some(8), 1, 1));
+        assert_eq!((before.expected, before.done, before.solved, before.policies), (Some(8), 1, 1, 1));
         let work = assign::work(&jobs(), &Placement::of_ranks(0..2), assign::Assignment::default(), 0);
         let own = own(&work, &lines, launched, 0);
         assert_eq!((own.ended, own.own, own.jobs, own.done), (1, 3, 1, 0));

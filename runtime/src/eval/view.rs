@@ -28,6 +28,8 @@ pub struct Before {
     pub done: u64,
     /// Of those, solved.
     pub solved: u64,
+    /// How many policies the jobs have: a rate over several is a rate of none of them.
+    pub policies: usize,
 }
 
 /// How a whole run stands.
@@ -45,6 +47,8 @@ pub struct Snapshot {
     pub expected: Option<u64>,
     /// Of the done ones, solved.
     pub solved: u64,
+    /// Policies that they are of.
+    pub policies: usize,
     /// Of the done ones, broken by an error.
     pub errors: u64,
     /// Episodes a second, lately.
@@ -104,6 +108,7 @@ impl View {
             done,
             expected: self.before.expected,
             solved: self.before.solved + sum(|beat| beat.ended_solved),
+            policies: self.before.policies,
             errors: sum(|beat| beat.errors),
             rate: ranks.iter().map(|rank| rank.rate).sum(),
             left: None,
@@ -202,7 +207,9 @@ impl Snapshot {
         let of = self.expected.map_or_else(String::new, |expected| format!("/{expected}"));
         let jobs = if self.jobs > 0 { format!("{}/{} jobs, ", self.jobs_done, self.jobs) } else { String::new() };
         let mut text = format!("{jobs}{}{of} episodes", self.done);
-        if let Some([low, high]) = wilson95(self.solved, self.done) {
+        if self.policies > 1 {
+            text += &format!(", {} solved by {} policies", self.solved, self.policies);
+        } else if let Some([low, high]) = wilson95(self.solved, self.done) {
             let rate = self.solved as f64 / self.done as f64;
             text += &format!(", {:.1} % solved (95 %: {:.1} to {:.1})", rate * 100.0, low * 100.0, high * 100.0);
         }
@@ -328,7 +335,7 @@ mod tests {
     #[test]
     fn rates_and_the_time_left_are_those_of_the_last_minute() {
         let start = now();
-        let mut view = View::new(Before { expected: Some(220), done: 20, solved: 10 }, 2);
+        let mut view = View::new(Before { expected: Some(220), done: 20, solved: 10, policies: 1 }, 2);
         view.on(&[beat(0, 0, 100), beat(0, 0, 100)], start);
         let snapshot = view.on(&[beat(100, 10, 100), beat(50, 20, 100)], after(10, start));
         assert_eq!((snapshot.done, snapshot.solved, snapshot.rate), (50, 25, 3.0));
@@ -338,6 +345,13 @@ mod tests {
             snapshot.summary(),
             "0/2 jobs, 50/220 episodes, 50.0 % solved (95 %: 36.6 to 63.4), 3.0 episodes/s, 1:30 left"
         );
+    }
+
+    #[test]
+    fn several_policies_have_no_rate_in_common() {
+        let mut view = View::new(Before { expected: Some(100), policies: 3, ..Before::default() }, 1);
+        let snapshot = view.on(&[beat(10, 6, 100)], now());
+        assert_eq!(snapshot.summary(), "0/1 jobs, 6/100 episodes, 3 solved by 3 policies");
     }
 
     #[test]
