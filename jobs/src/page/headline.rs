@@ -42,15 +42,17 @@ fn rate(report: &Report, tally: &Tally) -> Markup {
         div.rate {
             @if policies.len() > 1 {
                 @for policy in policies.iter().take(MOST_POLICIES) {
-                    div.each { (one(&policy.rates, Some(&report.policy_name(policy)), policy.mean_task_success_rate, policy.jobs)) }
+                    @let name = report.policy_name(policy);
+                    div.each { (one(&policy.rates, Some(&name), policy.mean_task_success_rate, policy.jobs)) }
                 }
                 @let more = policies.len().saturating_sub(MOST_POLICIES) as u64;
                 @if more > 0 { p.cut { "and " (number::counted(more, "more policy", "more policies")) ", see below" } }
                 @if let (Some(rate), Some(wilson)) = (tally.rate(), tally.wilson()) {
                     p.together {
-                        "All " (number::count(policies.len() as u64)) " policies together: " b { (number::percent(rate)) } ", "
-                        (number::count(tally.successes)) " of " (number::counted(tally.episodes, "episode", "episodes"))
-                        ", " (number::interval(wilson)) ". This is a rate of none of them: it depends on how many episodes each has."
+                        "All " (number::count(policies.len() as u64)) " policies together: "
+                        b { (number::percent(rate)) } ", " (number::count(tally.successes)) " of "
+                        (number::counted(tally.episodes, "episode", "episodes")) ", " (number::interval(wilson))
+                        ". This is the rate of none of them: it depends on how many episodes each has."
                     }
                 }
             } @else {
@@ -64,35 +66,38 @@ fn rate(report: &Report, tally: &Tally) -> Markup {
 fn one(rates: &Rates, policy: Option<&str>, mean: Option<f64>, jobs: u64) -> Markup {
     let tally = &Tally::from(rates);
     html! {
-            @match (tally.rate(), tally.wilson()) {
-                (Some(rate), Some(wilson)) => {
-                    p.big { b { (number::percent(rate)) } " solved" @if let Some(policy) = policy { " by " (clip(policy, 80)) } }
-                    p {
-                        (number::count(tally.successes)) " of " (number::counted(tally.episodes, "episode", "episodes"))
-                        ", 95" (number::THIN) "% interval " b { (number::interval(wilson)) } " (Wilson)"
-                    }
-                    (strip(tally))
+        @match (tally.rate(), tally.wilson()) {
+            (Some(rate), Some(wilson)) => {
+                p.big {
+                    b { (number::percent(rate)) } " solved"
+                    @if let Some(policy) = policy { " by " (clip(policy, 80)) }
                 }
-                _ => { p.big { "No episode has ended yet" } }
-            }
-            @if let Some((only, wilson)) = tally.completion_only().zip(tally.completion_wilson()) {
                 p {
-                    @match tally.errors {
-                        1 => { "Without the episode that broke: " }
-                        errors => { "Without the " (number::count(errors)) " episodes that broke: " }
-                    }
-                    b { (number::percent(only)) } ", "
-                    (number::count(tally.successes)) " of " (number::count(tally.scored)) ", " (number::interval(wilson))
+                    (number::count(tally.successes)) " of " (number::counted(tally.episodes, "episode", "episodes"))
+                    ", 95" (number::THIN) "% interval " b { (number::interval(wilson)) } " (Wilson)"
                 }
+                (strip(tally))
             }
-            @if let Some(mean) = mean {
-                p { "Mean over " (number::counted(jobs, "job", "jobs")) ": " b { (number::percent(mean)) } }
-            }
-            @if let (Some(at_end), Some(once)) = (rates.success_at_end, rates.completion_only_rate) {
-                @if (at_end - once).abs() > 1e-9 {
-                    p { "Still solved after the last step: " b { (number::percent(at_end)) } }
+            _ => { p.big { "No episode has ended yet" } }
+        }
+        @if let Some((only, wilson)) = tally.completion_only().zip(tally.completion_wilson()) {
+            p {
+                @match tally.errors {
+                    1 => { "Without the episode that broke: " }
+                    errors => { "Without the " (number::count(errors)) " episodes that broke: " }
                 }
+                b { (number::percent(only)) } ", "
+                (number::count(tally.successes)) " of " (number::count(tally.scored)) ", " (number::interval(wilson))
             }
+        }
+        @if let Some(mean) = mean.filter(|_| jobs > 1) {
+            p { "Mean over " (number::counted(jobs, "job", "jobs")) ": " b { (number::percent(mean)) } }
+        }
+        @if let (Some(at_end), Some(once)) = (rates.success_at_end, rates.completion_only_rate) {
+            @if (at_end - once).abs() > 1e-9 {
+                p { "Still solved after the last step: " b { (number::percent(at_end)) } }
+            }
+        }
     }
 }
 

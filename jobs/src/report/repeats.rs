@@ -1,12 +1,12 @@
-//! The same command typed again when everything is done: its ranks find nothing to do, and end. That is no part of the run,
-//! which would otherwise seem to have lasted until then.
+//! The same command typed again when everything is done: its ranks find nothing to do, and end. That is no part of the
+//! run, which would otherwise seem to have lasted until then.
 
 use super::lives::{Events, LifeLines};
 use super::schema::HowEnded;
 use crate::time::Moment;
 
-/// Sets lives aside in which no rank had a job. A rank that waited while another one worked keeps its life, and so does one
-/// that died: somebody will want to know. Returns whether there were any.
+/// Sets lives aside in which no rank had a job. A rank that waited while another one worked keeps its life, and so does
+/// one that died: somebody will want to know. Returns whether there were any.
 pub(super) fn set_aside(all: &mut [Events]) -> bool {
     let lives = all.iter().flat_map(|events| &events.lives);
     let work = union(lives.filter(|life| !life.spans.is_empty()).map(LifeLines::extent).collect());

@@ -4,8 +4,8 @@ use crate::report::{JobReport, Report};
 use crate::stats::wilson95;
 use crate::table::first;
 
-/// A row for each job, by task and policy. Empty where it would say no more than the [conclusion](super::conclusion): with
-/// one job, or without an episode.
+/// A row for each job, by task and policy. Empty where it would say no more than the [conclusion](super::conclusion):
+/// with one job, or without an episode.
 pub fn comparison(report: &Report) -> String {
     // A job that the file says is not to run has nothing to say.
     let is_asked = |job: &&JobReport| job.rates.episodes > 0 || job.attempts > 0 || job.rates.expected != Some(0);
