@@ -166,6 +166,7 @@ impl Scene {
                 names: (0..JOINTS).map(|joint| format!("joint{joint}")).collect(),
                 low: vec![-1.0; JOINTS],
                 high: vec![1.0; JOINTS],
+                grid: Vec::new(),
             },
             discrete: None,
             control_hz: 30,
