@@ -110,6 +110,21 @@ pub fn begun(folder: &Path) -> io::Result<bool> {
 /// Longest time for which somebody who only looks ([`in_use`]) has the lock of a journal, with a lot to spare.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// The first life of a rank that a folder's journals tell of; reads one line of each.
+///
+/// # Errors
+/// When the folder or a file is there and cannot be read.
+pub fn first_rank(folder: &Path) -> io::Result<Option<RankStart>> {
+    for path in files(folder)? {
+        let mut line = Vec::new();
+        BufReader::new(File::open(path)?).read_until(b'\n', &mut line)?;
+        if let Ok(Line::Rank(start)) = serde_json::from_slice(&line) {
+            return Ok(Some(start));
+        }
+    }
+    Ok(None)
+}
+
 /// The journal of one rank, open for appending.
 #[derive(Debug)]
 pub struct Journal {
@@ -363,6 +378,18 @@ mod tests {
             let found = parse(&std::fs::read(&path).unwrap());
             assert_eq!(found, Contents { lines, ..Contents::default() }, "{cut}");
         }
+    }
+
+    #[test]
+    fn the_first_life_of_a_rank_is_found_without_reading_on() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(first_rank(dir.path()).unwrap(), None);
+        std::fs::write(dir.path().join("journal_rank0.jsonl"), b"{\"type\":\"ra").unwrap();
+        let mut journal = Journal::open(&dir.path().join("journal_rank1.jsonl")).unwrap();
+        let start = RankStart { rank: 1, threads: Some(7), ..RankStart::default() };
+        journal.append(&Line::Rank(start.clone())).unwrap();
+        journal.append(&episode(0)).unwrap();
+        assert_eq!(first_rank(dir.path()).unwrap(), Some(start));
     }
 
     #[test]

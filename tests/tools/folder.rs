@@ -108,6 +108,7 @@ impl Run {
             rank,
             world_size: 2,
             host: format!("node{rank}"),
+            threads: Some(7),
             started: at(rank as u64),
             ..RankStart::default()
         }));

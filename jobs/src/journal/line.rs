@@ -60,6 +60,12 @@ pub struct RankStart {
     pub versions: BTreeMap<String, String>,
     /// Machine.
     pub host: String,
+    /// Its processor, as its maker calls it. The last bits of a network's results depend on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<String>,
+    /// Threads of libtorch's operators on the CPU. The last bits of a network's results depend on them, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threads: Option<usize>,
     /// `cpu`, `cuda:1`.
     pub device: String,
     /// Why that one.

@@ -77,6 +77,7 @@ impl Plan {
         if let Some(eval) = &eval {
             variables.insert(eval::GPUS_VARIABLE.to_owned(), eval.gpus.to_string());
             variables.extend(variables::of_style(cli));
+            variables.extend(variables::of_waiting(env));
         }
         // The rule is right for our own program, so there is nothing to tune.
         let thread_note = thread_note.filter(|_| eval.is_none());

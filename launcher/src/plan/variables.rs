@@ -25,6 +25,13 @@ pub fn shared(env: &Environment, nproc: usize) -> (BTreeMap<String, String>, Opt
     (variables, note)
 }
 
+/// Of ranks of a built-in program: libtorch's threads sleep while they wait. GNU's would turn in circles on the cores of the
+/// simulators, which made one rank with two threads eleven times slower than with one.
+pub fn of_waiting(env: &Environment) -> Option<(String, String)> {
+    let is_said = env.has("OMP_WAIT_POLICY") || env.has("GOMP_SPINCOUNT");
+    (!is_said).then(|| ("OMP_WAIT_POLICY".to_owned(), "passive".to_owned()))
+}
+
 /// How ranks of a built-in program are to speak, where that was said.
 pub fn of_style(cli: &Cli) -> BTreeMap<String, String> {
     let format = cli.log_format.as_ref().map(|format| (FORMAT_VARIABLE.to_owned(), format.clone()));
@@ -54,6 +61,15 @@ pub fn of_rank(env: &Environment, local_rank: usize, is_virtual: bool) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_sleep_while_they_wait_unless_the_user_says_otherwise() {
+        let passive = of_waiting(&Environment::default());
+        assert_eq!(passive, Some(("OMP_WAIT_POLICY".to_owned(), "passive".to_owned())));
+        for said in ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT"] {
+            assert_eq!(of_waiting(&Environment::from([(said, "1")])), None);
+        }
+    }
 
     fn names(env: &Environment, nproc: usize) -> (String, bool) {
         let (variables, note) = shared(env, nproc);

@@ -177,6 +177,13 @@ fn physical(device: Device, visible: Option<&str>) -> Option<u32> {
     }
 }
 
+/// The processor, as its maker calls it.
+pub fn cpu() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let name = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    name.map(|(_, name)| name.trim().to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

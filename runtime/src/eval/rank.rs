@@ -322,6 +322,8 @@ impl Rank<'_> {
             local_rank: self.env.local_rank,
             pid: std::process::id(),
             host: host.trim().to_owned(),
+            cpu: device::cpu(),
+            threads: usize::try_from(tch::get_num_threads()).ok(),
             device: device::name(self.device.device),
             device_reason: self.device.reason.clone(),
             gpu: device::described(self.device.device),

@@ -10,6 +10,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 
+use jobs::journal;
 use jobs::layout::{RunFolder, write_whole};
 use jobs::plan::RunPlan;
 use jobs::report::{Journals, Merged};
@@ -62,7 +63,7 @@ pub(super) struct Again {
 
 impl Rerun {
     /// Runs episodes again if that was asked for.
-    pub(super) fn run(&self, plan: &RunPlan, merged: &Merged) -> Result<Option<Again>, RerunError> {
+    pub(super) fn run(&self, of: &RunFolder, plan: &RunPlan, merged: &Merged) -> Result<Option<Again>, RerunError> {
         let Some(count) = self.determinism else { return Ok(None) };
         let folder = RunFolder::new(&temporary());
         let named = |err| RerunError::Io { folder: folder.root().display().to_string(), err };
@@ -74,7 +75,9 @@ impl Rerun {
         let again = rerun::plan(plan, &chosen).ok_or(RerunError::Names)?;
         let (ranks, envs) = self.elsewhere(&again);
         write(&folder, &again).map_err(named)?;
-        let status = launch(&folder, ranks, envs).map_err(named)?;
+        // The number of threads has a say in the last bits of a network's results, and is no doing of the policy's.
+        let threads = journal::first_rank(&of.journals()).map_err(named)?.and_then(|start| start.threads);
+        let status = launch(&folder, ranks, envs, threads).map_err(named)?;
         let journals = Journals::of(&folder).map_err(named)?;
         let came_out = Merged::new(&again, &journals).map_err(named)?;
         if !status.success() && again.jobs.iter().all(|job| came_out.scored_of(job).next().is_none()) {
@@ -128,11 +131,12 @@ fn log(folder: &RunFolder) -> PathBuf {
 }
 
 /// Runs the plan in `folder`. Its exit code says little: every episode is looked at.
-fn launch(folder: &RunFolder, ranks: usize, envs: usize) -> io::Result<ExitStatus> {
+fn launch(folder: &RunFolder, ranks: usize, envs: usize, threads: Option<usize>) -> io::Result<ExitStatus> {
     let output = File::create(log(folder))?;
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("--nproc-per-node").arg(ranks.to_string()).arg("eval");
     command.arg("--resume").arg(folder.root()).arg("--num-envs").arg(envs.to_string());
+    command.envs(threads.map(|threads| ("OMP_NUM_THREADS", threads.to_string())));
     command.args(["--no-video", "--no-dataset", "--continue-on-error"]);
     command.stdin(Stdio::null()).stderr(output.try_clone()?).stdout(output).status()
 }

@@ -73,7 +73,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, ToolError> {
         rows.push(row);
     })?;
     print(shown(&rows))?;
-    if let Some(mut again) = args.again.run(&plan, &merged)? {
+    if let Some(mut again) = args.again.run(&folder, &plan, &merged)? {
         all.notes.push(again.note);
         all.wrong.append(&mut again.wrong);
     }
