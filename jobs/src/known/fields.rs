@@ -30,7 +30,7 @@ pub const PYTHON: &[&str] = &[
 ];
 
 /// Further fields of an environment of `rrun-rank`.
-const SUITE: &[&str] = &[
+pub const SUITE: &[&str] = &[
     "camera_height",
     "camera_width",
     "max_episode_steps",

@@ -204,6 +204,13 @@ mod tests {
     }
 
     #[test]
+    fn every_field_that_the_launcher_knows_is_read() {
+        let fields = jobs::known::fields::SUITE.iter().chain([&"env_memory_gb"]);
+        let args = Value::Object(fields.map(|field| ((*field).to_owned(), Value::Null)).collect());
+        assert_eq!(settings("reach", args).ok().unwrap().ignored, [""; 0]);
+    }
+
+    #[test]
     fn wrong_values_are_refused_by_name() {
         assert_eq!(
             refusal("reach", json!({"camera_height": 4})),
