@@ -7,8 +7,9 @@
 //! ```
 //!
 //! A process holds one copy, or several (`envs_per_process`), or a VectorEnv. Its memory has several slots a copy, so
-//! that what the recorder or the policy still looks at is not written over. A process that dies, hangs, raises or shows
-//! what is no number costs the episodes of its copies ([`EnvError::Lost`]); the next reset starts another.
+//! that what the recorder or the policy still looks at is not written over. A process that dies, hangs or raises costs the
+//! episodes of its copies ([`EnvError::Lost`]), and the next reset starts another. A value that cannot be right costs one
+//! episode ([`EnvError::Episode`]), and the process lives on.
 //!
 //! What an observation is called, and what an action is made of, says a mapping (`mapping`, `worker/rrun_mapping.py`).
 

@@ -16,7 +16,7 @@ class Refused(Exception):
 
 
 class Wrong(Exception):
-    """An observation does not look as the first one did."""
+    """What the environment gave cannot be right; says what, as the object of a sentence: "the reward as str 'x', ..."."""
 
 
 def children(node):
