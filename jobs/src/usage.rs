@@ -22,6 +22,10 @@ pub fn plain(err: Error, command: &mut Command, named: impl Fn(&str) -> Option<S
         (ErrorKind::UnknownArgument, Some(word), _) if !word.starts_with('-') => {
             named(word).map(|option| format!("`{word}` stands alone; write `{option} {word}`"))
         }
+        (ErrorKind::UnknownArgument, Some(word), _) if is_of_the_launcher(word) => {
+            let name = command.get_name();
+            Some(format!("{word} is an option of the launcher and goes before `{name}`: rrun {word} … {name} …"))
+        }
         (ErrorKind::ValueValidation, Some(option), Some(value)) if value.parse::<i64>().is_ok_and(|n| n < 0) => {
             let option = option.split(' ').next().unwrap_or(option);
             Some(format!("{option} is {value}, a whole number that is not below 0 is needed"))
@@ -29,6 +33,29 @@ pub fn plain(err: Error, command: &mut Command, named: impl Fn(&str) -> Option<S
         _ => None,
     };
     reason.map_or(err, |reason| command.error(ErrorKind::ValueValidation, reason))
+}
+
+/// Options of the launcher that are likeliest to be written behind the name of a program.
+const OF_THE_LAUNCHER: &[&str] = &[
+    "nproc-per-node",
+    "nnodes",
+    "node-rank",
+    "master-addr",
+    "master-port",
+    "rdzv-backend",
+    "rdzv-endpoint",
+    "rdzv-id",
+    "standalone",
+    "max-restarts",
+    "log-dir",
+    "redirects",
+    "tee",
+    "dry-run",
+];
+
+fn is_of_the_launcher(word: &str) -> bool {
+    let name = word.trim_start_matches('-').replace('_', "-");
+    word.starts_with("--") && OF_THE_LAUNCHER.contains(&name.as_str())
 }
 
 /// The option of `eval` and `fit` that takes this file.

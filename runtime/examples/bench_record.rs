@@ -75,6 +75,7 @@ fn record(scene: &Scene, steps: usize, envs: usize, plan: RecordPlan) -> Result<
         let step = Step {
             observation,
             processed_action: vec![],
+            out_of_bounds: false,
             reward: 0.5,
             success: false,
             terminated: false,

@@ -51,7 +51,10 @@ impl AgentStore {
         let store = AgentStore::host(plan, None)?;
         let by = owner.map(|owner| format!(" by {owner}")).unwrap_or_default();
         let (usual, port) = (plan.port.unwrap_or_default(), store.port());
-        say::warning(format_args!("port {usual} is in use{by}: the ranks meet at port {port} (MASTER_PORT)"));
+        say::warning(format_args!(
+            "port {usual} is in use{by}: the ranks meet at port {port} (MASTER_PORT); a script that has {usual} in its text would \
+             meet others there"
+        ));
         Ok(store)
     }
 

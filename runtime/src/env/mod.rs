@@ -103,22 +103,6 @@ impl ActionSpec {
     pub fn grid_of(&self, dimension: usize) -> f32 {
         self.grid.get(dimension).copied().unwrap_or(0.0)
     }
-
-    /// Whether a number of the action is beyond its range. On a grid, what is rounded to an end is not.
-    pub fn is_outside(&self, action: &[f32]) -> bool {
-        let range = self.low.iter().zip(&self.high).enumerate();
-        action.iter().zip(range).any(|(&value, (dimension, (&low, &high)))| {
-            let half = self.grid_of(dimension) / 2.0;
-            value < low - half || value > high + half
-        })
-    }
-
-    /// The action within its range. What is no number stays none.
-    pub fn clamp(&self, action: &[f32]) -> Vec<f32> {
-        let range = self.low.iter().zip(&self.high);
-        let within = |value: f32, low: f32, high: f32| if value.is_nan() { value } else { value.max(low).min(high) };
-        action.iter().zip(range).map(|(value, (low, high))| within(*value, *low, *high)).collect()
-    }
 }
 
 /// What does not change while a [`VectorEnv`] lives.
@@ -156,6 +140,8 @@ pub struct Step {
     pub observation: Observation,
     /// What the environment took: the action after transforms, rounding and clamping.
     pub processed_action: Vec<f32>,
+    /// Before the clamping, if there is any, a number of it was beyond the range of the environment.
+    pub out_of_bounds: bool,
     /// Reward of this step.
     pub reward: f32,
     /// The success predicate holds (in the built-in tasks, has held long enough).
@@ -239,26 +225,4 @@ pub trait VectorEnv {
     /// # Errors
     /// [`EnvError::Setup`] if nothing can be drawn; it would be the answer to the first [`Render::Yes`].
     fn open_renderers(&mut self) -> Result<Vec<String>, EnvError>;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_action_is_brought_into_its_range_and_nan_stays() {
-        let spec = ActionSpec { names: vec!["x".to_owned(); 4], low: vec![-1.0; 4], high: vec![0.5; 4], grid: vec![] };
-        let found = spec.clamp(&[-3.0, 0.25, 7.0, f32::NAN]);
-        assert_eq!(found[..3], [-1.0, 0.25, 0.5]);
-        assert!(found[3].is_nan());
-    }
-
-    #[test]
-    fn an_action_is_outside_when_a_number_is_and_rounding_does_not_bring_it_back() {
-        let spec =
-            ActionSpec { names: vec![], low: vec![-1.0, 0.0], high: vec![1.0, f32::INFINITY], grid: vec![0.0, 1.0] };
-        let outside = |action: [f32; 2]| spec.is_outside(&action);
-        assert!(!outside([1.0, 7.0]) && !outside([-1.0, -0.4]));
-        assert!(outside([1.001, 7.0]) && outside([-2.7, 7.0]) && outside([0.0, -0.6]));
-    }
 }

@@ -471,9 +471,8 @@ impl Rollout<'_, '_> {
         let signs = Signs::of(&step, live.length, live.solved_once);
         (live.solved_once, live.solved_now) = (signs.success, step.success);
         let spec = self.env.spec();
-        let is_outside = u64::from(spec.action.is_outside(action));
-        live.out_of_bounds += is_outside;
-        self.totals.out_of_bounds += is_outside;
+        live.out_of_bounds += u64::from(step.out_of_bounds);
+        self.totals.out_of_bounds += u64::from(step.out_of_bounds);
         let end = Ending::new(&self.job.rollout, spec).after(signs);
         if let Some(recorder) = self.recording.recorder() {
             recorder.step(env, action, Some(&step.processed_action), &step)?;

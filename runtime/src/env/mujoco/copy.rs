@@ -234,9 +234,9 @@ fn checked(action: &[f32]) -> Result<[f32; ACTION_DIM], String> {
     }
 }
 
-/// The action that a step takes, of one that has been checked.
-pub fn clamped(action: &[f32]) -> Vec<f32> {
-    action.iter().copied().map(clamp).collect()
+/// The action that a step takes, of one that has been checked, and whether that is another one.
+pub fn clamped(action: &[f32]) -> (Vec<f32>, bool) {
+    (action.iter().copied().map(clamp).collect(), action.iter().any(|value| value.abs() > 1.0))
 }
 
 fn clamp(value: f32) -> f32 {

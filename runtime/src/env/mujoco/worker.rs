@@ -162,8 +162,8 @@ impl Worker {
         let outcome = outcome.map_err(|reason| EnvError::Episode { env, reason })?;
         let observation = self.observe(env, render)?;
         let Outcome { reward, success, terminated, truncated } = outcome;
-        let processed_action = clamped(action);
-        Ok(Step { observation, processed_action, reward, success, terminated, truncated })
+        let (processed_action, out_of_bounds) = clamped(action);
+        Ok(Step { observation, processed_action, out_of_bounds, reward, success, terminated, truncated })
     }
 
     fn observe(&mut self, env: EnvIndex, render: Render) -> Result<Observation, EnvError> {

@@ -146,6 +146,7 @@ impl Host {
             "success": settings.success,
             "mapping": settings.mapping,
             "pass_episode": settings.pass_episode,
+            "clip_actions": settings.clip_actions,
             "vector": settings.vector,
             "first_seed": self.terms.first_seed,
             "renders": settings.renders(),

@@ -49,6 +49,8 @@ pub struct Reply {
     pub truncated: bool,
     /// Pictures were written.
     pub rendered: bool,
+    /// The action had a number beyond the range of the environment.
+    pub out_of_bounds: bool,
     /// Reward of the step.
     pub reward: f32,
     /// What it says in words.
@@ -110,6 +112,7 @@ const SUCCESS: u8 = 1;
 const TERMINATED: u8 = 2;
 const TRUNCATED: u8 = 4;
 const RENDERED: u8 = 8;
+const OUT_OF_BOUNDS: u8 = 16;
 
 /// The packet that tells the child to close its environments and end.
 pub const CLOSE: &[u8] = b"C";
@@ -172,7 +175,7 @@ fn reply(entry: &[u8], texts: &mut &[u8]) -> Result<Reply, &'static str> {
         1 => Op::Step,
         _ => return Err("a reply is to neither reset nor step"),
     };
-    if flags & !(SUCCESS | TERMINATED | TRUNCATED | RENDERED) != 0 {
+    if flags & !(SUCCESS | TERMINATED | TRUNCATED | RENDERED | OUT_OF_BOUNDS) != 0 {
         return Err("a reply has an unknown flag");
     }
     let length = usize::try_from(u32::from_ne_bytes([t0, t1, t2, t3])).map_err(|_| "a text is too long")?;
@@ -189,6 +192,7 @@ fn reply(entry: &[u8], texts: &mut &[u8]) -> Result<Reply, &'static str> {
         terminated: flags & TERMINATED != 0,
         truncated: flags & TRUNCATED != 0,
         rendered: flags & RENDERED != 0,
+        out_of_bounds: flags & OUT_OF_BOUNDS != 0,
         reward: f32::from_ne_bytes([r0, r1, r2, r3]),
         told,
     })
@@ -207,7 +211,7 @@ mod tests {
         packet.extend((replies.len() as u16).to_ne_bytes());
         packet.extend(sequence.to_ne_bytes());
         for reply in replies {
-            let flags = [reply.success, reply.terminated, reply.truncated, reply.rendered];
+            let flags = [reply.success, reply.terminated, reply.truncated, reply.rendered, reply.out_of_bounds];
             let flags = flags.iter().rev().fold(0, |all, &flag| all << 1 | u8::from(flag));
             packet.extend(reply.local.to_ne_bytes());
             packet.extend([u8::from(reply.op == Op::Step), flags]);
@@ -228,12 +232,12 @@ mod tests {
     }
 
     prop_compose! {
-        fn any_reply()(local: u16, step: bool, flags: [bool; 4], reward in -1e9f32..1e9, words in prop::option::of("[a-zé\" ]{0,20}"), says: bool) -> Reply {
-            let [success, terminated, truncated, rendered] = flags;
+        fn any_reply()(local: u16, step: bool, flags: [bool; 5], reward in -1e9f32..1e9, words in prop::option::of("[a-zé\" ]{0,20}"), says: bool) -> Reply {
+            let [success, terminated, truncated, rendered, out_of_bounds] = flags;
             let op = if step { Op::Step } else { Op::Reset };
             let feedback = says.then(|| Feedback { env_feedback: words.clone(), task_progress: Some(0.5), ..Feedback::default() });
             let told = Told { wrong: words.clone().filter(|_| reward < 0.0), language: words, feedback };
-            Reply { local, op, success, terminated, truncated, rendered, reward, told }
+            Reply { local, op, success, terminated, truncated, rendered, out_of_bounds, reward, told }
         }
     }
 

@@ -131,6 +131,7 @@ fn a_changed_state_costs_its_episode_only() {
     let mut step = crate::env::Step {
         observation: observation(1, false),
         processed_action: vec![],
+        out_of_bounds: false,
         reward: 0.0,
         success: false,
         terminated: false,
@@ -158,6 +159,7 @@ fn misuse_is_refused_by_name() {
     let step = crate::env::Step {
         observation: observation(1, false),
         processed_action: vec![],
+        out_of_bounds: false,
         reward: 0.0,
         success: false,
         terminated: false,
@@ -295,6 +297,7 @@ fn observations_may_have_groups() {
     let step = crate::env::Step {
         observation: nested(1),
         processed_action: vec![],
+        out_of_bounds: false,
         reward: 0.0,
         success: true,
         terminated: true,

@@ -95,6 +95,7 @@ fn steps(recorder: &mut Recorder, env: usize, count: u32, pictures: bool) {
         let step = Step {
             observation: observation(t, pictures),
             processed_action: vec![],
+            out_of_bounds: false,
             reward: t as f32,
             success: done,
             terminated: done,

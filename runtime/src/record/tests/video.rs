@@ -213,6 +213,7 @@ fn a_size_that_changes_ends_that_video_and_leaves_the_demo() {
     let mut step = Step {
         observation: observation(1, true),
         processed_action: vec![],
+        out_of_bounds: false,
         reward: 0.0,
         success: false,
         terminated: false,

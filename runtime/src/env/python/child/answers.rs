@@ -65,7 +65,7 @@ impl Child {
             let copy = &mut self.copies[local];
             copy.doing = None;
             self.served += u64::from(reply.op == Op::Reset);
-            let Reply { reward, success, terminated, truncated, .. } = *reply;
+            let Reply { out_of_bounds, reward, success, terminated, truncated, .. } = *reply;
             if let Some(episode) = &mut copy.episode {
                 episode.is_over = terminated || truncated || (success && end_on_success);
             }
@@ -75,6 +75,7 @@ impl Child {
                 Op::Step => Answer::Step(seen.map(|(observation, processed_action)| Step {
                     observation,
                     processed_action,
+                    out_of_bounds,
                     reward,
                     success,
                     terminated,

@@ -85,7 +85,7 @@ impl Child {
         if work.is_empty() {
             return;
         }
-        let entries: Option<Vec<_>> = work.iter().map(|held| self.prepare(held, host)).collect();
+        let entries: Option<Vec<_>> = work.iter().map(|held| self.prepare(held)).collect();
         let Some(entries) = entries else { return self.lose("has no free slot", host) };
         if entries.iter().any(|entry| entry.op == Op::Step) {
             self.spoil(&entries, host);
@@ -126,7 +126,7 @@ impl Child {
     }
 
     /// Writes a command's action and says where to answer.
-    fn prepare(&mut self, held: &Held, host: &Host) -> Option<Entry> {
+    fn prepare(&mut self, held: &Held) -> Option<Entry> {
         let copy = &mut self.copies[held.local];
         let slot = copy.free_slot()?;
         let mut entry = Entry {
@@ -145,12 +145,8 @@ impl Child {
             }
             Command::Step { action } => {
                 entry.op = Op::Step;
-                let (memory, hello) = (self.memory.as_ref()?, host.hello.as_ref()?);
-                let place = memory.layout.action(held.local);
-                match host.terms.settings.clip_actions {
-                    true => memory.shared.write(place, &hello.action.clamp(action)),
-                    false => memory.shared.write(place, action),
-                }
+                let memory = self.memory.as_ref()?;
+                memory.shared.write(memory.layout.action(held.local), action);
                 if let Some(episode) = &mut copy.episode {
                     episode.steps += 1;
                 }

@@ -112,6 +112,31 @@ fn an_environment_with_a_number_called_num_envs_is_no_vector_env() {
     assert!(reason.starts_with("`arena_env_args.vector` is true, which is for factories"), "{reason}");
 }
 
+#[test]
+fn the_range_is_that_of_the_environment_whatever_that_of_the_policy_is() {
+    let taken = |clip: bool, action: Value, given: [f32; 2]| {
+        let args = json!({"clip_actions": clip, "env_kwargs": {"strict": false}, "mapping": {"action": action}});
+        let mut env = start(args, 1);
+        reset(&mut env, 0, 1).unwrap();
+        let step = step(&mut env, 0, given).unwrap();
+        (step.processed_action, step.out_of_bounds)
+    };
+    let wide = json!({"low": [-3, -3], "high": [3, 3]});
+    assert_eq!(taken(false, wide.clone(), [-2.5, 0.0]), (vec![-2.5, 0.0], true));
+    assert_eq!(taken(true, wide.clone(), [-2.5, 0.0]), (vec![-1.0, 0.0], true));
+    assert_eq!(taken(true, wide, [1.0, -2.0]), (vec![1.0, -2.0], false));
+    let scaled = json!({"names": ["x", "y"], "transforms": {"x": {"scale": 3}}, "low": [-1, -1], "high": [1, 1]});
+    assert_eq!(taken(false, scaled.clone(), [0.5, 0.0]), (vec![1.5, 0.0], true));
+    assert_eq!(taken(true, scaled, [0.5, 0.0]), (vec![1.0, 0.0], true));
+}
+
+#[test]
+fn a_picture_that_a_camera_shows_is_no_state() {
+    let video = json!({"depth": {"from": "depth", "convert": ["scale", "gray"]}});
+    let env = start(json!({"environment": fixture("Pictures"), "mapping": {"video": video}}), 1);
+    assert!(env.spec().state.iter().all(|(name, _)| name != "depth"), "{:?}", env.spec().state);
+}
+
 fn with(mut args: Value, field: &str, value: Value) -> Value {
     args[field] = value;
     args
@@ -145,6 +170,11 @@ fn a_picture_of_another_kind_is_refused_with_what_would_convert_it() {
     assert!(reason.starts_with(wanted), "{reason}");
     assert!(refusal(json!("depth")).contains("found float64 [2, 2]; `convert: [scale, gray]` is one way"));
     assert!(refusal(json!("rgba")).contains("found uint8 [2, 2, 4]; `convert: [drop_alpha]` is one way"));
+    let reason = refusal(json!({"from": "gray", "convert": "drop_alpha"}));
+    assert!(
+        reason.contains("found uint8 [2, 2] (after drop_alpha: uint8 [2, 2]); `convert: [gray]` is one way"),
+        "{reason}"
+    );
     let reason = refusal(json!({"from": "depth", "convert": "scale"}));
     assert!(reason.contains("(after scale: uint8 [2, 2]); `convert: [scale, gray]` is one way"), "{reason}");
 }

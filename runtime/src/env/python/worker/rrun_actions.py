@@ -75,7 +75,7 @@ def build(node, vector):
 class Action:
     """Names, the policy's range, and the way to the environment."""
 
-    def __init__(self, space, mapping):
+    def __init__(self, space, mapping, clips=False):
         self.tree, self.size = tree(space)
         low = np.concatenate([part.low for part in parts(self.tree)])
         high = np.concatenate([part.high for part in parts(self.tree)])
@@ -86,6 +86,10 @@ class Action:
         self.transforms(mapping.get("transforms") or {})
         self.whole = [(slice(part.begin, part.begin + part.size), part.low, part.high) for part in parts(self.tree) if part.whole]
         self.plain = self.plain and not self.whole
+        # What the environment takes, whatever the policy's range is. On a grid, what is rounded to an end is within.
+        half = np.concatenate([np.full(part.size, 0.5 if part.whole else 0.0) for part in parts(self.tree)])
+        self.least, self.most = (low - half).astype(np.float32), (high + half).astype(np.float32)
+        self.clips_all = clips
         # The policy's range is what the transforms take to the environment's.
         ends = np.sort(np.stack([(self.sign * end - self.offset) / self.scale for end in (low, high)]), axis=0)
         self.low = self.given(mapping, "low", ends[0])
@@ -117,10 +121,11 @@ class Action:
         self.plain = not asked
 
     def decode(self, vector):
-        """An element of the action space out of `[dim]` float32, in which the numbers of that element then stand.
+        """An element of the action space out of `[dim]` float32, in which the numbers of that element then stand, and
+        whether one of them was beyond its range.
 
-        A number of a space of whole ones becomes the nearest of them. The others are not brought into their range: that
-        is for the environment, or for `clip_actions`.
+        A number of a space of whole ones becomes the nearest of them. The others are brought into their range only by
+        `clip_actions`.
         """
         if not self.plain:
             made = (vector * self.scale + self.offset) * self.sign
@@ -128,10 +133,13 @@ class Action:
                 made[index] = 1.0 if made[index] > threshold else below
             for index, low, high in self.clips:
                 made[index] = min(max(made[index], low), high)
-            for span, low, high in self.whole:
-                made[span] = np.clip(np.rint(made[span]), low, high)
             vector[...] = made  # float32: the environment gets what the dataset has
-        return build(self.tree, vector)
+        outside = bool((vector < self.least).any() or (vector > self.most).any())
+        if outside and self.clips_all:
+            np.clip(vector, self.least, self.most, out=vector)
+        for span, low, high in self.whole:
+            vector[span] = np.clip(np.rint(vector[span]), low, high)
+        return build(self.tree, vector), outside
 
     def middle(self):
         """An action that is in the space: the middle of its range, or the finite end next to 0."""

@@ -34,20 +34,17 @@ class Camera:
         if made.dtype != np.uint8 or made.ndim != 3 or made.shape[2] != (1 if "gray" in self.steps else 3):
             order = "[3, height, width]" if self.first_channel else "[height, width, 3]"
             by = f" (after {', '.join(self.steps)}: {looks(made)})" if self.steps else ""
-            raise refused(f"video.{name} wants a picture, uint8 {order}, found {looks(picture)}{by}{self.hint(made)}")
+            raise refused(f"video.{name} wants a picture, uint8 {order}, found {looks(picture)}{by}{self.hint(picture)}")
         self.height, self.width = made.shape[:2]
 
-    def hint(self, made):
+    def hint(self, picture):
         """What `convert` would help."""
-        if made.ndim not in (2, 3):
+        if picture.ndim not in (2, 3):
             return ""
-        wanted = ["scale"] if made.dtype != np.uint8 and made.dtype.kind in NUMBERS else []
-        if made.ndim == 2 or (made.ndim == 3 and made.shape[2] == 1):
-            wanted.append("gray")
-        if made.ndim == 3 and made.shape[2] == 4:
-            wanted.append("drop_alpha")
-        wanted = [step for step in wanted if step not in self.steps]
-        return f"; `convert: [{', '.join(self.steps + wanted)}]` is one way" if wanted else ""
+        channels = 1 if picture.ndim == 2 else picture.shape[0 if self.first_channel else 2]
+        wanted = ["scale"] if picture.dtype != np.uint8 and picture.dtype.kind in NUMBERS else []
+        wanted += {1: ["gray"], 4: ["drop_alpha"]}.get(channels, [])
+        return f"; `convert: [{', '.join(wanted)}]` is one way" if wanted and wanted != self.steps else ""
 
     def converted(self, picture):
         """`[height, width, 3]` uint8, or 1 channel of gray, out of what the environment has."""
@@ -173,13 +170,16 @@ def chosen(index):
     return slice(None) if index is None else index
 
 
-def states(scene, left_out):
+def states(scene, pictures, left_out):
+    """The job's state vectors, or all that is there; `pictures` are the entries that cameras show."""
     asked = scene.mapping.get("state")
     if asked is not None:
         entries = {name: entry if isinstance(entry, dict) else {"from": entry} for name, entry in asked.items()}
         return [State(name, entry, scene) for name, entry in entries.items()]
     found = []
     for name, path, value in scene.leaves():
+        if path in pictures:
+            continue
         is_picture = value.dtype == np.uint8 and value.ndim == 3
         if value.dtype.kind in "fiub" and 0 < value.size <= LARGEST_STATE and not is_picture:
             found.append(State(name, {"path": path}, scene))

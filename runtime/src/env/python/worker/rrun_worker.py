@@ -37,7 +37,7 @@ from rrun_success import Success
 
 HEAD, ENTRY, ANSWER = struct.Struct("=BBHI"), struct.Struct("=HBBB3xQQ"), struct.Struct("=HBBfI")
 RESET, STEP = 0, 1
-SUCCESS, TERMINATED, TRUNCATED, RENDERED = 1, 2, 4, 8
+SUCCESS, TERMINATED, TRUNCATED, RENDERED, OUT_OF_BOUNDS = 1, 2, 4, 8, 16
 CALLING = {"idle": 0, "reset": 1, "step": 2, "render": 3, "observation": 4}
 LONGEST_TEXT = 16_000  # bytes of a reason; a packet takes some 200 kB
 LONGEST_WRONG = 1_000  # letters of what is wrong with a copy's answer; a packet has those of all copies
@@ -95,16 +95,16 @@ class Worker:
             __import__(name)
         self.stage(f"make {config['environment']}")
         self.copies = simulator.make(config)
-        self.action = Action(self.copies.action_space, config["mapping"].get("action") or {})
+        self.action = Action(self.copies.action_space, config["mapping"].get("action") or {}, config["clip_actions"])
         if self.copies.batched:
-            self.copies.idle = self.action.decode(self.action.middle())
+            self.copies.idle, _ = self.action.decode(self.action.middle())
         self.stage("reset")
         observation, info = self.first_reset()
         self.stage("first observation")
         row = 0 if self.copies.batched else None
         scene = Scene(observation, row, config["mapping"], self.copies.space)
         self.cameras = mapping.cameras(scene, Render(self.copies))
-        self.states = mapping.states(scene, self.notes)
+        self.states = mapping.states(scene, {camera.path for camera in self.cameras}, self.notes)
         self.words = mapping.language(scene)
         self.language = self.words(observation, row, info, lambda name: self.copies.attribute(0, name))
         self.feedback = Feedback(self.copies)
@@ -134,12 +134,15 @@ class Worker:
 
     def probe(self, row):
         """One step, to see what it gives."""
-        action = self.action.decode(self.action.middle())
+        action, _ = self.action.decode(self.action.middle())
         if self.copies.batched:
             values = self.copies.step(dict.fromkeys(range(self.copies.number), action))
         else:
             values = self.copies.step(0, action)
         self.success = Success(self.config["success"], values[4], row)
+        if self.success.key is not None and not simulator.of_copy(values[4], self.success.key, row)[0]:
+            there = ", ".join(key for key in map(str, values[4]) if not key.startswith("_")) or "nothing"
+            self.notes.append(f"success asks for info `{self.success.key}`, after the first step info has {there}")
         try:
             self.success(*self.outcome(values, row)[:2], False, values[4], row)
         except Wrong as wrong:
@@ -222,8 +225,8 @@ class Worker:
             else:
                 self.call(local, "step")
                 self.copies.look(local, bool(render))
-                values = self.copies.step(local, self.action.decode(self.places[local].action))
-                yield self.stepped(local, slot, values, None, render)
+                action, outside = self.action.decode(self.places[local].action)
+                yield self.stepped(local, slot, self.copies.step(local, action), None, (render, outside))
 
     def together(self, entries):
         entries = list(entries)
@@ -233,9 +236,10 @@ class Worker:
         if steps:
             self.call(min(steps), "step")
             self.copies.look(any(render for _, render in steps.values()))
-            values = self.copies.step({local: self.action.decode(self.places[local].action) for local in steps})
+            actions = {local: self.action.decode(self.places[local].action) for local in steps}
+            values = self.copies.step({local: action for local, (action, _) in actions.items()})
             for local, (slot, render) in steps.items():
-                answers[local] = self.stepped(local, slot, values, local, render)
+                answers[local] = self.stepped(local, slot, values, local, (render, actions[local][1]))
         for group in self.groups(resets):
             self.call(min(group), "reset")
             self.copies.look(any(resets[local][1] for local in group))
@@ -273,19 +277,19 @@ class Worker:
             reward, terminated, truncated = reward[row], terminated[row], truncated[row]
         return reward_of(reward), flag(terminated, "terminated"), flag(truncated, "truncated")
 
-    def stepped(self, local, slot, values, row, render):
+    def stepped(self, local, slot, values, row, how):
         try:
-            return self.seen(local, slot, values, row, render)
+            return self.seen(local, slot, values, row, *how)
         except Wrong as wrong:
             return refusal(local, STEP, wrong)
 
-    def seen(self, local, slot, values, row, render):
+    def seen(self, local, slot, values, row, render, outside):
         reward, terminated, truncated = self.outcome(values, row)
         self.steps[local] += 1
         truncated = truncated or self.steps[local] >= self.limit
         self.write(local, slot, values[0], row, render)
         success = self.success(reward, terminated, terminated or truncated, values[4], row)
-        flags = success * SUCCESS | terminated * TERMINATED | truncated * TRUNCATED | (RENDERED if render else 0)
+        flags = success * SUCCESS | terminated * TERMINATED | truncated * TRUNCATED | (RENDERED if render else 0) | outside * OUT_OF_BOUNDS
         return local, STEP, flags, reward, self.feedback.stepped(values[4], row)
 
     def write(self, local, slot, observation, row, render):
