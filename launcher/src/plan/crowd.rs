@@ -45,20 +45,25 @@ pub fn units(jobs: &[Job], assignment: Assignment) -> Option<usize> {
 }
 
 /// So many of `nproc` ranks a node, on at least so many nodes, as can have work; and what is said if that is fewer.
-/// `episodes` are the units where episodes are dealt.
-pub fn useful(nproc: usize, nodes: usize, units: Option<usize>, episodes: Option<usize>) -> (usize, Option<Note>) {
+/// The units are those of `shard`; `episodes` are those where episodes are dealt.
+pub fn useful(
+    nproc: usize,
+    nodes: usize,
+    (units, shard): (Option<usize>, Shard),
+    episodes: Option<usize>,
+) -> (usize, Option<Note>) {
     let Some(units) = units.filter(|units| units.div_ceil(nodes) < nproc) else { return (nproc, None) };
     let each = units.div_ceil(nodes);
-    let (what, advice) = match episodes {
-        Some(episodes) if episodes > units => ("job", "; --shard episodes would share out the episodes of a job"),
-        Some(_) | None => ("piece of work", ""),
+    let what = match shard {
+        Shard::Jobs => "job",
+        Shard::Episodes => "episode",
+    };
+    let advice = match episodes {
+        Some(episodes) if episodes > units => "; --shard episodes would share out the episodes of a job",
+        Some(_) | None => "",
     };
     let on_each = if nodes > 1 { " on each node" } else { "" };
-    let counted = |count: usize, what: &str| match (count, what) {
-        (1, what) => format!("1 {what}"),
-        (count, "piece of work") => format!("{count} pieces of work"),
-        (count, what) => format!("{count} {what}s"),
-    };
+    let counted = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     let (asked, units, started) = (counted(nproc, "rank"), counted(units, what), counted(each, "rank"));
     let note = format!("{asked} asked for{on_each}, and {units} to run: {started} will be started{on_each}{advice}");
     (each, Some(Note::warning(note)))
@@ -115,22 +120,28 @@ mod tests {
 
     #[test]
     fn ranks_that_could_have_no_work_are_not_started() {
-        let (nproc, note) = useful(5000, 1, Some(1), Some(9));
+        let (nproc, note) = useful(5000, 1, (Some(1), Shard::Jobs), Some(9));
         let told = "5000 ranks asked for, and 1 job to run: 1 rank will be started; --shard episodes would share out the \
                     episodes of a job";
         assert_eq!((nproc, said(note).as_str()), (1, told));
-        let (nproc, note) = useful(8, 1, Some(6), Some(6));
+        let (nproc, note) = useful(8, 1, (Some(6), Shard::Episodes), Some(6));
         assert_eq!(
             (nproc, said(note)),
-            (6, "8 ranks asked for, and 6 pieces of work to run: 6 ranks will be started".into())
+            (6, "8 ranks asked for, and 6 episodes to run: 6 ranks will be started".into())
         );
-        assert_eq!([useful(4, 1, Some(4), Some(4)).0, useful(4, 1, None, None).0], [4, 4]);
+        assert_eq!(
+            [useful(4, 1, (Some(4), Shard::Jobs), Some(4)).0, useful(4, 1, (None, Shard::Jobs), None).0],
+            [4, 4]
+        );
     }
 
     #[test]
     fn every_node_starts_as_many_as_the_others() {
-        assert_eq!([useful(8, 2, Some(5), Some(5)).0, useful(8, 4, Some(64), Some(64)).0], [3, 8]);
-        assert!(said(useful(8, 2, Some(5), Some(5)).1).contains("3 ranks will be started on each node"));
+        assert_eq!(
+            [useful(8, 2, (Some(5), Shard::Jobs), Some(5)).0, useful(8, 4, (Some(64), Shard::Jobs), Some(64)).0],
+            [3, 8]
+        );
+        assert!(said(useful(8, 2, (Some(5), Shard::Jobs), Some(5)).1).contains("3 ranks will be started on each node"));
     }
 
     #[test]

@@ -164,7 +164,8 @@ impl Asked {
         let Setup { file, assignment, components, .. } = &self.setup;
         let units = components.is_none().then(|| crowd::units(&file.jobs, *assignment)).flatten();
         let by_episodes = Assignment { shard: Shard::Episodes, ..*assignment };
-        let (nproc, fewer) = crowd::useful(nproc, nodes, units, crowd::units(&file.jobs, by_episodes));
+        let (nproc, fewer) =
+            crowd::useful(nproc, nodes, (units, assignment.shard), crowd::units(&file.jobs, by_episodes));
         if !self.args.no_memory_check {
             crowd::check(nproc, node)?;
         }
