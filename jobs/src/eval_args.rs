@@ -417,7 +417,7 @@ mod tests {
             (&["--jobs", "a", "--num-envs=-2"], "--num-envs is -2, a whole number"),
             (&["jobs.json"], "`jobs.json` stands alone; write `--jobs jobs.json`"),
             (&["two_gpus.yaml"], "`two_gpus.yaml` stands alone; write `--config two_gpus.yaml`"),
-            (&["--nproc_per_node", "2"], "--nproc_per_node is an option of the launcher and goes before `eval`"),
+            (&["--nproc_per_node", "2"], "--nproc-per-node is an option of the launcher and goes before `eval`"),
             (&["--jobs", "a", "b"], "unexpected argument 'b' found"),
         ] {
             assert!(refusal(words).contains(text), "{}", refusal(words));

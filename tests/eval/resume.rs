@@ -147,6 +147,9 @@ fn resume_brings_jobs_and_options_and_ends_what_was_begun() {
     undisturbed.run().succeeds();
     let running = first.start();
     first.wait_for_episodes(10);
+    // By its journal rank 0 knows that it goes on; on a busy machine it may be the last to begin.
+    let begun = first.folder().journal(0);
+    wait_until("a line of rank 0", || std::fs::read(&begun).is_ok_and(|text| text.contains(&b'\n')));
     kill_all(running);
     std::fs::remove_file(first.jobs_file()).unwrap();
     let eval = first.resumed().world_of(2).words(&["--num-envs", "6"]);
