@@ -8,6 +8,9 @@ import numpy as np
 from rrun_observation import Refused
 
 
+LONGEST_LOOP = 64  # numbers up to which a loop takes less than numpy's calls
+
+
 class Part:
     """One leaf of the space, and where its numbers stand in the vector."""
 
@@ -89,6 +92,7 @@ class Action:
         # What the environment takes, whatever the policy's range is. On a grid, what is rounded to an end is within.
         half = np.concatenate([np.full(part.size, 0.5 if part.whole else 0.0) for part in parts(self.tree)])
         self.least, self.most = (low - half).astype(np.float32), (high + half).astype(np.float32)
+        self.range = list(zip(self.least.tolist(), self.most.tolist()))
         self.clips_all = clips
         # The policy's range is what the transforms take to the environment's.
         ends = np.sort(np.stack([(self.sign * end - self.offset) / self.scale for end in (low, high)]), axis=0)
@@ -134,12 +138,17 @@ class Action:
             for index, low, high in self.clips:
                 made[index] = min(max(made[index], low), high)
             vector[...] = made  # float32: the environment gets what the dataset has
-        outside = bool((vector < self.least).any() or (vector > self.most).any())
+        outside = self.is_outside(vector)
         if outside and self.clips_all:
             np.clip(vector, self.least, self.most, out=vector)
         for span, low, high in self.whole:
             vector[span] = np.clip(np.rint(vector[span]), low, high)
         return build(self.tree, vector), outside
+
+    def is_outside(self, vector):
+        if self.size > LONGEST_LOOP:
+            return bool((vector < self.least).any() or (vector > self.most).any())
+        return any(not least <= number <= most for number, (least, most) in zip(vector.tolist(), self.range))
 
     def middle(self):
         """An action that is in the space: the middle of its range, or the finite end next to 0."""

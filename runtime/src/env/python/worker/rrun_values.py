@@ -32,8 +32,8 @@ def single(value):
 
 def flag(value, name):
     """A truth value: a bool, or a number that is 0 or 1."""
-    if type(value) is bool:
-        return value
+    if type(value) is bool or type(value) is np.bool_:
+        return bool(value)
     number = single(value)
     if number is None or number not in (0, 1):
         raise Wrong(f"{name} as {shown(value)}, a bool (or 0 or 1) is needed")
