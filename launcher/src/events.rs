@@ -50,7 +50,7 @@ pub enum Happening<'a> {
     Ended {
         /// Which.
         who: Who,
-        /// How.
+        /// How it ended.
         end: RankEnd,
         /// What it used, if the kernel tells.
         usage: Option<Value>,
@@ -93,7 +93,7 @@ pub enum Happening<'a> {
 pub enum RankEnd {
     /// With exit code 0.
     Succeeded,
-    /// Otherwise.
+    /// With another code, or by a signal that the launcher had not sent.
     Failed {
         /// Its exit code, or the negative number of a signal.
         code: i32,

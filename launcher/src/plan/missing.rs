@@ -30,7 +30,7 @@ const PYTHON: &str = "python3";
 pub struct Missing {
     /// Position in the file.
     pub index: usize,
-    /// Name.
+    /// Its name in the file.
     pub job: String,
     /// What it is, and what helps.
     pub what: String,

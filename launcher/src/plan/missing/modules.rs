@@ -55,7 +55,7 @@ impl Probe {
         }
     }
 
-    /// Asks.
+    /// Asks the interpreter for all of them.
     ///
     /// # Errors
     /// The first module that is missing.

@@ -92,7 +92,7 @@ impl Copy {
         (model, scratch): (&Model, &mut MjData<Arc<MjModel>>),
         settings: &Settings,
         action: &[f32],
-    ) -> Result<Outcome, String> {
+    ) -> Result<(Outcome, [f32; ACTION_DIM]), String> {
         let mut episode =
             self.episode.take().ok_or("it was stepped before a reset, or after its episode's last step")?;
         episode.step += 1;
@@ -115,7 +115,7 @@ impl Copy {
         if episode.step < settings.max_episode_steps {
             self.episode = Some(episode);
         }
-        Ok(outcome)
+        Ok((outcome, action))
     }
 
     /// MuJoCo resets diverged data by itself and only counts it.
@@ -230,15 +230,6 @@ fn checked(action: &[f32]) -> Result<[f32; ACTION_DIM], String> {
         action.try_into().map_err(|_| format!("its action has {} values, {ACTION_DIM} are needed", action.len()))?;
     match action.iter().position(|value| !value.is_finite()) {
         Some(index) => Err(format!("value {index} of its action is {}", action[index])),
-        None => Ok(action.map(clamp)),
+        None => Ok(action.map(|value| value.clamp(-1.0, 1.0))),
     }
-}
-
-/// The action that a step takes, of one that has been checked, and whether that is another one.
-pub fn clamped(action: &[f32]) -> (Vec<f32>, bool) {
-    (action.iter().copied().map(clamp).collect(), action.iter().any(|value| value.abs() > 1.0))
-}
-
-fn clamp(value: f32) -> f32 {
-    value.clamp(-1.0, 1.0)
 }

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use mujoco_rs::prelude::{MjData, MjModel};
 
 use super::args::Settings;
-use super::copy::{Copy, Outcome, clamped};
+use super::copy::{Copy, Outcome};
 use super::ffi::{Doing, set_doing};
 use super::model::Model;
 use super::no_such;
@@ -159,10 +159,10 @@ impl Worker {
         self.say(env);
         let Some((copy, _)) = self.copies.get_mut(&env) else { return Err(no_such(env)) };
         let outcome = copy.step((&self.shared.model, &mut self.scratch), &self.shared.settings, action);
-        let outcome = outcome.map_err(|reason| EnvError::Episode { env, reason })?;
+        let (outcome, taken) = outcome.map_err(|reason| EnvError::Episode { env, reason })?;
         let observation = self.observe(env, render)?;
         let Outcome { reward, success, terminated, truncated } = outcome;
-        let (processed_action, out_of_bounds) = clamped(action);
+        let (processed_action, out_of_bounds) = (taken.to_vec(), taken[..] != *action);
         Ok(Step { observation, processed_action, out_of_bounds, reward, success, terminated, truncated })
     }
 

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use hdf5::types::VarLenUnicode;
 
-use super::{SUCCESS, begin, demos, episode, observation, plan, steps};
+use super::{SUCCESS, begin, demos, episode, observation, plan, step_to, steps};
 use crate::env::EnvIndex;
 use crate::record::{EpisodeEnd, EpisodeMeta, Export, RecordError, Recorder};
 
@@ -128,15 +128,7 @@ fn a_changed_state_costs_its_episode_only() {
     let dir = tempfile::tempdir().unwrap();
     let mut recorder = Recorder::start(plan(dir.path(), true, false)).unwrap();
     begin(&mut recorder, 0, 0, false);
-    let mut step = crate::env::Step {
-        observation: observation(1, false),
-        processed_action: vec![],
-        out_of_bounds: false,
-        reward: 0.0,
-        success: false,
-        terminated: false,
-        truncated: false,
-    };
+    let mut step = step_to(observation(1, false));
     step.observation.state.clear();
     recorder.step(EnvIndex(0), &[0.0, 0.0], None, &step).unwrap();
     recorder.step(EnvIndex(0), &[0.0, 0.0], None, &step).unwrap();
@@ -156,15 +148,7 @@ fn misuse_is_refused_by_name() {
     assert_eq!(recorder.end(env, SUCCESS), Err(RecordError::NotBegun { env }));
     assert_eq!(recorder.discard(outside), Err(RecordError::Environment { env: outside, num_envs: 2 }));
     begin(&mut recorder, 0, 5, false);
-    let step = crate::env::Step {
-        observation: observation(1, false),
-        processed_action: vec![],
-        out_of_bounds: false,
-        reward: 0.0,
-        success: false,
-        terminated: false,
-        truncated: false,
-    };
+    let step = step_to(observation(1, false));
     assert_eq!(recorder.step(env, &[0.0], None, &step), Err(RecordError::Action { env, found: 1, wanted: 2 }));
 }
 
@@ -294,15 +278,7 @@ fn observations_may_have_groups() {
     };
     let meta = EpisodeMeta { episode: 0, seed: 1, language: "lift".into() };
     recorder.begin(EnvIndex(0), meta, &nested(0)).unwrap();
-    let step = crate::env::Step {
-        observation: nested(1),
-        processed_action: vec![],
-        out_of_bounds: false,
-        reward: 0.0,
-        success: true,
-        terminated: true,
-        truncated: false,
-    };
+    let step = crate::env::Step { success: true, terminated: true, ..step_to(nested(1)) };
     recorder.step(EnvIndex(0), &[0.0, 0.0], Some(&[0.5, 0.5]), &step).unwrap();
     recorder.end(EnvIndex(0), SUCCESS).unwrap();
     recorder.finish().unwrap();

@@ -89,18 +89,23 @@ fn begin(recorder: &mut Recorder, env: usize, episode: u64, pictures: bool) {
     recorder.begin(EnvIndex(env), meta, &observation(0, pictures)).unwrap();
 }
 
+/// A step that led to this and to nothing else.
+fn step_to(observation: Observation) -> Step {
+    Step {
+        observation,
+        processed_action: vec![],
+        out_of_bounds: false,
+        reward: 0.0,
+        success: false,
+        terminated: false,
+        truncated: false,
+    }
+}
+
 fn steps(recorder: &mut Recorder, env: usize, count: u32, pictures: bool) {
     for t in 1..=count {
         let done = t == count;
-        let step = Step {
-            observation: observation(t, pictures),
-            processed_action: vec![],
-            out_of_bounds: false,
-            reward: t as f32,
-            success: done,
-            terminated: done,
-            truncated: false,
-        };
+        let step = Step { reward: t as f32, success: done, terminated: done, ..step_to(observation(t, pictures)) };
         recorder.step(EnvIndex(env), &[t as f32, -1.0], Some(&[0.25]), &step).unwrap();
     }
 }

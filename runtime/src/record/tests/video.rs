@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use super::{SUCCESS, begin, env, episode, observation, plan, steps};
-use crate::env::{EnvIndex, Step};
+use super::{SUCCESS, begin, env, episode, observation, plan, step_to, steps};
+use crate::env::EnvIndex;
 use crate::record::{EpisodeEnd, GridPlan, RecordError, Recorder};
 
 /// `(type, body)` of the boxes in `bytes`; a cut last one does not count.
@@ -210,15 +210,7 @@ fn a_size_that_changes_ends_that_video_and_leaves_the_demo() {
     let mut recorder = Recorder::start(plan(dir.path(), true, true)).unwrap();
     episode(&mut recorder, 0, 0, 11);
     begin(&mut recorder, 0, 1, true);
-    let mut step = Step {
-        observation: observation(1, true),
-        processed_action: vec![],
-        out_of_bounds: false,
-        reward: 0.0,
-        success: false,
-        terminated: false,
-        truncated: false,
-    };
+    let mut step = step_to(observation(1, true));
     let wide = step.observation.video["front"].clone();
     step.observation.video.insert("wrist".to_owned(), wide);
     recorder.step(EnvIndex(0), &[0.0, 0.0], None, &step).unwrap();

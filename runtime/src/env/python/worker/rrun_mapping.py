@@ -6,10 +6,9 @@ Afterwards every observation must look as the first one did.
 
 import numpy as np
 
-from rrun_observation import Wrong, fetch, find, looks
+from rrun_observation import NUMBERS, Wrong, fetch, find, looks
 
 BYTE = np.dtype(np.uint8)
-NUMBERS = "fiub"  # kinds of numpy's types that are cast
 LARGEST_STATE = 4096  # numbers in an entry that a default mapping still takes for a state vector
 
 # --- cameras ------------------------------------------------------------------------------------------------------------
@@ -181,9 +180,9 @@ def states(scene, pictures, left_out):
         if path in pictures:
             continue
         is_picture = value.dtype == np.uint8 and value.ndim == 3
-        if value.dtype.kind in "fiub" and 0 < value.size <= LARGEST_STATE and not is_picture:
+        if value.dtype.kind in NUMBERS and 0 < value.size <= LARGEST_STATE and not is_picture:
             found.append(State(name, {"path": path}, scene))
-        elif value.dtype.kind in "fiub" and not (is_picture and value.shape[2] == 3):
+        elif value.dtype.kind in NUMBERS and not (is_picture and value.shape[2] == 3):
             left_out.append(f"`{name}` {looks(value)} is left out: neither a picture nor a short vector")
     return found
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 
 BARE = "observation"
+NUMBERS = "fiub"  # kinds of numpy's types that are cast
 
 
 class Refused(Exception):

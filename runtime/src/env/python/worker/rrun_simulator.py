@@ -212,6 +212,11 @@ def attribute(env, name):
     raise AttributeError(f"the environment has no attribute `{name}`")
 
 
+def keys_of(info):
+    """What an info has, for a message; gymnasium's masks, `_key`, are left out."""
+    return ", ".join(key for key in map(str, info) if not key.startswith("_")) or "nothing"
+
+
 def of_copy(info, key, row):
     """(is it there, value) of `key` in one copy's info; `row` is the copy in a batched one."""
     if key not in info:

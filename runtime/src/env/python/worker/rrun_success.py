@@ -1,7 +1,7 @@
 """Whether an episode is solved after a step, by the job's rule."""
 
 from rrun_observation import Refused, Wrong
-from rrun_simulator import of_copy
+from rrun_simulator import keys_of, of_copy
 from rrun_values import flag
 
 
@@ -14,10 +14,9 @@ class Success:
         if rule is None:
             self.key = next((key for key in ("is_success", "success") if of_copy(info, key, row)[0]), None)
             if self.key is None:
-                there = ", ".join(key for key in map(str, info) if not key.startswith("_")) or "nothing"
                 raise Refused(
                     "success is not given, and info has neither `is_success` nor `success` after a step "
-                    f"(it has {there}); info.<key>, terminated or reward>=X is needed"
+                    f"(it has {keys_of(info)}); info.<key>, terminated or reward>=X is needed"
                 )
         elif rule.startswith("reward>="):
             self.reward = float(rule[len("reward>=") :])
@@ -29,6 +28,5 @@ class Success:
             return reward >= self.reward if self.reward is not None else terminated
         there, value = of_copy(info, self.key, row)
         if not there and over:
-            names = ", ".join(key for key in map(str, info) if not key.startswith("_")) or "nothing"
-            raise Wrong(f"an info without `{self.key}`, which success asks for, at the episode's end: it has {names}")
+            raise Wrong(f"an info without `{self.key}`, which success asks for, at the episode's end: it has {keys_of(info)}")
         return there and flag(value, f"info `{self.key}`")

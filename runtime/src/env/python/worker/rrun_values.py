@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from rrun_observation import Wrong, array
+from rrun_observation import NUMBERS, Wrong, array
 
 LARGEST_REWARD = float(np.finfo(np.float32).max)
 
@@ -27,7 +27,7 @@ def single(value):
         value = array(value)
     except Exception:
         return None
-    return value.item() if value.size == 1 and value.dtype.kind in "fiub" else None
+    return value.item() if value.size == 1 and value.dtype.kind in NUMBERS else None
 
 
 def flag(value, name):

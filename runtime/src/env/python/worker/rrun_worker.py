@@ -141,8 +141,7 @@ class Worker:
             values = self.copies.step(0, action)
         self.success = Success(self.config["success"], values[4], row)
         if self.success.key is not None and not simulator.of_copy(values[4], self.success.key, row)[0]:
-            there = ", ".join(key for key in map(str, values[4]) if not key.startswith("_")) or "nothing"
-            self.notes.append(f"success asks for info `{self.success.key}`, after the first step info has {there}")
+            self.notes.append(f"success asks for info `{self.success.key}`, after the first step info has {simulator.keys_of(values[4])}")
         try:
             self.success(*self.outcome(values, row)[:2], False, values[4], row)
         except Wrong as wrong:
