@@ -17,7 +17,7 @@ if .venv/bin/python -c 'import torch, numpy, pytest' 2>/dev/null; then .venv/bin
 .venv/bin/python tests/imitation/run.py
 endef
 
-.PHONY: demo test slow conformance bench build check gpu gpu-imitation simulators
+.PHONY: hostile demo test slow conformance bench build check gpu gpu-imitation simulators
 
 build:
 	@./setup.sh run
@@ -43,12 +43,18 @@ test:
 	$(IMITATION)
 
 # Minutes more: all jobs at 1 to 4 ranks, long soaks, all of the black-box tests, simulators beside plain gymnasium.
-slow: conformance
+slow: conformance hostile
 	jobs/suites/simulators/install.sh pusht pusher fetch
 	$(CARGO) test --release --locked --workspace -- --ignored --skip gpu_
 	.venv/bin/pytest -q -rs tests/page tests/gpu tests/fidelity
 	.venv/bin/python tests/imitation/build.py
 	.venv/bin/pytest -q -m slow tests/imitation
+
+# What strangers may send: ten million inputs a parser. The quick tests try 20 000 of them.
+hostile: export HOSTILE_INPUTS ?= 10000000
+hostile:
+	@./setup.sh test
+	$(CARGO) test --release --locked --workspace --test 'hostile_*' -- --nocapture
 
 conformance:
 	@./setup.sh test
