@@ -28,6 +28,7 @@ pub mod page;
 pub mod placement;
 pub mod plan;
 pub mod ppo;
+pub mod printable;
 pub mod rank_env;
 pub mod report;
 pub mod say;

@@ -1,0 +1,126 @@
+//! Text from outside, such as error messages of ranks, names in files and values in the store, made safe to print.
+//!
+//! A terminal obeys what it is sent: escape sequences move the cursor, set the title and, in some terminals, paste text
+//! into the shell. Characters that change the direction of a line make it read as something else than it says. Both are
+//! shown as text, in Rust's notation: `\u{1b}[2J`. Other text stays as it is, so that most calls copy nothing. The
+//! escapes cannot be undone, as a backslash in the text stays one: this is for readers, not for programs.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+/// The text with everything escaped that a terminal would obey, but for line breaks and tabs.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    escape(text, |char| is_obeyed(char) && !matches!(char, '\n' | '\t'))
+}
+
+/// The text as part of one line: with line breaks and tabs escaped too, so that a name cannot imitate a line of ours.
+pub fn printable_line(text: &str) -> Cow<'_, str> {
+    escape(text, is_obeyed)
+}
+
+/// JSON with what a terminal would obey written as `\u009b`. It stays the same JSON: where such a character is not part
+/// of a string, it is a line break or a tab between the tokens, and those are left alone.
+pub fn printable_json(json: &str) -> Cow<'_, str> {
+    let is_obeyed = |char| is_obeyed(char) && !matches!(char, '\n' | '\t' | '\r');
+    if !json.contains(is_obeyed) {
+        return Cow::Borrowed(json);
+    }
+    let mut safe = String::with_capacity(json.len() + 16);
+    for char in json.chars() {
+        if is_obeyed(char) {
+            char.encode_utf16(&mut [0; 2]).iter().for_each(|unit| {
+                // Writing to a `String` cannot fail.
+                let _ = write!(safe, "\\u{unit:04x}");
+            });
+        } else {
+            safe.push(char);
+        }
+    }
+    Cow::Owned(safe)
+}
+
+fn escape(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
+    let Some(first) = text.find(&is_escaped) else { return Cow::Borrowed(text) };
+    let mut safe = String::with_capacity(text.len() + 16);
+    safe.push_str(&text[..first]);
+    for char in text[first..].chars() {
+        if is_escaped(char) { safe.extend(char.escape_default()) } else { safe.push(char) }
+    }
+    Cow::Owned(safe)
+}
+
+/// Whether a terminal does something else with the character than to draw it in its place.
+fn is_obeyed(char: char) -> bool {
+    match char {
+        // C0, DEL and C1: ECMA-48, section 5.
+        char if char.is_control() => true,
+        // Embeddings, overrides, isolates and marks of direction: Unicode Standard Annex 9, section 2.
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
+        // Line and paragraph separators, which break lines in some viewers.
+        '\u{2028}' | '\u{2029}' => true,
+        // Invisible: byte order mark, interlinear annotations, tags.
+        '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}' => true,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn usual_text_is_not_copied() {
+        for text in ["", "rank 1 exited", "a\n\tb", "Grüße, 世界, \u{1f916}, שלום", r"C:\path"] {
+            assert!(matches!(printable(text), Cow::Borrowed(same) if same == text), "{text}");
+        }
+    }
+
+    #[test]
+    fn terminal_sequences_are_shown_as_text() {
+        let table = [
+            ("\u{1b}]0;title\u{7}", r"\u{1b}]0;title\u{7}"),
+            ("50%\rdone", r"50%\rdone"),
+            ("a\u{8}b\0", r"a\u{8}b\u{0}"),
+            ("\u{7f}", r"\u{7f}"),
+            ("\u{9b}2J", r"\u{9b}2J"),
+        ];
+        for (text, shown) in table {
+            assert_eq!(printable(text), shown);
+            assert_eq!(printable_line(text), shown);
+        }
+    }
+
+    #[test]
+    fn overrides_of_direction_are_shown_as_text() {
+        assert_eq!(printable("a\u{202e}gpj.exe\u{2066}"), r"a\u{202e}gpj.exe\u{2066}");
+    }
+
+    #[test]
+    fn a_part_of_a_line_has_no_line_break() {
+        assert_eq!(printable_line("x\nrrun: all is well\t"), r"x\nrrun: all is well\t");
+        assert_eq!(printable("x\ny\t"), "x\ny\t");
+    }
+
+    #[test]
+    fn json_stays_the_same_json() {
+        let value = serde_json::json!({ "a\u{9b}": ["\u{1b}[2J", "\u{202e}", "\u{7f}\n", "\u{e0001}"] });
+        for json in [value.to_string(), serde_json::to_string_pretty(&value).expect("JSON")] {
+            let safe = printable_json(&json);
+            assert!(!safe.contains(|char| is_obeyed(char) && char != '\n'), "{safe}");
+            assert_eq!(serde_json::from_str::<serde_json::Value>(&safe).expect("JSON"), value);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_obeyed_and_nothing_else_is_changed(text: String) {
+            let (safe, line) = (printable(&text), printable_line(&text));
+            prop_assert!(!safe.contains(|char| is_obeyed(char) && char != '\n' && char != '\t'));
+            prop_assert!(!line.contains(is_obeyed));
+            prop_assert_eq!(printable(&safe), &*safe);
+            prop_assert!(text.contains(is_obeyed) || *line == *text);
+        }
+    }
+}
