@@ -236,6 +236,7 @@ const OWN_NAMES: &[&str] = &[
     "logs",
     "plan.json",
     "plan.lock",
+    "launch.lock",
     "merge.json",
     "superseded",
     "report.json",

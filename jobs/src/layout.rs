@@ -10,6 +10,7 @@
 //!          superseded/<n>/                               what --accept-changed-jobs put away, as it was
 //!          merge.json                                    what a merged folder was made of
 //!          plan.lock                                     held while the plan is changed
+//!          launch.lock/<launch>-<host>-<pid>.json        who writes into the folder, see [`crate::launch`]
 //!          report.json final_benchmark_report.json report.html metrics.json eval_info.json episodes.jsonl
 //! ```
 
@@ -50,6 +51,11 @@ impl RunFolder {
     /// Held while the plan is changed, or looked at by a rank that starts.
     pub fn plan_lock(&self) -> PathBuf {
         self.root.join("plan.lock")
+    }
+
+    /// Folder of the locks of the launch that writes here, one file a node.
+    pub fn launches(&self) -> PathBuf {
+        self.root.join("launch.lock")
     }
 
     /// Folder of what belonged to earlier jobs, see [`crate::plan`].

@@ -26,7 +26,6 @@ mod carry;
 mod difference;
 mod error;
 mod git;
-mod id;
 mod identity;
 mod lock;
 mod patience;
@@ -39,6 +38,7 @@ pub use difference::{Compared, Difference, Fate};
 pub use error::RunFolderError;
 pub use git::Git;
 pub use identity::{FieldChange, Identity};
+pub(crate) use lock::Lock as PlanLock;
 pub use resumed::Resumed;
 pub use words::WordsError;
 

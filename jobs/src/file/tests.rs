@@ -147,7 +147,7 @@ fn numbers_that_no_machine_can_run_are_refused() {
 #[test]
 fn the_names_of_the_run_folders_own_files_are_refused() {
     let folder = crate::layout::RunFolder::new(Path::new("out"));
-    let files = [folder.journals(), folder.plan(), folder.plan_lock(), folder.superseded()];
+    let files = [folder.journals(), folder.plan(), folder.plan_lock(), folder.launches(), folder.superseded()];
     let own = files.into_iter().chain(folder.reports());
     for path in own {
         let name = path.file_name().unwrap().to_str().unwrap();

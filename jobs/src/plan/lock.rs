@@ -7,13 +7,13 @@ use crate::layout::RunFolder;
 
 /// A lock on the plan of a run folder, which goes with this value and with the process. A file system without locks has
 /// none.
-pub(super) struct Lock {
+pub(crate) struct Lock {
     _file: File,
 }
 
 impl Lock {
     /// Waits until nobody else changes the plan or looks at it.
-    pub(super) fn to_change(folder: &RunFolder) -> io::Result<Self> {
+    pub(crate) fn to_change(folder: &RunFolder) -> io::Result<Self> {
         let file = open(folder)?;
         wait(|| file.lock());
         Ok(Self { _file: file })

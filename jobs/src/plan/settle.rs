@@ -8,10 +8,11 @@ use super::difference::{Compared, Difference, Fate};
 use super::error::{RunFolderError, io};
 use super::lock::Lock;
 use super::supersede::{self, Standing};
-use super::{RunPlan, id, patience};
+use super::{RunPlan, patience};
 use crate::job::Job;
 use crate::journal::{self, Line};
 use crate::layout::{RunFolder, beside, write_whole};
+use crate::random;
 use crate::report;
 
 impl RunPlan {
@@ -63,7 +64,7 @@ impl RunPlan {
 
     /// With a name of its own, and with where it was begun.
     fn named(&self, folder: &RunFolder) -> Result<Self, RunFolderError> {
-        let id = id::fresh().map_err(io(folder.root()))?;
+        let id = random::hex::<16>().map_err(io(folder.root()))?;
         Ok(Self { id, git: self.ask_git(), ..self.clone() })
     }
 

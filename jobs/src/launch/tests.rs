@@ -1,0 +1,144 @@
+use std::process::{Command, Stdio};
+
+use super::*;
+
+fn folder() -> (tempfile::TempDir, RunFolder) {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = RunFolder::new(dir.path());
+    (dir, folder)
+}
+
+fn take(folder: &RunFolder, launch: &str) -> Result<LaunchLock, LockError> {
+    LaunchLock::take(folder, launch, |_| panic!("nothing here is unknown"))
+}
+
+fn files(folder: &RunFolder) -> usize {
+    others(folder, None).unwrap().len()
+}
+
+/// A lock of which nobody knows whether its process lives: of another machine, or without a lock.
+fn foreign(folder: &RunFolder, launch: &str) -> PathBuf {
+    fs::create_dir_all(folder.launches()).unwrap();
+    let holder = Holder {
+        host: "gpu07".to_owned(),
+        pid: 1234,
+        user: "jane".to_owned(),
+        boot: "another".to_owned(),
+        since: "2026-11-22T10:00:00.000Z".to_owned(),
+        ..Holder::this_process(launch)
+    };
+    let path = folder.launches().join(holder.file_name());
+    fs::write(&path, serde_json::to_vec(&holder).unwrap()).unwrap();
+    path
+}
+
+#[test]
+fn a_second_launch_is_refused_by_the_name_of_the_first_and_leaves_nothing() {
+    let (_dir, folder) = folder();
+    let first = take(&folder, "aa").unwrap();
+    let text = take(&folder, "bb").unwrap_err().to_string();
+    let who = format!("is in use by process {} on ", std::process::id());
+    assert!(text.contains(&who) && text.contains("launch aa since 20") && text.contains("another --output"), "{text}");
+    assert_eq!(files(&folder), 1);
+    assert_eq!(holder(&folder).unwrap().launch, "aa");
+    assert!(other_holder(&folder, Some("aa")).is_none());
+    drop(first);
+    assert_eq!((files(&folder), holder(&folder)), (0, None));
+    drop(take(&folder, "bb").unwrap());
+}
+
+#[test]
+fn nodes_of_one_launch_hold_a_folder_together() {
+    let (_dir, folder) = folder();
+    let _first = take(&folder, "aa").unwrap();
+    // Of another node; one that begins now would look at both.
+    let other = foreign(&folder, "aa");
+    assert_eq!(living(&folder, "aa", |_| panic!("nothing is unknown")).unwrap(), None);
+    assert!(other.exists());
+}
+
+#[test]
+fn a_lock_of_a_process_that_was_killed_is_taken_over_at_once() {
+    let (_dir, folder) = folder();
+    let lock = take(&folder, "aa").unwrap();
+    let path = lock.path.clone();
+    let text = fs::read(&path).unwrap();
+    drop(lock);
+    fs::write(&path, text).unwrap();
+    let next = take(&folder, "bb").unwrap();
+    assert!(!path.exists() && next.path.exists());
+}
+
+#[test]
+fn a_lock_of_another_machine_that_is_touched_refuses_and_one_that_is_not_is_waited_for() {
+    let (_dir, folder) = folder();
+    let path = foreign(&folder, "aa");
+    let touched = File::open(&path).unwrap();
+    let (mut heard, mut moment) = (Vec::new(), SystemTime::now());
+    let refused = LaunchLock::take(&folder, "bb", |text| {
+        heard.push(text.to_owned());
+        // As the clock of another machine may have it.
+        moment -= Duration::from_secs(3600);
+        touched.set_modified(moment).unwrap();
+    });
+    // What is said comes before the first look is compared with another: the touch is seen as one.
+    let text = refused.unwrap_err().to_string();
+    assert!(text.contains("process 1234 on gpu07 (user jane), launch aa since 2026-11-22T10:00:00.000Z"), "{text}");
+    assert!(heard[0].starts_with("waiting 25 s to see whether process 1234 on gpu07"), "{heard:?}");
+    assert!(path.exists());
+}
+
+#[test]
+#[ignore = "waits for as long as a machine may be silent"]
+fn a_lock_of_another_machine_that_nobody_touches_is_removed() {
+    let (_dir, folder) = folder();
+    let path = foreign(&folder, "aa");
+    let _lock = LaunchLock::take(&folder, "bb", |_| ()).unwrap();
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_holder_that_was_taken_for_dead_learns_of_it() {
+    let (_dir, folder) = folder();
+    let lock = take(&folder, "aa").unwrap();
+    fs::remove_file(&lock.path).unwrap();
+    lock.touching.as_ref().unwrap().thread().unpark();
+    let wait = || {
+        #[expect(clippy::disallowed_methods, reason = "polls a thread, with an end")]
+        thread::sleep(Duration::from_millis(10));
+        lock.is_lost()
+    };
+    assert!((0..1000).any(|_| wait()));
+}
+
+#[test]
+fn what_lies_in_the_folder_of_locks_and_is_none_locks_nothing() {
+    let (_dir, folder) = folder();
+    fs::create_dir_all(folder.launches().join("x-y-1.json")).unwrap();
+    fs::write(folder.launches().join("x-y-2.json"), "rubbish").unwrap();
+    fs::write(folder.launches().join("notes.txt"), "").unwrap();
+    let fifo = folder.launches().join("x-y-3.json");
+    let made = Command::new("mkfifo").arg(&fifo).stdout(Stdio::null()).status().unwrap();
+    assert!(made.success());
+    drop(take(&folder, "aa").unwrap());
+    assert_eq!(holder(&folder), None);
+}
+
+#[test]
+fn of_many_that_begin_together_one_at_most_gets_the_folder() {
+    let (_dir, folder) = folder();
+    let begin = std::sync::Barrier::new(8);
+    let taken: Vec<_> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..8)
+            .map(|number| {
+                let (folder, begin) = (&folder, &begin);
+                scope.spawn(move || {
+                    begin.wait();
+                    LaunchLock::take(folder, &format!("launch{number}"), |_| ())
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(taken.iter().filter(|lock| lock.is_ok()).count(), 1);
+}
