@@ -349,11 +349,21 @@ impl EvalArgs {
     }
 }
 
+/// Whether `--resume` takes an option over, by its long name.
+pub(crate) fn is_taken_over(name: &str) -> bool {
+    EvalArgs::command().get_arguments().any(|option| option.get_long() == Some(name) && !is_of_one_start(option))
+}
+
+fn is_of_one_start(option: &Arg) -> bool {
+    let is_under = |heading: &str| HEADINGS_OF_ONE_START.contains(&heading);
+    option.get_help_heading().is_some_and(is_under)
+        || option.get_long().is_some_and(|name| OF_ONE_START.contains(&name))
+}
+
 /// Name and value of an option that stands on the command line and is worth taking over.
 fn given(option: &Arg, matches: &ArgMatches) -> Option<(String, String)> {
     let (id, name) = (option.get_id().as_str(), option.get_long()?);
-    let is_of_one_start = option.get_help_heading().is_some_and(|heading| HEADINGS_OF_ONE_START.contains(&heading));
-    if is_of_one_start || OF_ONE_START.contains(&name) || matches.try_get_raw(id).is_err() {
+    if is_of_one_start(option) || matches.try_get_raw(id).is_err() {
         return None;
     }
     (matches.value_source(id)? == ValueSource::CommandLine).then_some(())?;

@@ -13,7 +13,7 @@ use crate::model_server::{self, ModelServer};
 use crate::sha256;
 
 pub(crate) mod field;
-mod rollout;
+pub(crate) mod rollout;
 pub(crate) mod video;
 
 use field::Fields;
@@ -25,7 +25,7 @@ const MAX_BYTES: u64 = 64 << 20;
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Copies of an environment in one rank: each has its simulator and its video.
-const MAX_ENVS: u64 = 4096;
+pub(crate) const MAX_ENVS: u64 = 4096;
 
 /// A jobs file, read and checked.
 #[derive(Clone, Debug, PartialEq)]
@@ -153,7 +153,7 @@ fn whole(file: &Value) -> Result<(Vec<Job>, Option<ModelServer>), Refusal> {
     Ok((jobs, model_server))
 }
 
-fn refuse_duplicates(jobs: &[Job]) -> Result<(), Refusal> {
+pub(crate) fn refuse_duplicates(jobs: &[Job]) -> Result<(), Refusal> {
     let mut seen = HashMap::new();
     for job in jobs {
         if let Some(JobIndex(first)) = seen.insert(job.name.to_lowercase(), job.index) {
@@ -193,7 +193,7 @@ fn job(index: usize, entry: &Value) -> Result<Job, Refusal> {
     let mut fields = Fields::new(&format!("job {index}"), entry)?;
     let name = fields.string("name")?;
     fields.rename(&format!("job {index} ({name})"));
-    check_name(&fields, &name)?;
+    check_name(&name).map_err(|reason| fields.refuse("name", &reason))?;
     let mut env = Fields::new(&fields.place("arena_env_args"), fields.require("arena_env_args")?)?;
     let environment = env.string("environment")?;
     let num_envs = env.at_most("num_envs", MAX_ENVS)?;
@@ -248,7 +248,10 @@ const OWN_NAMES: &[&str] = &[
 ];
 
 /// A name is a file name: no separator, nothing hidden, short enough for `dataset_<name>_rank<r>.hdf5`.
-fn check_name(fields: &Fields, name: &str) -> Result<(), Refusal> {
+///
+/// # Errors
+/// Why it is none.
+pub(crate) fn check_name(name: &str) -> Result<(), String> {
     let reason = if name.is_empty() {
         "it is empty"
     } else if name.len() > 200 {
@@ -262,7 +265,7 @@ fn check_name(fields: &Fields, name: &str) -> Result<(), Refusal> {
     } else {
         return Ok(());
     };
-    Err(fields.refuse("name", &format!("`{}` cannot be a file name: {reason}", name.escape_debug())))
+    Err(format!("`{}` cannot be a file name: {reason}", name.escape_debug()))
 }
 
 fn policy_config(fields: &mut Fields) -> Result<Map<String, Value>, Refusal> {

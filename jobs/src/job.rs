@@ -173,6 +173,12 @@ impl Job {
         self.only.as_ref().is_none_or(|only| only.has(episode))
     }
 
+    /// Those of its first `count` episodes that are to be run, ascending.
+    pub fn selection(&self, count: u64) -> impl Iterator<Item = u64> {
+        let all = 0..if self.only.is_none() { count } else { 0 };
+        all.chain(self.only.iter().flat_map(move |only| only.below(count)))
+    }
+
     /// How many of its `count` episodes are to be run.
     pub fn selected(&self, count: u64) -> u64 {
         self.only.as_ref().map_or(count, Numbers::count)

@@ -16,6 +16,7 @@ pub mod episode;
 pub mod eval_args;
 pub mod exit;
 pub mod file;
+pub mod files;
 pub mod hub;
 pub mod job;
 pub mod journal;

@@ -18,11 +18,13 @@ use serde::{Deserialize, Serialize};
 use crate::assign::Only;
 use crate::eval_args::EvalArgs;
 use crate::file::JobFile;
+use crate::files::{self, MAX_DOCUMENT_BYTES};
 use crate::job::{Job, Length};
 use crate::layout::RunFolder;
 use crate::model_server::ModelServer;
 
 mod carry;
+mod checked;
 mod difference;
 mod error;
 mod git;
@@ -133,16 +135,18 @@ impl RunPlan {
     /// Reads the plan of a run folder.
     ///
     /// # Errors
-    /// [`RunFolderError`] when there is none, or it is damaged or of another version.
+    /// [`RunFolderError`] when there is none, or it is damaged or of another version, or says what no jobs file may say.
     pub fn read(folder: &RunFolder) -> Result<Self, RunFolderError> {
         let path = Standing::of(folder).plan;
-        let text = std::fs::read(&path).map_err(error::io(folder.root()))?;
+        let text = files::read(&path, MAX_DOCUMENT_BYTES).map_err(error::io(folder.root()))?;
         let plan: Self =
             serde_json::from_slice(&text).map_err(|err| RunFolderError::Damaged { path: folder.plan(), err })?;
-        if plan.schema == SCHEMA {
-            return Ok(plan);
+        if plan.schema != SCHEMA {
+            let (folder, found) = (folder.root().to_owned(), plan.schema);
+            return Err(RunFolderError::Schema { folder, found, wanted: SCHEMA });
         }
-        Err(RunFolderError::Schema { folder: folder.root().to_owned(), found: plan.schema, wanted: SCHEMA })
+        checked::check(&plan).map_err(|refusal| RunFolderError::Refused { path: folder.plan(), refusal })?;
+        Ok(plan)
     }
 }
 

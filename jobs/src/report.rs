@@ -104,7 +104,7 @@ impl Report {
         let failures = coverage::failures(merged, &per_job)?;
         let (unsolved, unsolved_count) = coverage::unsolved(merged)?;
         let (env_losses, env_losses_count) = coverage::env_losses(merged)?;
-        let missing_count = merged.missing().count() as u64;
+        let missing_count = merged.missing_count();
         // A job that the file says is not to run is not missing.
         let incomplete =
             |(job, report): (&Job, &JobReport)| job.status == Status::Pending && report.status != Status::Completed;

@@ -106,6 +106,16 @@ impl Numbers {
         self.0.iter().map(|range| range.end() - range.start() + 1).sum()
     }
 
+    /// How many there are below `end`.
+    pub fn count_below(&self, end: u64) -> u64 {
+        self.0.iter().map(|range| (range.end() + 1).min(end).saturating_sub(*range.start())).sum()
+    }
+
+    /// Those below `end`, ascending.
+    pub fn below(&self, end: u64) -> impl Iterator<Item = u64> {
+        self.0.iter().flat_map(move |range| *range.start()..(range.end() + 1).min(end))
+    }
+
     fn last(&self) -> u64 {
         self.0.last().map_or(0, |range| *range.end())
     }

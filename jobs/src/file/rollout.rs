@@ -8,10 +8,10 @@ use crate::job::{Length, Rollout, Sharing};
 use crate::placement::check::check_steps;
 
 /// Episodes of a job: each missing one is named in the report.
-const MAX_EPISODES: u64 = 1_000_000;
+pub(crate) const MAX_EPISODES: u64 = 1_000_000;
 
 /// Environments of all ranks.
-const MAX_TOTAL_ENVS: u64 = 65_536;
+pub(crate) const MAX_TOTAL_ENVS: u64 = 65_536;
 
 /// `total_num_envs` and `group_size`; `num_envs` is the field of that name.
 pub(super) fn sharing(fields: &mut Fields, num_envs: Option<u64>) -> Result<Option<Sharing>, Refusal> {

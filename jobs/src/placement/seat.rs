@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::file::rollout::MAX_TOTAL_ENVS;
 use crate::placement::{Placement, Process};
 
 /// Where one environment sits.
@@ -21,6 +22,7 @@ pub struct Seat {
 
 /// The contiguous environments of a shared job that one rank has: `first .. first + count` of `total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Written")]
 pub struct Share {
     /// Global index of the first one.
     pub first: usize,
@@ -28,6 +30,25 @@ pub struct Share {
     pub count: usize,
     /// Environments of all ranks.
     pub total: usize,
+}
+
+/// A share as it stands in a journal, which somebody else may have written.
+#[derive(Deserialize)]
+struct Written {
+    first: usize,
+    count: usize,
+    total: usize,
+}
+
+impl TryFrom<Written> for Share {
+    type Error = String;
+
+    fn try_from(Written { first, count, total }: Written) -> Result<Self, String> {
+        let end = first.checked_add(count).filter(|end| *end <= total && total as u64 <= MAX_TOTAL_ENVS);
+        end.map(|_| Self { first, count, total }).ok_or_else(|| {
+            format!("environments {first} and {count} more of {total} are no share; there are {MAX_TOTAL_ENVS} at most")
+        })
+    }
 }
 
 impl Share {

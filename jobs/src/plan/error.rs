@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::file::Refusal;
+
 /// A run folder that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum RunFolderError {
@@ -43,6 +45,14 @@ pub enum RunFolderError {
         /// Why.
         #[source]
         err: serde_json::Error,
+    },
+    /// Its plan says what no jobs file may say.
+    #[error("`{}` cannot be used: {refusal}", path.display())]
+    Refused {
+        /// The file.
+        path: PathBuf,
+        /// Which field, and why.
+        refusal: Refusal,
     },
     /// It cannot be made or read.
     #[error("cannot use run folder `{}`: {err}", folder.display())]

@@ -2,8 +2,8 @@
 
 use std::ffi::OsString;
 
-use super::RunPlan;
 use super::error::RunFolderError;
+use super::{RunPlan, checked};
 use crate::eval_args::EvalArgs;
 use crate::layout::RunFolder;
 
@@ -31,6 +31,7 @@ impl EvalArgs {
             return Err(RunFolderError::NoRun(dir.clone()).into());
         }
         let run = RunPlan::read(&folder)?;
+        checked::check_options(&run).map_err(|refusal| RunFolderError::Refused { path: folder.plan(), refusal })?;
         let mut options = run.options;
         options.insert("seed".to_owned(), run.seed.to_string());
         let taken_over = options.iter().filter(|(name, _)| !args.given.contains_key(*name));

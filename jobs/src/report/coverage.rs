@@ -21,18 +21,33 @@ impl<'a> Merged<'a> {
 
     /// Those of one job.
     pub fn missing_of<'m>(&'m self, job: &'m Job) -> impl Iterator<Item = EpisodeId> + use<'m, 'a> {
-        let numbers = match (job.status, job.length) {
+        let numbers = if self.missing_count_of(job) == 0 { 0 } else { self.numbers(job) };
+        let found = &self.lines(job.index).episodes;
+        let absent = move |episode: &u64| found.binary_search_by_key(episode, |record| record.episode).is_err();
+        job.selection(numbers).filter(absent).map(|episode| EpisodeId { job: job.name.clone(), episode })
+    }
+
+    /// How many are missing, counted by those that are there: a plan may ask for any number.
+    pub fn missing_count(&self) -> u64 {
+        self.plan.jobs.iter().map(|job| self.missing_count_of(job)).sum()
+    }
+
+    fn missing_count_of(&self, job: &Job) -> u64 {
+        let numbers = self.numbers(job);
+        let wanted = job.only.as_ref().map_or(numbers, |only| only.count_below(numbers));
+        let found = &self.lines(job.index).episodes;
+        // Numbers ascend, each once.
+        let first = &found[..found.partition_point(|record| record.episode < numbers)];
+        wanted - first.iter().filter(|record| job.selects(record.episode)).count() as u64
+    }
+
+    /// Episodes of a job that are numbered from 0 and known beforehand.
+    fn numbers(&self, job: &Job) -> u64 {
+        match (job.status, job.length) {
             (Status::Pending, Length::Episodes(count)) => count,
             (_, Length::Steps(_)) => 0,
             _ => self.expected(job).unwrap_or(0),
-        };
-        let found = &self.lines(job.index).episodes;
-        // Numbers ascend, each once: where the first so many end with their last, none is missing.
-        let last = usize::try_from(numbers).ok().and_then(|count| found.get(count.checked_sub(1)?));
-        let numbers = if last.is_some_and(|record| record.episode + 1 == numbers) { 0 } else { numbers };
-        let absent = move |episode: &u64| found.binary_search_by_key(episode, |record| record.episode).is_err();
-        let selected = (0..numbers).filter(|episode| job.selects(*episode));
-        selected.filter(absent).map(|episode| EpisodeId { job: job.name.clone(), episode })
+        }
     }
 
     /// Episodes that were scored by more than one line.

@@ -1,0 +1,92 @@
+//! Reading files of a run folder, which may come from somebody else: regular files only, and never without a bound.
+//!
+//! A FIFO makes its reader wait for ever, and a device or a sparse file has no end that fits into memory.
+
+use std::fs::{File, Metadata};
+use std::io::{self, ErrorKind, Read as _};
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::Path;
+
+/// Bytes of a file of settings or of a report. A plan of 100 000 jobs has 120 MiB, a report lists a thousand of each
+/// thing.
+pub const MAX_DOCUMENT_BYTES: u64 = 256 << 20;
+
+/// Opens a regular file for reading; symbolic links are followed to one.
+///
+/// # Errors
+/// Those of the file system, and `InvalidInput` for anything but a regular file, which is not opened.
+pub fn open(path: &Path) -> io::Result<File> {
+    // Opening is enough to wait for ever at a FIFO, or to start a tape.
+    regular(&std::fs::metadata(path)?)?;
+    let file = File::open(path)?;
+    // It may have been replaced in between.
+    regular(&file.metadata()?)?;
+    Ok(file)
+}
+
+/// Reads a regular file of at most `limit` bytes.
+///
+/// # Errors
+/// As [`open`], and `FileTooLarge`.
+pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    let file = open(path)?;
+    let bytes = file.metadata()?.len();
+    if bytes > limit {
+        return Err(too_large(bytes, limit));
+    }
+    let mut text = Vec::new();
+    // It may be growing.
+    file.take(limit.saturating_add(1)).read_to_end(&mut text)?;
+    if text.len() as u64 > limit { Err(too_large(text.len() as u64, limit)) } else { Ok(text) }
+}
+
+fn too_large(bytes: u64, limit: u64) -> io::Error {
+    io::Error::new(ErrorKind::FileTooLarge, format!("the file has {bytes} bytes, at most {limit} are read"))
+}
+
+fn regular(metadata: &Metadata) -> io::Result<()> {
+    let kind = metadata.file_type();
+    let found = match () {
+        () if kind.is_file() => return Ok(()),
+        () if kind.is_dir() => "a folder",
+        () if kind.is_fifo() => "a FIFO",
+        () if kind.is_socket() => "a socket",
+        () => "a device",
+    };
+    Err(io::Error::new(ErrorKind::InvalidInput, format!("it is {found}, a regular file is needed")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fifo_a_device_a_socket_and_a_folder_are_refused_without_being_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let (fifo, socket) = (dir.path().join("fifo"), dir.path().join("socket"));
+        assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", dir.path().join("zero")).unwrap();
+        for (path, found) in [
+            (fifo, "a FIFO"),
+            (socket, "a socket"),
+            (dir.path().join("zero"), "a device"),
+            (dir.path().to_owned(), "a folder"),
+        ] {
+            let err = open(&path).unwrap_err();
+            assert_eq!(err.kind(), ErrorKind::InvalidInput);
+            assert_eq!(err.to_string(), format!("it is {found}, a regular file is needed"));
+        }
+    }
+
+    #[test]
+    fn a_file_beyond_the_limit_is_refused_by_its_size() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("sparse");
+        File::create(&path).unwrap().set_len(1 << 40).unwrap();
+        let text = read(&path, 10).unwrap_err().to_string();
+        assert_eq!(text, "the file has 1099511627776 bytes, at most 10 are read");
+        std::fs::write(&path, "0123456789").unwrap();
+        assert_eq!(read(&path, 10).unwrap(), b"0123456789");
+    }
+}

@@ -1,0 +1,181 @@
+//! A plan out of a folder that somebody else may have written: what `plan.json` says is held to what a jobs file may
+//! say, before a name becomes a path and a number the size of a loop.
+
+use std::collections::HashSet;
+
+use super::RunPlan;
+use crate::eval_args;
+use crate::file::rollout::{MAX_EPISODES, MAX_TOTAL_ENVS};
+use crate::file::{self, MAX_ENVS, Refusal};
+use crate::job::{Job, Length};
+
+/// Episodes of all jobs together. Ten thousand jobs of ten thousand episodes each fit; more than a minute of counting does
+/// not.
+const MAX_EPISODES_OF_ALL: u64 = 1 << 30;
+
+/// Ranks of a run, far beyond any machine.
+const MAX_WORLD_SIZE: usize = 1 << 20;
+
+/// Positions of jobs: a jobs file of 64 MiB has fewer.
+const MAX_INDEX: usize = 1 << 24;
+
+/// Checks a plan that was read.
+///
+/// # Errors
+/// The first field that no plan of ours has so.
+pub(super) fn check(plan: &RunPlan) -> Result<(), Refusal> {
+    at_most("world_size", plan.world_size as u64, MAX_WORLD_SIZE as u64)?;
+    let (mut indices, mut episodes) = (HashSet::new(), 0_u64);
+    for job in &plan.jobs {
+        let place = format!("job {} ({})", job.index.0, job.name.escape_debug());
+        check_job(job).map_err(|(field, reason)| Refusal { place: format!("{place} field {field}"), reason })?;
+        if !indices.insert(job.index) {
+            let reason = "another job has the same position".to_owned();
+            return Err(Refusal { place: format!("{place} field index"), reason });
+        }
+        episodes += if let Length::Episodes(count) = job.length { count } else { 0 };
+    }
+    at_most("jobs", episodes, MAX_EPISODES_OF_ALL)
+        .map_err(|Refusal { place, reason }| Refusal { place, reason: format!("episodes in all: {reason}") })?;
+    file::refuse_duplicates(&plan.jobs)?;
+    Ok(())
+}
+
+/// Checks what `--resume` is to take over of the command line.
+///
+/// # Errors
+/// The first option that a command line cannot have left in a plan.
+pub(super) fn check_options(plan: &RunPlan) -> Result<(), Refusal> {
+    for name in plan.options.keys() {
+        if !eval_args::is_taken_over(name) {
+            let reason = "it is no option that --resume takes over".to_owned();
+            return Err(Refusal { place: format!("options field {}", name.escape_debug()), reason });
+        }
+    }
+    Ok(())
+}
+
+fn at_most(field: &str, found: u64, limit: u64) -> Result<(), Refusal> {
+    if found <= limit {
+        return Ok(());
+    }
+    let reason = format!("{found} was found, a whole number up to {limit} is needed");
+    Err(Refusal { place: format!("field {field}"), reason })
+}
+
+/// The field that is wrong, and why.
+fn check_job(job: &Job) -> Result<(), (&'static str, String)> {
+    file::check_name(&job.name).map_err(|reason| ("name", reason))?;
+    let episodes = if let Length::Episodes(count) = job.length { count } else { 1 };
+    let steps = if let Length::Steps(steps) = job.length { steps } else { 1 };
+    let most_envs = if job.sharing.is_some() { MAX_TOTAL_ENVS } else { MAX_ENVS };
+    let (total, group) = job.sharing.map_or((1, 1), |sharing| (sharing.total_num_envs, sharing.group_size));
+    let epoch_steps = job.rollout.max_steps_per_rollout_epoch.unwrap_or(1);
+    let counts = [
+        ("index", job.index.0 as u64 + 1, MAX_INDEX as u64),
+        ("num_envs", job.num_envs as u64, most_envs),
+        ("total_num_envs", total as u64, MAX_TOTAL_ENVS),
+        ("group_size", group as u64, MAX_TOTAL_ENVS),
+        ("num_episodes", episodes, MAX_EPISODES),
+        ("num_steps", steps, u64::MAX),
+        ("num_rebuilds", job.num_rebuilds, MAX_EPISODES),
+        ("rollout_epoch", job.rollout.rollout_epoch, MAX_EPISODES),
+        ("max_steps_per_rollout_epoch", epoch_steps, u64::from(u32::MAX)),
+        ("pipeline_stage_num", job.rollout.pipeline_stage_num.unwrap_or(1) as u64, MAX_TOTAL_ENVS),
+        ("video_cfg field fps", u64::from(job.video.fps.unwrap_or(1)), 1000),
+    ];
+    for (field, found, limit) in counts {
+        if !(1..=limit).contains(&found) {
+            return Err((field, format!("{found} was found, a whole number from 1 to {limit} is needed")));
+        }
+    }
+    if job.video.base_dir.as_ref().is_some_and(|dir| dir.to_string_lossy().contains('\0')) {
+        return Err(("video_cfg field video_base_dir", "it is no path".to_owned()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::eval_args::EvalArgs;
+    use crate::file::JobFile;
+    use crate::layout::RunFolder;
+
+    /// What is said of a plan of two jobs with another value at this place.
+    fn refusal(pointer: &str, value: Value) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = RunFolder::new(dir.path());
+        let entry = |name: &str| {
+            json!({"name": name, "arena_env_args": {"environment": "reach"}, "policy_type": "scripted",
+                                        "num_episodes": 4, "rollout_epoch": null})
+        };
+        let jobs = file::parse(&json!({"jobs": [entry("a"), entry("b")]})).unwrap();
+        let args = EvalArgs::parse_words(&["--jobs".into(), "jobs.json".into(), "--no-video".into()]).unwrap();
+        let file = JobFile { path: "jobs.json".into(), sha256: String::new(), jobs, model_server: None };
+        let mut plan = serde_json::to_value(RunPlan::new(&args, file, 1, String::new())).unwrap();
+        *plan.pointer_mut(pointer).unwrap_or_else(|| panic!("there is no {pointer}")) = value;
+        std::fs::write(folder.plan(), plan.to_string()).unwrap();
+        RunPlan::read(&folder).map_or_else(|err| err.to_string(), |_| "accepted".to_owned())
+    }
+
+    #[test]
+    fn a_plan_as_we_write_it_is_accepted() {
+        assert_eq!(refusal("/world_size", json!(3)), "accepted");
+    }
+
+    #[test]
+    fn a_name_that_leads_out_of_the_folder_is_refused() {
+        for name in ["../EVIL", "/etc/cron.d/x", "a/b", "..", ".", "", "a\0b", "journal", "\u{1b}[2J"] {
+            let told = refusal("/jobs/0/name", json!(name));
+            assert!(told.contains("field name: ") && told.contains("cannot be a file name"), "{name:?}: {told}");
+        }
+        assert!(refusal("/jobs/1/name", json!("A")).contains("is also the name of job 0"));
+    }
+
+    #[test]
+    fn a_number_that_sizes_a_loop_is_bounded() {
+        let huge = json!(1_000_000_000_000_u64);
+        for (pointer, field) in [
+            ("/jobs/0/length/episodes", "num_episodes"),
+            ("/jobs/0/num_envs", "num_envs"),
+            ("/jobs/0/num_rebuilds", "num_rebuilds"),
+            ("/jobs/0/rollout/rollout_epoch", "rollout_epoch"),
+            ("/jobs/0/index", "index"),
+            ("/world_size", "world_size"),
+        ] {
+            let told = refusal(pointer, huge.clone());
+            assert!(told.contains(&format!("field {field}: 1000000000")), "{pointer}: {told}");
+        }
+        assert!(refusal("/jobs/0/num_rebuilds", json!(0)).contains("field num_rebuilds: 0 was found"));
+        assert!(refusal("/jobs/1/index", json!(0)).contains("another job has the same position"));
+    }
+
+    #[test]
+    fn an_option_that_resume_does_not_take_over_is_refused() {
+        let told = |name: &str| {
+            let options = BTreeMap::from([(name.to_owned(), "x".to_owned())]);
+            check_options(&RunPlan { options, ..RunPlan::default() }).map_err(|refusal| refusal.to_string())
+        };
+        for name in ["output", "jobs", "set", "resume", "policy-device", "no such"] {
+            assert!(told(name).unwrap_err().contains("no option that --resume takes over"), "{name}");
+        }
+        assert_eq!((told("no-video"), told("max-batch")), (Ok(()), Ok(())));
+    }
+
+    #[test]
+    fn a_plan_that_is_no_regular_file_or_too_large_is_refused_without_being_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = RunFolder::new(dir.path());
+        std::os::unix::fs::symlink("/dev/zero", folder.plan()).unwrap();
+        let told = || RunPlan::read(&folder).unwrap_err().to_string();
+        assert!(told().contains("it is a device, a regular file is needed"), "{}", told());
+        std::fs::remove_file(folder.plan()).unwrap();
+        std::fs::File::create(folder.plan()).unwrap().set_len(1 << 40).unwrap();
+        assert!(told().contains("has 1099511627776 bytes, at most"), "{}", told());
+    }
+}
