@@ -14,13 +14,14 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::RunPlan;
 use super::carry::Carry;
 use super::difference::Difference;
+use crate::files::{self, MAX_DOCUMENT_BYTES};
 use crate::journal;
 use crate::layout::{RunFolder, write_whole};
 
@@ -43,6 +44,18 @@ struct Move {
 }
 
 impl Move {
+    /// Whether it is one that a run of ours has written down in `superseded/<n>`: somebody else's folder could have any
+    /// other, which would lead out of it.
+    fn is_ours(&self, decided: &Path) -> bool {
+        let next = |name: &str| self.from == decided.join(NEXT).join(name) && self.to == Path::new(name);
+        let mut parts = self.from.components();
+        let is_name = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None));
+        match self.replaces {
+            true => next("plan.json"),
+            false => next("journal") || (is_name && self.to == decided.join(&self.from)),
+        }
+    }
+
     fn away(name: &Path, to: &Path) -> Self {
         Self { from: name.to_owned(), to: to.join(name), replaces: false }
     }
@@ -112,7 +125,7 @@ fn prepare(folder: &RunFolder, next: &RunPlan, difference: &Difference) -> io::R
     let fresh = folder.superseded().join(format!("{number}.{PREPARED}"));
     let coming = fresh.join(NEXT);
     fs::create_dir_all(coming.join("journal"))?;
-    write_whole(&fresh.join("plan.json"), &fs::read(folder.plan())?)?;
+    write_whole(&fresh.join("plan.json"), &files::read(&folder.plan(), MAX_DOCUMENT_BYTES)?)?;
     write_whole(&coming.join("plan.json"), &serde_json::to_vec_pretty(next)?)?;
     carry(folder, difference, &coming.join("journal"))?;
     write_whole(&fresh.join(MOVES), &serde_json::to_vec_pretty(&moves(folder, difference, &place)?)?)?;
@@ -154,7 +167,15 @@ fn moves(folder: &RunFolder, difference: &Difference, to: &Path) -> io::Result<V
 
 /// Step 3.
 fn finish(folder: &RunFolder, decided: &Path) -> io::Result<()> {
-    let moves: Vec<Move> = serde_json::from_slice(&fs::read(decided.join(MOVES))?)?;
+    let moves: Vec<Move> = serde_json::from_slice(&files::read(&decided.join(MOVES), MAX_DOCUMENT_BYTES)?)?;
+    let place = decided.strip_prefix(folder.root()).unwrap_or(decided);
+    if let Some(other) = moves.iter().find(|step| !step.is_ours(place)) {
+        let found = format!("`{}` to `{}`", other.from.display(), other.to.display());
+        return Err(refused(&decided.join(MOVES), &format!("it moves {found}, which no run of ours does")));
+    }
+    for dir in [place.to_owned(), place.join(NEXT)] {
+        real_folder(&folder.root().join(dir))?;
+    }
     moves.iter().try_for_each(|step| step.make(folder.root()))?;
     sync(decided)?;
     sync(folder.root())?;
@@ -165,27 +186,55 @@ fn finish(folder: &RunFolder, decided: &Path) -> io::Result<()> {
     fs::remove_file(decided.join(MOVES))
 }
 
+/// Refuses a link in the place of a folder, through which files would be moved out of the run folder.
+fn real_folder(path: &Path) -> io::Result<()> {
+    match path.symlink_metadata() {
+        Ok(metadata) if metadata.is_dir() => Ok(()),
+        Ok(_) => Err(refused(path, "it is no folder, or a link to one")),
+        Err(err) if err.kind() == ErrorKind::NotFound => Ok(()),
+        Err(err) => Err(err),
+    }
+}
+
+fn refused(path: &Path, why: &str) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, format!("`{}` cannot be used: {why}", path.display()))
+}
+
 /// The next free number.
 fn number(folder: &RunFolder) -> io::Result<u32> {
+    real_folder(&folder.superseded())?;
     fs::create_dir_all(folder.superseded())?;
-    let numbers = entries(folder).into_iter().filter_map(|path| path.file_name()?.to_str()?.parse::<u32>().ok());
+    let numbers = entries(folder).into_iter().filter_map(|path| number_of(&path));
     Ok(numbers.max().unwrap_or(0) + 1)
 }
 
 /// The folder whose moves are not all made; there is one at most.
 fn decided(folder: &RunFolder) -> Option<PathBuf> {
-    let is_prepared = |path: &Path| path.extension().is_some_and(|suffix| suffix == PREPARED);
-    entries(folder).into_iter().find(|path| !is_prepared(path) && path.join(MOVES).exists())
+    let is_number = |path: &PathBuf| number_of(path).is_some();
+    entries(folder).into_iter().filter(is_number).find(|path| path.join(MOVES).exists())
 }
 
+/// Folders of ours that nothing depends on.
 fn prepared(folder: &RunFolder) -> Vec<PathBuf> {
-    let is_prepared = |path: &PathBuf| path.extension().is_some_and(|suffix| suffix == PREPARED);
+    let is_prepared = |path: &PathBuf| {
+        let has_suffix = path.extension().is_some_and(|suffix| suffix == PREPARED);
+        has_suffix && number_of(&path.with_extension("")).is_some()
+    };
     entries(folder).into_iter().filter(is_prepared).collect()
 }
 
+fn number_of(path: &Path) -> Option<u32> {
+    path.file_name()?.to_str()?.parse().ok()
+}
+
+/// The folders in `superseded`; none where that is a link, which may lead anywhere.
 fn entries(folder: &RunFolder) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder.superseded()).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path()).collect()
+    let place = folder.superseded();
+    if real_folder(&place).is_err() {
+        return Vec::new();
+    }
+    let entries = fs::read_dir(place).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()).collect()
 }
 
 /// Names within a folder are on the disk.

@@ -147,6 +147,53 @@ fn whatever_is_killed_when_all_of_it_is_done_or_nothing() {
     }
 }
 
+/// A run folder of somebody else with these moves in `superseded/1`, and what settling says.
+fn moved(moves: &Value) -> (tempfile::TempDir, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = RunFolder::new(&dir.path().join("run"));
+    let before = begun(&folder);
+    let place = folder.superseded().join("1");
+    fs::create_dir_all(place.join(NEXT)).unwrap();
+    fs::write(place.join("plan.json"), "planted").unwrap();
+    fs::write(place.join(MOVES), moves.to_string()).unwrap();
+    let told = before.settle(&folder, false).map_or_else(|err| err.to_string(), |_| "accepted".to_owned());
+    (dir, told)
+}
+
+#[test]
+fn a_move_that_no_run_of_ours_makes_is_refused_and_nothing_is_moved() {
+    for (from, to, replaces) in [
+        ("superseded/1/plan.json", "../EVIL", true),
+        ("superseded/1/plan.json", "/tmp/rrun-EVIL", true),
+        ("superseded/1/plan.json", "a/dataset", true),
+        ("../victim", "superseded/1/victim", false),
+        ("/etc/hostname", "superseded/1/hostname", false),
+        ("a/dataset", "superseded/1/a/dataset", false),
+        ("..", "superseded/1/..", false),
+        ("", "superseded/1/", false),
+        ("a", "superseded/2/a", false),
+        ("superseded/1/.next/journal", "plan.json", true),
+    ] {
+        let (dir, told) = moved(&json!([{"from": from, "to": to, "replaces": replaces}]));
+        assert!(told.contains("which no run of ours does"), "{from} to {to}: {told}");
+        assert!(dir.path().join("run/a/dataset").exists() && !dir.path().join("EVIL").exists());
+    }
+}
+
+#[test]
+fn a_link_in_the_place_of_superseded_is_neither_followed_nor_cleared() {
+    let dir = tempfile::tempdir().unwrap();
+    let elsewhere = dir.path().join("elsewhere");
+    let folder = RunFolder::new(&dir.path().join("run"));
+    begun(&folder);
+    fs::create_dir_all(elsewhere.join("7.new")).unwrap();
+    fs::write(elsewhere.join("7.new/precious"), "").unwrap();
+    std::os::unix::fs::symlink(&elsewhere, folder.superseded()).unwrap();
+    let told = now().settle(&folder, true).unwrap_err().to_string();
+    assert!(told.contains("it is no folder, or a link to one"), "{told}");
+    assert!(elsewhere.join("7.new/precious").exists());
+}
+
 #[test]
 fn what_was_prepared_and_not_decided_on_is_undone() {
     let dir = tempfile::tempdir().unwrap();
