@@ -13,6 +13,9 @@ mod line;
 
 pub use line::{EnvLost, EpisodeStart, Gpu, JobEnd, JobStart, Line, PolicyFiles, Quantiles, RankEnd, RankStart};
 
+/// Bytes of a line at most. One of an episode has about 1 KB; the last words of a simulator are the longest.
+pub(crate) const MAX_LINE_BYTES: u64 = 16 << 20;
+
 /// What a journal file holds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Contents {
@@ -69,11 +72,58 @@ pub fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
 /// # Errors
 /// When the folder or a file is there and cannot be read.
 pub fn read_all(folder: &Path) -> io::Result<Vec<(PathBuf, Contents)>> {
-    files(folder)?.into_iter().map(|path| std::fs::read(&path).map(|bytes| (path, parse(&bytes)))).collect()
+    files(folder)?.into_iter().map(|path| read(&path).map(|contents| (path, contents))).collect()
+}
+
+/// Reads one journal, a line at a time: what it holds is what its lines say, not what its size is.
+fn read(path: &Path) -> io::Result<Contents> {
+    let mut file = BufReader::new(open_to_read(path)?);
+    let (mut contents, mut line) = (Contents::default(), Vec::new());
+    for number in 1.. {
+        read_line(&mut file, &mut line).map_err(|err| naming(path, &err))?;
+        match line.strip_suffix(b"\n") {
+            None => {
+                contents.torn = line.len() as u64;
+                break;
+            }
+            Some(b"") => {}
+            Some(text) => match serde_json::from_slice(text) {
+                Ok(line) => contents.lines.push(line),
+                Err(_) => contents.damaged.push(number),
+            },
+        }
+    }
+    Ok(contents)
+}
+
+/// Reads up to the next line end, or to the end of the file; nothing more is there if the line is empty.
+///
+/// # Errors
+/// Those of the file system, and a line beyond [`MAX_LINE_BYTES`].
+pub(crate) fn read_line(file: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<()> {
+    line.clear();
+    file.take(MAX_LINE_BYTES + 1).read_until(b'\n', line)?;
+    if line.len() as u64 > MAX_LINE_BYTES { Err(too_long()) } else { Ok(()) }
+}
+
+/// What is said of a line beyond [`MAX_LINE_BYTES`].
+pub(crate) fn too_long() -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, format!("it has a line of more than {MAX_LINE_BYTES} bytes"))
+}
+
+fn open_to_read(path: &Path) -> io::Result<File> {
+    crate::files::open(path).map_err(|err| naming(path, &err))
+}
+
+/// Names the file of an error.
+pub(crate) fn naming(path: &Path, err: &io::Error) -> io::Error {
+    io::Error::new(err.kind(), format!("`{}`: {err}", path.display()))
 }
 
 /// Whether a process is writing a journal of this folder.
 pub fn in_use(folder: &Path) -> bool {
+    // Opening a FIFO would wait for its reader.
+    let is_regular = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
     let busy = |path: PathBuf| {
         let file = OpenOptions::new().write(true).open(path);
         file.is_ok_and(|file| match file.try_lock() {
@@ -86,7 +136,7 @@ pub fn in_use(folder: &Path) -> bool {
             }
         })
     };
-    files(folder).unwrap_or_default().into_iter().any(busy)
+    files(folder).unwrap_or_default().into_iter().filter(is_regular).any(busy)
 }
 
 /// Whether a journal of this folder has a whole line, whatever that says; reads no further than to the first.
@@ -95,13 +145,15 @@ pub fn in_use(folder: &Path) -> bool {
 /// When the folder or a file is there and cannot be read.
 pub fn begun(folder: &Path) -> io::Result<bool> {
     for path in files(folder)? {
-        let mut file = BufReader::new(File::open(path)?);
+        let mut file = BufReader::new(open_to_read(&path)?);
         let mut line = Vec::new();
-        while file.read_until(b'\n', &mut line)? > 0 {
-            if line.len() > 1 && line.ends_with(b"\n") {
-                return Ok(true);
+        loop {
+            read_line(&mut file, &mut line).map_err(|err| naming(&path, &err))?;
+            match &line[..] {
+                [.., b'\n'] if line.len() > 1 => return Ok(true),
+                [b'\n'] => {}
+                _ => break,
             }
-            line.clear();
         }
     }
     Ok(false)
@@ -117,7 +169,7 @@ const LOOK: Duration = Duration::from_secs(1);
 pub fn first_rank(folder: &Path) -> io::Result<Option<RankStart>> {
     for path in files(folder)? {
         let mut line = Vec::new();
-        BufReader::new(File::open(path)?).read_until(b'\n', &mut line)?;
+        read_line(&mut BufReader::new(open_to_read(&path)?), &mut line).map_err(|err| naming(&path, &err))?;
         if let Ok(Line::Rank(start)) = serde_json::from_slice(&line) {
             return Ok(Some(start));
         }
@@ -255,6 +307,25 @@ mod tests {
         assert_eq!(parse(&std::fs::read(&path).unwrap()).torn, 12);
         Journal::open(&path).unwrap().append(&episode(1)).unwrap();
         assert_eq!(parse(&std::fs::read(&path).unwrap()).lines, [episode(0), episode(1)]);
+    }
+
+    #[test]
+    fn a_journal_of_a_terabyte_without_a_line_end_is_refused_and_a_fifo_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal_rank0.jsonl");
+        Journal::open(&path).unwrap().append(&episode(0)).unwrap();
+        OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
+        let told = read_all(dir.path()).unwrap_err().to_string();
+        assert!(told.ends_with("journal_rank0.jsonl`: it has a line of more than 16777216 bytes"), "{told}");
+        assert!(begun(dir.path()).unwrap());
+        std::fs::remove_file(&path).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        for told in
+            [read_all(dir.path()).unwrap_err(), begun(dir.path()).unwrap_err(), first_rank(dir.path()).unwrap_err()]
+        {
+            assert!(told.to_string().contains("it is a FIFO, a regular file is needed"), "{told}");
+        }
+        assert!(!in_use(dir.path()));
     }
 
     #[test]

@@ -1,15 +1,16 @@
 //! One side of a comparison: a run folder, or the files of a report.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::{self, BufRead as _, BufReader};
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 use super::About;
 use crate::episode::Episode;
+use crate::files::{self, MAX_DOCUMENT_BYTES};
 use crate::job::Job;
+use crate::journal::read_line;
 use crate::layout::RunFolder;
 use crate::plan::{Identity, RunFolderError, RunPlan};
 use crate::report::{Context, Journals, Merged, Report};
@@ -146,7 +147,7 @@ impl Side {
     }
 
     fn of_report(path: &Path) -> Result<Self, SideError> {
-        let text = std::fs::read(path).map_err(|err| SideError::Io { path: path.to_owned(), err })?;
+        let text = files::read(path, MAX_DOCUMENT_BYTES).map_err(|err| SideError::Io { path: path.to_owned(), err })?;
         let report: Report =
             serde_json::from_slice(&text).map_err(|err| SideError::Report { path: path.to_owned(), err })?;
         let beside = path.with_file_name("episodes.jsonl");
@@ -196,10 +197,15 @@ impl Side {
 fn episodes(path: &Path) -> Result<BTreeMap<String, SideJob>, SideError> {
     let io = |err| SideError::Io { path: path.to_owned(), err };
     let mut jobs: BTreeMap<String, SideJob> = BTreeMap::new();
-    for (index, line) in BufReader::new(File::open(path).map_err(io)?).lines().enumerate() {
-        let line = line.map_err(io)?;
-        let wrong = |err| SideError::Line { path: path.to_owned(), line: index + 1, err };
-        let episode: Episode = serde_json::from_str(&line).map_err(wrong)?;
+    let mut file = BufReader::new(files::open(path).map_err(io)?);
+    let mut text = Vec::new();
+    for line in 1.. {
+        read_line(&mut file, &mut text).map_err(io)?;
+        if text.is_empty() {
+            break;
+        }
+        let wrong = |err| SideError::Line { path: path.to_owned(), line, err };
+        let episode: Episode = serde_json::from_slice(&text).map_err(wrong)?;
         let job = jobs
             .entry(episode.job.clone())
             .or_insert_with(|| SideJob { task: episode.job.clone(), ..SideJob::default() });

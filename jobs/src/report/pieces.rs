@@ -4,6 +4,7 @@ use std::io;
 use std::ops::Range;
 
 use super::source::Source;
+use crate::journal::{MAX_LINE_BYTES, too_long};
 
 /// Bytes of one piece.
 const PIECE: u64 = 1 << 20;
@@ -29,7 +30,7 @@ pub(super) struct Piece<'a> {
 /// Reads the lines that begin in `range` into `buffer`.
 ///
 /// # Errors
-/// Those of the file system.
+/// Those of the file system, and a line that is longer than any of ours.
 pub(super) fn read<'a>(source: &Source, range: Range<u64>, buffer: &'a mut Vec<u8>) -> io::Result<Piece<'a>> {
     // The byte before tells whether a line begins with the first.
     let from = range.start.saturating_sub(1);
@@ -38,6 +39,9 @@ pub(super) fn read<'a>(source: &Source, range: Range<u64>, buffer: &'a mut Vec<u
     while !buffer.ends_with(b"\n") {
         let end = from + buffer.len() as u64;
         source.fill(&mut more, end..end + STEP)?;
+        if buffer.len() as u64 > PIECE + MAX_LINE_BYTES {
+            return Err(source.naming(&too_long()));
+        }
         let line_end = more.iter().position(|byte| *byte == b'\n').map(|at| at + 1);
         buffer.extend_from_slice(&more[..line_end.unwrap_or(more.len())]);
         if more.is_empty() {

@@ -9,13 +9,17 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::journal::Line;
+use crate::files;
+use crate::journal::{Line, naming};
 use crate::layout::{RunFolder, journal_rank};
 use crate::report::{held, pieces};
 use crate::threads;
 
 /// Bytes that are read at a time to look a line up: lines that are asked for one after the other are close together.
 const WINDOW: u64 = 64 * 1024;
+
+/// Bytes of a journal at most: some fifty million episodes of one rank.
+const MAX_JOURNAL_BYTES: u64 = 64 << 30;
 
 /// The journals of a run.
 #[derive(Debug, Default)]
@@ -141,16 +145,21 @@ impl Journals {
     }
 }
 
-fn naming(path: &Path, err: &io::Error) -> io::Error {
-    io::Error::new(err.kind(), format!("`{}`: {err}", path.display()))
-}
-
 impl Source {
     fn open(path: &Path, name: String, held: &held::Inodes) -> io::Result<Self> {
-        let file = File::open(path)?;
+        let file = files::open(path)?;
         let meta = file.metadata()?;
+        if meta.len() > MAX_JOURNAL_BYTES {
+            let found = format!("the file has {} bytes, at most {MAX_JOURNAL_BYTES} are read", meta.len());
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, found));
+        }
         let body = Body::File { file, path: path.to_owned(), len: meta.len() };
         Ok(Self { name, rank: journal_rank(path).unwrap_or(0), is_held: held.contains(&meta), body })
+    }
+
+    /// Names the journal of an error.
+    pub(super) fn naming(&self, err: &io::Error) -> io::Error {
+        naming(Path::new(&self.name), err)
     }
 
     /// Bytes.
