@@ -75,6 +75,13 @@ pub struct Span {
     pub frames: u64,
 }
 
+impl Span {
+    /// The frame behind its last one, as far as there is such a number.
+    pub fn end(&self) -> u64 {
+        self.first.saturating_add(self.frames)
+    }
+}
+
 /// What is wrong with the run as a whole.
 pub fn run(merged: &Merged) -> Findings {
     let mut findings = Findings::default();

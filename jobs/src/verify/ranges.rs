@@ -5,7 +5,7 @@ pub fn episodes(numbers: &[u64]) -> String {
     let mut ranges: Vec<[u64; 2]> = Vec::new();
     for number in numbers {
         match ranges.last_mut() {
-            Some(last) if last[1] + 1 == *number => last[1] = *number,
+            Some(last) if last[1].checked_add(1) == Some(*number) => last[1] = *number,
             _ => ranges.push([*number; 2]),
         }
     }

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::process::{Command, ExitCode, ExitStatus};
 use std::time::SystemTime;
 
+use jobs::files::{self, MAX_DOCUMENT_BYTES};
 use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
 use jobs::report::{self, Context, Journals, Merged, Report};
@@ -96,7 +97,7 @@ fn tell(folder: &RunFolder, plan: &RunPlan, merged: &Merged, report: &Report) ->
 
 /// What the report that is there says of its run; nothing if there is none, or it is another program's.
 fn written(folder: &RunFolder) -> Option<Report> {
-    serde_json::from_slice(&std::fs::read(folder.report()).ok()?).ok()
+    serde_json::from_slice(&files::read(&folder.report(), MAX_DOCUMENT_BYTES).ok()?).ok()
 }
 
 fn context(plan: &RunPlan, there: Option<&Report>) -> Context {

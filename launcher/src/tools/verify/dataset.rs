@@ -4,14 +4,40 @@
 //! Read by a decoder that needs no C library. Values are decompressed, which checks their checksums, and not looked at.
 
 use std::collections::BTreeMap;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use hdf5_reader::Hdf5File;
+use hdf5_reader::dataset::Dataset;
 use hdf5_reader::error::Error;
 use hdf5_reader::group::Group;
 use hdf5_reader::storage::FileStorage;
+use hdf5_reader::{Hdf5File, OpenOptions};
+use jobs::files;
 use jobs::verify::{Demo, Findings, episodes};
+
+/// Bytes of a chunk at most; a picture of 4096 × 4096 has 48 MiB.
+const MAX_CHUNK_BYTES: usize = 256 << 20;
+
+/// Bytes of a dataset without chunks at most: a thousand steps with ten pictures of 512 × 512 have 7 GiB, and come in
+/// chunks.
+const MAX_READ_BYTES: usize = 4 << 30;
+
+/// How often groups lie within each other in one demonstration: robomimic and Isaac Lab have three levels.
+const DEPTH: usize = 16;
+
+/// Bytes of values for each byte in the file at most: deflate makes 1032 of one.
+const MOST_COMPRESSED: u64 = 2000;
+
+/// Bytes that a file of any size may have.
+const ROOM: u64 = 1 << 30;
+
+/// What looking at a group or dataset counts as, in bytes: reading its header takes about as long.
+const OBJECT: u64 = 16 << 10;
+
+/// What a chunk counts as beside its values, in bytes.
+const CHUNK: u64 = 1 << 10;
 
 /// Group of the demonstrations.
 const DATA: &str = "/data";
@@ -30,7 +56,9 @@ pub(super) fn check(path: &Path, demos: &[Demo], values: bool) -> Findings {
 
 fn look(path: &Path, demos: &[Demo], values: bool, findings: &mut Findings) -> Result<(), Error> {
     // By reads at positions: of a file that becomes shorter meanwhile a map would end the process.
-    let file = Hdf5File::from_storage(Arc::new(FileStorage::open(path)?))?;
+    let mut budget = Budget::of(&files::open(path)?.metadata()?, values);
+    let options = OpenOptions::default().with_max_chunk_bytes(MAX_CHUNK_BYTES).with_max_read_bytes(MAX_READ_BYTES);
+    let file = Hdf5File::from_storage_with_options(Arc::new(FileStorage::open(path)?), options)?;
     let (end, len) = (file.superblock().eof_address, file.storage().len());
     if end > len {
         findings.wrong.push(format!("is cut off: it has {len} bytes of {end}"));
@@ -45,7 +73,7 @@ fn look(path: &Path, demos: &[Demo], values: bool, findings: &mut Findings) -> R
     for demo in demos {
         let reasons = match there.remove(&demo.name) {
             None => vec!["not there".to_owned()],
-            Some(group) => reasons(&group, demo, values),
+            Some(group) => reasons(&group, demo, &mut budget),
         };
         reasons.into_iter().for_each(|reason| wrong.entry(reason).or_default().push(demo.episode));
     }
@@ -62,7 +90,7 @@ fn look(path: &Path, demos: &[Demo], values: bool, findings: &mut Findings) -> R
 }
 
 /// What is wrong with one demonstration.
-fn reasons(group: &Group, demo: &Demo, values: bool) -> Vec<String> {
+fn reasons(group: &Group, demo: &Demo, budget: &mut Budget) -> Vec<String> {
     let mut reasons = Vec::new();
     for (name, wanted) in [("num_samples", demo.length), ("seed", demo.seed)] {
         match group.attribute(name).and_then(|attribute| attribute.read_as_f64()) {
@@ -72,28 +100,61 @@ fn reasons(group: &Group, demo: &Demo, values: bool) -> Vec<String> {
             Err(err) => reasons.push(format!("there without a readable {name} ({err})")),
         }
     }
-    let read = if values { all_values(group) } else { members(group) };
-    if let Err(err) = read {
+    if let Err(err) = budget.read(group, DEPTH) {
         reasons.push(format!("not whole: {err}"));
     }
     reasons
 }
 
-fn members(group: &Group) -> Result<(), Error> {
-    let (groups, _) = group.members()?;
-    groups.iter().try_for_each(members)
+/// What of a file is still looked at. One that was made to, has groups within themselves, and dimensions without end that
+/// take no room in it.
+struct Budget {
+    values: bool,
+    /// Bytes, as values take them in memory.
+    bytes: u64,
 }
 
-fn all_values(group: &Group) -> Result<(), Error> {
-    let (groups, datasets) = group.members()?;
-    for dataset in datasets {
-        if dataset.chunks().is_some() {
-            for chunk in dataset.iter_chunks()? {
-                chunk?;
-            }
-        } else {
-            dataset.read_raw_bytes()?;
-        }
+impl Budget {
+    /// In proportion to what the file takes on the disk.
+    fn of(file: &Metadata, values: bool) -> Self {
+        // A file system in user space may not say.
+        let taken = if file.blocks() > 0 { file.blocks().saturating_mul(512) } else { file.len() };
+        Self { values, bytes: taken.saturating_mul(MOST_COMPRESSED).saturating_add(ROOM) }
     }
-    groups.iter().try_for_each(all_values)
+
+    fn read(&mut self, group: &Group, depth: usize) -> Result<(), Error> {
+        let depth = depth.checked_sub(1).ok_or_else(|| too_much("its groups lie too deep within each other"))?;
+        self.take(OBJECT)?;
+        let (groups, datasets) = group.members()?;
+        for dataset in &datasets {
+            self.take(OBJECT)?;
+            if self.values {
+                self.values(dataset)?;
+            }
+        }
+        groups.iter().try_for_each(|group| self.read(group, depth))
+    }
+
+    fn values(&mut self, dataset: &Dataset) -> Result<(), Error> {
+        let Some(chunk) = dataset.chunks() else {
+            self.take(dataset.raw_byte_len()? as u64)?;
+            return dataset.read_raw_bytes().map(drop);
+        };
+        let chunk: Vec<u64> = chunk.into_iter().map(|size| u64::from(size.max(1))).collect();
+        let chunks = dataset.shape().iter().zip(&chunk).map(|(size, chunk)| size.div_ceil(*chunk));
+        let elements = chunk.iter().take(dataset.ndim()).copied().fold(1, u64::saturating_mul);
+        let bytes = elements.saturating_mul(dataset.raw_element_size()? as u64).saturating_add(CHUNK);
+        self.take(chunks.fold(bytes, u64::saturating_mul))?;
+        dataset.iter_chunks()?.try_for_each(|chunk| chunk.map(drop))
+    }
+
+    fn take(&mut self, bytes: u64) -> Result<(), Error> {
+        self.bytes =
+            self.bytes.checked_sub(bytes).ok_or_else(|| too_much("it says that it has more than it can hold"))?;
+        Ok(())
+    }
+}
+
+fn too_much(what: &str) -> Error {
+    Error::InvalidData(what.to_owned())
 }

@@ -1,11 +1,12 @@
 //! A LeRobot folder: whether `meta/info.json` counts the episodes that the journal names, and their tables and videos
 //! are there and whole at both ends.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use jobs::files::{self, MAX_DOCUMENT_BYTES};
 use jobs::verify::{Demo, Findings, episodes};
 use serde_json::Value;
 
@@ -52,24 +53,27 @@ pub(super) fn check(root: &Path, demos: &[Demo]) -> Findings {
 }
 
 fn info(root: &Path) -> Result<Value, String> {
-    let text =
-        fs::read(root.join("meta/info.json")).map_err(|err| format!("`meta/info.json` cannot be read: {err}"))?;
+    let text = files::read(&root.join("meta/info.json"), MAX_DOCUMENT_BYTES)
+        .map_err(|err| format!("`meta/info.json` cannot be read: {err}"))?;
     serde_json::from_slice(&text).map_err(|err| format!("`meta/info.json` is no JSON: {err}"))
 }
 
-/// All files below a folder, by path; none where it is not.
-fn below(folder: &Path) -> Vec<std::path::PathBuf> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let path = entry.path();
-        if path.is_dir() { files.extend(below(&path)) } else { files.push(path) }
+/// All files below a folder, by path; none where it is not. Links to folders are not followed, as they may lead in a
+/// circle.
+fn below(folder: &Path) -> Vec<PathBuf> {
+    let (mut found, mut folders) = (Vec::new(), vec![folder.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            if is_folder { folders.push(entry.path()) } else { found.push(entry.path()) }
+        }
     }
-    files.sort();
-    files
+    found.sort();
+    found
 }
 
 fn parquet(path: &Path) -> io::Result<()> {
-    let file = File::open(path)?;
+    let file = files::open(path)?;
     let len = file.metadata()?.len();
     let (mut first, mut last) = ([0; 4], [0; 4]);
     // Both marks, and the length of the table of contents between.
@@ -106,6 +110,17 @@ mod tests {
     #[test]
     fn a_whole_folder_has_no_findings() {
         assert_eq!(check(folder(2).path(), &[demo(0), demo(1)]), Findings::default());
+    }
+
+    #[test]
+    fn a_fifo_and_a_circle_of_links_are_not_followed() {
+        let dir = folder(2);
+        let path = |name: &str| dir.path().join(name);
+        std::os::unix::fs::symlink(dir.path(), path("data/again")).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(path("videos.parquet")).status().unwrap().success());
+        fs::rename(path("videos.parquet"), path("data/x.parquet")).unwrap();
+        let found = check(dir.path(), &[demo(0)]).wrong;
+        assert_eq!(found, ["`data/x.parquet` it is a FIFO, a regular file is needed"]);
     }
 
     #[test]

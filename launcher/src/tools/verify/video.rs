@@ -11,10 +11,14 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
+use jobs::files;
 use jobs::verify::{Findings, Span, episodes};
 
 /// Bytes of a `moov` or `moof` at most; ten hours of video have some megabytes.
 const LARGEST_HEADER: u64 = 1 << 28;
+
+/// How often boxes lie within each other: `moov trak mdia minf stbl stsz`, and some to spare.
+const DEPTH: usize = 16;
 
 /// Boxes whose bodies are boxes, on the way to those that count pictures.
 const CONTAINERS: [&[u8; 4]; 6] = [b"moov", b"trak", b"mdia", b"minf", b"stbl", b"traf"];
@@ -48,14 +52,14 @@ pub(super) fn check(path: &Path, spans: &[Span]) -> Findings {
     if film.listed > film.media {
         findings.wrong.push(format!("has {} bytes of pictures, {} are listed", film.media, film.listed));
     }
-    let beyond = |span: &&Span| span.first + span.frames > film.frames;
+    let beyond = |span: &&Span| span.end() > film.frames;
     let mut numbers: Vec<_> = spans.iter().filter(beyond).map(|span| span.episode).collect();
     numbers.sort_unstable();
     if !numbers.is_empty() {
         findings.wrong.push(format!("has {} pictures: {} beyond its end", film.frames, episodes(&numbers)));
     }
     findings.wrong.extend(overlap(spans));
-    let wanted: u64 = spans.iter().map(|span| span.frames).sum();
+    let wanted = spans.iter().fold(0_u64, |sum, span| sum.saturating_add(span.frames));
     if film.frames > wanted && numbers.is_empty() {
         findings.notes.push(format!("has {} pictures, {wanted} of them of episodes that count", film.frames));
     }
@@ -65,7 +69,7 @@ pub(super) fn check(path: &Path, spans: &[Span]) -> Findings {
 fn overlap(spans: &[Span]) -> Option<String> {
     let mut spans: Vec<_> = spans.iter().filter(|span| span.frames > 0).collect();
     spans.sort_by_key(|span| span.first);
-    let pair = spans.windows(2).find(|pair| pair[0].first + pair[0].frames > pair[1].first)?;
+    let pair = spans.windows(2).find(|pair| pair[0].end() > pair[1].first)?;
     Some(format!("episodes {} and {} have pictures in common", pair[0].episode, pair[1].episode))
 }
 
@@ -74,7 +78,7 @@ fn broken(what: String) -> io::Error {
 }
 
 fn read(path: &Path) -> io::Result<Film> {
-    let file = File::open(path)?;
+    let file = files::open(path)?;
     let end = file.metadata()?.len();
     let (mut film, mut at, mut has_header) = (Film::default(), 0, false);
     while at < end {
@@ -92,9 +96,9 @@ fn read(path: &Path) -> io::Result<Film> {
                 let length = length.ok_or_else(|| broken(format!("its `{}` is too large", name.escape_ascii())))?;
                 let mut body = vec![0; length as usize];
                 file.read_exact_at(&mut body, at + head)?;
-                count(&body, &mut film)?;
+                count(&body, &mut film, DEPTH)?;
             }
-            b"mdat" => film.media += length - head,
+            b"mdat" => film.media = film.media.saturating_add(length - head),
             _ => {}
         }
         at += length;
@@ -124,8 +128,12 @@ fn header(file: &File, at: u64, end: u64) -> io::Result<Option<([u8; 4], u64, u6
     Ok(Some((name, head, length)).filter(|_| length <= end - at))
 }
 
-/// Adds what the boxes of a `moov` or `moof` say.
-fn count(mut body: &[u8], film: &mut Film) -> io::Result<()> {
+/// Adds what the boxes of a `moov` or `moof` say, which lie within each other at most `depth` times.
+fn count(mut body: &[u8], film: &mut Film, depth: usize) -> io::Result<()> {
+    let Some(depth) = depth.checked_sub(1) else {
+        return Err(broken("its boxes lie too deep within each other".to_owned()));
+    };
+
     while let Some((length, rest)) = body.split_first_chunk::<4>() {
         let (name, _) = rest.split_first_chunk::<4>().ok_or_else(|| broken("a header ends within a box".to_owned()))?;
         let length = u32::from_be_bytes(*length) as usize;
@@ -134,16 +142,17 @@ fn count(mut body: &[u8], film: &mut Film) -> io::Result<()> {
             // Version and flags, size of all or 0, how many; then the size of each.
             b"stsz" => {
                 let (one, many) = (word(inner, 4)?, word(inner, 8)?);
-                film.frames += u64::from(many);
-                film.listed += match one {
+                film.frames = film.frames.saturating_add(u64::from(many));
+                let listed = match one {
                     0 => (0..many as usize)
                         .map(|nth| word(inner, 12 + 4 * nth).map(u64::from))
                         .sum::<io::Result<u64>>()?,
                     one => u64::from(one) * u64::from(many),
                 };
+                film.listed = film.listed.saturating_add(listed);
             }
-            b"trun" => film.frames += u64::from(word(inner, 4)?),
-            name if CONTAINERS.contains(&name) => count(inner, film)?,
+            b"trun" => film.frames = film.frames.saturating_add(u64::from(word(inner, 4)?)),
+            name if CONTAINERS.contains(&name) => count(inner, film, depth)?,
             _ => {}
         }
         body = &body[length..];
@@ -223,6 +232,24 @@ mod tests {
         let grown = growing(&[2, 3]);
         let told = checked(&grown[..grown.len() - 31], &[[0, 0, 2]]);
         assert!(told.wrong.is_empty() && told.notes[0].contains("are no whole box"), "{told:?}");
+    }
+
+    #[test]
+    fn boxes_that_lie_within_each_other_without_end_are_refused() {
+        let mut body = Vec::new();
+        let depth = 200_000_u32;
+        for level in (1..=depth).rev() {
+            body.extend_from_slice(&(level * 8).to_be_bytes());
+            body.extend_from_slice(b"trak");
+        }
+        let told = checked(&[boxed(b"ftyp", b"isom"), boxed(b"moov", &body)].concat(), &[]).wrong;
+        assert_eq!(told, ["cannot be read: its boxes lie too deep within each other"]);
+    }
+
+    #[test]
+    fn numbers_of_a_journal_beyond_any_film_are_told_and_not_added_up() {
+        let told = checked(&growing(&[5]), &[[0, u64::MAX, u64::MAX], [1, 3, u64::MAX]]).wrong;
+        assert_eq!(told[0], "has 5 pictures: episodes 0-1 are beyond its end");
     }
 
     #[test]
