@@ -5,13 +5,17 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 mod line;
+mod stamp;
 
 pub use line::{EnvLost, EpisodeStart, Gpu, JobEnd, JobStart, Line, PolicyFiles, Quantiles, RankEnd, RankStart};
+pub(crate) use stamp::Origin;
+pub use stamp::{Accepted, Provenance, Stamp, Stamps};
 
 /// Bytes of a line at most. One of an episode has about 1 KB; the last words of a simulator are the longest.
 pub(crate) const MAX_LINE_BYTES: u64 = 16 << 20;
@@ -25,6 +29,8 @@ pub struct Contents {
     pub damaged: Vec<usize>,
     /// Bytes of a torn last line.
     pub torn: u64,
+    /// Lines of another run, or of a job that has changed since, by number from 1.
+    pub foreign: Vec<usize>,
 }
 
 /// Reads the bytes of a journal. Any bytes are read to something.
@@ -44,6 +50,23 @@ pub fn parse(bytes: &[u8]) -> Contents {
 /// Bytes up to the end of the last whole line.
 fn whole(bytes: &[u8]) -> usize {
     bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1)
+}
+
+/// As [`whole`], of a file of `len` bytes, which is read from its end.
+fn whole_of(file: &File, len: u64) -> io::Result<u64> {
+    const STEP: u64 = 64 << 10;
+    let (mut end, mut bytes) = (len, Vec::new());
+    while end > 0 {
+        let start = end.saturating_sub(STEP);
+        bytes.resize((end - start) as usize, 0);
+        file.read_exact_at(&mut bytes, start)?;
+        match whole(&bytes) {
+            0 if len - start > MAX_LINE_BYTES => return Err(too_long()),
+            0 => end = start,
+            whole => return Ok(start + whole as u64),
+        }
+    }
+    Ok(0)
 }
 
 /// Every `journal_rank<r>.jsonl` of a folder, by name; none is no error.
@@ -72,11 +95,30 @@ pub fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
 /// # Errors
 /// When the folder or a file is there and cannot be read.
 pub fn read_all(folder: &Path) -> io::Result<Vec<(PathBuf, Contents)>> {
-    files(folder)?.into_iter().map(|path| read(&path).map(|contents| (path, contents))).collect()
+    files(folder)?.into_iter().map(|path| read(&path, |_, _| true).map(|contents| (path, contents))).collect()
+}
+
+/// As [`read_all`], with the lines that are results of one run.
+///
+/// # Errors
+/// As [`read_all`].
+pub fn read_own(folder: &Path, accepted: &Accepted) -> io::Result<Vec<(PathBuf, Contents)>> {
+    let files = files(folder)?.into_iter();
+    files.map(|path| read(&path, |line, text| is_own(line, text, accepted)).map(|contents| (path, contents))).collect()
+}
+
+fn is_own(line: &Line, text: &[u8], accepted: &Accepted) -> bool {
+    let stamp = stamp_of(text);
+    accepted.origin(line.job(), stamp.run.as_deref(), stamp.fingerprint.as_deref()) != Origin::Foreign
+}
+
+/// What a line says of where it is from.
+pub(crate) fn stamp_of(line: &[u8]) -> Stamp {
+    serde_json::from_slice(line).unwrap_or_default()
 }
 
 /// Reads one journal, a line at a time: what it holds is what its lines say, not what its size is.
-fn read(path: &Path) -> io::Result<Contents> {
+fn read(path: &Path, is_own: impl Fn(&Line, &[u8]) -> bool) -> io::Result<Contents> {
     let mut file = BufReader::new(open_to_read(path)?);
     let (mut contents, mut line) = (Contents::default(), Vec::new());
     for number in 1.. {
@@ -88,12 +130,29 @@ fn read(path: &Path) -> io::Result<Contents> {
             }
             Some(b"") => {}
             Some(text) => match serde_json::from_slice(text) {
-                Ok(line) => contents.lines.push(line),
+                Ok(line) if is_own(&line, text) => contents.lines.push(line),
+                Ok(_) => contents.foreign.push(number),
                 Err(_) => contents.damaged.push(number),
             },
         }
     }
     Ok(contents)
+}
+
+/// Hands over every line of a journal that says something, with where it is from.
+///
+/// # Errors
+/// Those of the file system, and those of `on`.
+pub(crate) fn each(path: &Path, mut on: impl FnMut(Line, Stamp) -> io::Result<()>) -> io::Result<()> {
+    let mut file = BufReader::new(open_to_read(path)?);
+    let mut line = Vec::new();
+    loop {
+        read_line(&mut file, &mut line).map_err(|err| naming(path, &err))?;
+        let Some(text) = line.strip_suffix(b"\n") else { return Ok(()) };
+        if let Ok(parsed) = serde_json::from_slice(text) {
+            on(parsed, stamp_of(text))?;
+        }
+    }
 }
 
 /// Reads up to the next line end, or to the end of the file; nothing more is there if the line is empty.
@@ -184,6 +243,7 @@ pub struct Journal {
     path: PathBuf,
     begun: u64,
     torn: u64,
+    stamps: Stamps,
 }
 
 impl Journal {
@@ -202,12 +262,20 @@ impl Journal {
             }
             sleep(Duration::from_millis(5));
         }
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)?;
-        let begun = whole(&bytes) as u64;
+        let len = file.metadata()?.len();
+        let begun = whole_of(&file, len)?;
         file.set_len(begun)?;
         file.seek(SeekFrom::End(0))?;
-        Ok(Self { file, path: path.to_owned(), begun, torn: bytes.len() as u64 - begun })
+        Ok(Self { file, path: path.to_owned(), begun, torn: len - begun, stamps: Stamps::default() })
+    }
+
+    /// Puts on every line of which run, launch and job it is.
+    #[must_use]
+    pub fn stamped(self, stamps: Stamps) -> Self {
+        // A journal gives its lock back when it is dropped, so its parts cannot be taken.
+        let mut journal = self;
+        journal.stamps = stamps;
+        journal
     }
 
     /// Whether it had lines when it was opened.
@@ -238,6 +306,7 @@ impl Journal {
 
     fn write(&mut self, line: &Line, sync: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
         let mut text = serde_json::to_vec(line)?;
+        self.stamps.of(line).seal(&mut text);
         text.push(b'\n');
         let start = self.file.stream_position()?;
         let written = self.file.write_all(&text).and_then(|()| sync(&self.file));
@@ -317,6 +386,7 @@ mod tests {
         OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
         let told = read_all(dir.path()).unwrap_err().to_string();
         assert!(told.ends_with("journal_rank0.jsonl`: it has a line of more than 16777216 bytes"), "{told}");
+        assert!(Journal::open(&path).unwrap_err().to_string().contains("more than 16777216 bytes"));
         assert!(begun(dir.path()).unwrap());
         std::fs::remove_file(&path).unwrap();
         assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
@@ -379,6 +449,7 @@ mod tests {
     fn a_line_that_does_not_fit_the_disk_leaves_the_journal_whole() {
         // /dev/full refuses every write as a full disk does, and cannot be truncated; a limit of the file size can.
         let mut journal = Journal {
+            stamps: Stamps::default(),
             file: OpenOptions::new().write(true).open("/dev/full").unwrap(),
             path: "x".into(),
             begun: 0,

@@ -81,6 +81,7 @@ pub fn fresh_id() -> io::Result<String> {
 /// The part of one node in the lock of a launch. It goes with this value and with the process.
 #[derive(Debug)]
 pub struct LaunchLock {
+    launch: String,
     path: PathBuf,
     file: Arc<File>,
     is_lost: Arc<AtomicBool>,
@@ -106,14 +107,25 @@ impl LaunchLock {
             file.write_all(&text)?;
             file.sync_all()
         });
-        let mut lock =
-            Self { path, file: Arc::new(file), is_lost: Arc::default(), is_over: Arc::default(), touching: None };
+        let mut lock = Self {
+            launch: launch.to_owned(),
+            path,
+            file: Arc::new(file),
+            is_lost: Arc::default(),
+            is_over: Arc::default(),
+            touching: None,
+        };
         written.map_err(io)?;
         if let Some(holder) = living(folder, launch, say).map_err(io)? {
             return Err(LockError::Held { folder: folder.root().to_owned(), holder: Box::new(holder) });
         }
         lock.touching = Some(lock.touch().map_err(io)?);
         Ok(lock)
+    }
+
+    /// Whose it is.
+    pub fn launch(&self) -> &str {
+        &self.launch
     }
 
     /// Whether another launch has taken this one for dead, which only happens to a process that stood still: what it does

@@ -20,6 +20,7 @@ use crate::eval_args::EvalArgs;
 use crate::file::JobFile;
 use crate::files::{self, MAX_DOCUMENT_BYTES};
 use crate::job::{Job, Length};
+use crate::journal::Provenance;
 use crate::layout::RunFolder;
 use crate::model_server::ModelServer;
 
@@ -31,6 +32,7 @@ mod git;
 mod identity;
 mod lock;
 mod patience;
+mod provenance;
 mod resumed;
 mod settle;
 mod supersede;
@@ -41,6 +43,8 @@ pub use error::RunFolderError;
 pub use git::Git;
 pub use identity::{FieldChange, Identity};
 pub(crate) use lock::Lock as PlanLock;
+pub use provenance::fingerprint;
+pub(crate) use provenance::joined as joined_provenance;
 pub use resumed::Resumed;
 pub use words::WordsError;
 
@@ -48,6 +52,10 @@ use supersede::Standing;
 
 /// Schema of `plan.json`.
 const SCHEMA: &str = "rrun/plan/1";
+
+fn is_nothing(provenance: &Provenance) -> bool {
+    *provenance == Provenance::default()
+}
 
 /// What a run was asked to do.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -90,6 +98,12 @@ pub struct RunPlan {
     /// The folder that this start is in: git is asked about it.
     #[serde(skip)]
     pub started_in: Option<PathBuf>,
+    /// By what the lines of the journals are known to be of this run.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub provenance: Provenance,
+    /// The launch that asks, which has the folder or is about to take it.
+    #[serde(skip)]
+    pub launch: Option<String>,
     /// What has changed since the last start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<String>,
@@ -126,6 +140,12 @@ impl RunPlan {
     #[must_use]
     pub fn started_in(self, folder: &Path) -> Self {
         Self { started_in: Some(folder.to_owned()), ..self }
+    }
+
+    /// Names the launch that this is asked for: the folder may be its own already.
+    #[must_use]
+    pub fn of_launch(self, launch: Option<String>) -> Self {
+        Self { launch, ..self }
     }
 
     fn ask_git(&self) -> Option<Git> {

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::launch::LAUNCH_VARIABLE;
+
 /// The variables that a launcher sets for a rank. No variable at all is world size 1 without a store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RankEnv {
@@ -27,6 +29,8 @@ pub struct RankEnv {
     pub master: Option<(String, u16)>,
     /// `RRUN_GPUS_PER_NODE`: GPUs that `rrun` counted, by which it has read the placement; torchrun does not set it.
     pub gpus_per_node: Option<usize>,
+    /// `RRUN_LAUNCH_ID`: the launch of `rrun` that this rank belongs to, which has the run folder.
+    pub launch: Option<String>,
     /// `TORCHELASTIC_USE_AGENT_STORE` is `True`: the launcher serves the store, else rank 0 does.
     pub agent_store: bool,
 }
@@ -99,6 +103,7 @@ impl RankEnv {
             isolated: get("RRUN_FAILURE_POLICY").as_deref() == Some("isolate"),
             master: master(&get, world_size)?,
             gpus_per_node: number("RRUN_GPUS_PER_NODE")?,
+            launch: get(LAUNCH_VARIABLE),
             agent_store: get("TORCHELASTIC_USE_AGENT_STORE").as_deref() == Some("True"),
         })
     }

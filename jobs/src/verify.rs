@@ -87,8 +87,13 @@ pub fn run(merged: &Merged) -> Findings {
     let mut findings = Findings::default();
     for damage in merged.damage() {
         // A torn last line is what a kill leaves; what it was about happened again, or is missing.
-        let list = if damage.lines.is_empty() { &mut findings.notes } else { &mut findings.wrong };
+        let is_torn_only = damage.lines.is_empty() && damage.foreign.is_empty();
+        let list = if is_torn_only { &mut findings.notes } else { &mut findings.wrong };
         list.push(damage.to_string());
+    }
+    if merged.unmarked() > 0 {
+        let count = merged.unmarked();
+        findings.notes.push(format!("{count} lines do not say of which run they are: an older rrun has written them"));
     }
     if merged.strangers() > 0 {
         findings.wrong.push(format!("{} lines are about jobs that the plan does not have", merged.strangers()));

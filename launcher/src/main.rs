@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use launcher::agent;
 use launcher::agent::event::End;
+use launcher::agent::folder_lock::FolderLock;
 use launcher::cli::{self, Cli, CliError, Environment, Request, built_in};
 use launcher::node::Node;
 use launcher::partial_report;
@@ -57,21 +58,33 @@ fn launch(cli: &Cli, env: &Environment) -> ExitCode {
 }
 
 fn run(plan: &Plan, env: &Environment) -> ExitCode {
+    let lock = FolderLock::new(plan);
     if let Some(eval) = &plan.eval {
         if let Err(err) = missing::check(&eval.run.jobs, env) {
             return refuse(format_args!("`{}`: {err}", eval.run.jobs_file));
         }
-        if let Err(err) = eval.settle() {
+        if let Err(err) = taken(plan, &lock) {
+            return refuse(err);
+        }
+        if let Err(err) = eval.settle(lock.launch()) {
             return refuse(err);
         }
     }
-    let end = agent::launch(plan);
+    let end = agent::launch(plan, &lock);
     if let Some(eval) = &plan.eval
         && end != End::Succeeded
     {
-        partial_report::write(eval);
+        partial_report::write(eval, &lock);
     }
     end.exit_code()
+}
+
+/// Takes the run folder before anything else is done. Nodes that have to meet first take it when they have.
+fn taken(plan: &Plan, lock: &FolderLock) -> Result<(), Box<dyn std::error::Error>> {
+    if plan.rendezvous.is_none() {
+        lock.take(&jobs::launch::fresh_id()?)?;
+    }
+    Ok(())
 }
 
 fn show(plan: &Plan) -> ExitCode {

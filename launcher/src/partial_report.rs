@@ -3,20 +3,21 @@
 use std::io;
 use std::time::SystemTime;
 
-use jobs::journal;
 use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
 use jobs::report::{self, Context, Journals, Merged, Report};
 use jobs::table;
 use jobs::time::rfc3339;
+use jobs::{journal, launch};
 
+use crate::agent::folder_lock::FolderLock;
 use crate::plan::eval::EvalPlan;
 use crate::say::{self, Level};
 
 /// Writes the report unless the one that is there says as much already, and says on stderr what there is.
-pub fn write(plan: &EvalPlan) {
+pub fn write(plan: &EvalPlan, lock: &FolderLock) {
     let folder = RunFolder::new(&plan.output);
-    if journal::in_use(&folder.journals()) {
+    if journal::in_use(&folder.journals()) || launch::other_holder(&folder, lock.launch()).is_some() {
         // Our ranks have ended: this one belongs to another evaluation, and so does the report.
         return;
     }

@@ -9,6 +9,7 @@ mod crash;
 mod files;
 mod gr00t;
 mod memory;
+mod one_writer;
 mod placement;
 mod python;
 mod refusals;

@@ -72,6 +72,9 @@ pub struct RankStart {
     pub device_reason: String,
     /// UTC.
     pub started: String,
+    /// The launch that it belongs to, which the journal says of every line, see [`super::Stamp`].
+    #[serde(default, skip_serializing)]
+    pub launch: Option<String>,
 }
 
 /// A GPU.

@@ -1,22 +1,18 @@
 //! Who holds a run folder.
 
 use std::fmt::{self, Display, Formatter};
-use std::fs::{self, OpenOptions, TryLockError};
-use std::io::Read as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs::{self, TryLockError};
 use std::path::Path;
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
+use crate::files;
 use crate::printable::printable;
 use crate::time::rfc3339;
 
 /// Longest file that is read; ours have some 300 bytes.
 const LONGEST: u64 = 4096;
-
-/// `O_NONBLOCK`: a FIFO under the name of a lock does not stop who opens it.
-const NONBLOCK: i32 = 0o4000;
 
 /// One process that holds a run folder for its launch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,12 +71,7 @@ impl Holder {
 
     /// Reads the file of a lock; `None` if it is none.
     pub(super) fn read(path: &Path) -> Option<Self> {
-        let file = OpenOptions::new().read(true).custom_flags(NONBLOCK).open(path).ok()?;
-        if !file.metadata().ok()?.is_file() {
-            return None;
-        }
-        let mut text = Vec::new();
-        file.take(LONGEST).read_to_end(&mut text).ok()?;
+        let text = files::read(path, LONGEST).ok()?;
         if text.is_empty() {
             // Its process is just about to write it.
             let launch = path.file_name()?.to_str()?.split('-').next()?.to_owned();
@@ -91,7 +82,7 @@ impl Holder {
 
     /// Whether the process behind the file at `path` lives.
     pub(super) fn life(&self, path: &Path) -> Life {
-        let Ok(file) = OpenOptions::new().read(true).custom_flags(NONBLOCK).open(path) else { return Life::Unknown };
+        let Ok(file) = files::open(path) else { return Life::Unknown };
         // Those who only look are in nobody's way; their lock goes with `file`.
         match file.try_lock_shared() {
             Err(TryLockError::WouldBlock) => Life::Lives,

@@ -6,7 +6,7 @@ use super::inputs::Input;
 use super::{MergeError, journals};
 use crate::assign::Numbers;
 use crate::job::{Job, JobIndex, Status};
-use crate::plan::{Difference, RunPlan};
+use crate::plan::{Difference, RunPlan, joined_provenance};
 use crate::sha256;
 
 /// The plan of all inputs together, which learn where their jobs are in it. A function of the set of inputs: where
@@ -43,6 +43,8 @@ pub(super) fn join(inputs: &mut [Input]) -> Result<RunPlan, MergeError> {
         created: plans.iter().map(|plan| plan.created.clone()).min().unwrap_or_default(),
         resumed_from,
         started_in: None,
+        provenance: joined_provenance(plans.iter().copied()),
+        launch: None,
         changed: Vec::new(),
     })
 }

@@ -10,7 +10,7 @@ use super::inputs::Input;
 use super::paths::{from_to, normal};
 use crate::episode::Episode;
 use crate::job::JobIndex;
-use crate::journal::Line;
+use crate::journal::{Line, stamp_of};
 use crate::report::{EPISODE, EPISODE_START};
 
 /// Keys of files in a line of an episode.
@@ -98,7 +98,10 @@ impl<'a> Rewrite<'a> {
             }
         };
         match serde_json::to_vec(&parsed) {
-            Ok(text) if known => to.extend_from_slice(&text),
+            Ok(mut text) if known => {
+                stamp_of(line).seal(&mut text);
+                to.extend_from_slice(&text);
+            }
             // Of a job that its plan does not have: it means as little there.
             _ => to.extend_from_slice(line),
         }

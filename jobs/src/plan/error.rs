@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::launch::LockError;
+
 use crate::file::Refusal;
 
 /// A run folder that cannot be used.
@@ -34,6 +36,9 @@ pub enum RunFolderError {
     /// Somebody works in it.
     #[error("another evaluation is running in `{}`", .0.display())]
     InUse(PathBuf),
+    /// Another launch has it.
+    #[error(transparent)]
+    Held(#[from] LockError),
     /// Its plan was changed between being read and the first line of the journal.
     #[error("the plan of `{}` was changed by another evaluation while this one started", .0.display())]
     Overtaken(PathBuf),

@@ -111,6 +111,12 @@ impl Identity {
         self.0.insert(place.to_owned(), text);
     }
 
+    /// Its fields and their texts, but for those that say how many episodes there are to be.
+    pub(super) fn without_coverage(&self) -> impl Iterator<Item = (&str, &str)> {
+        let all = self.0.iter().map(|(field, text)| (field.as_str(), text.as_str()));
+        all.filter(|(field, _)| !COVERAGE.contains(field))
+    }
+
     /// Fields that differ, by name: what they were, and what they are.
     pub fn differences(&self, now: &Self) -> Vec<FieldChange> {
         let mut names: Vec<&String> = self.0.keys().chain(now.0.keys()).collect();

@@ -58,7 +58,11 @@ impl RunPlan {
         if !difference.is_none() || difference.is_reordered() {
             return Err(RunFolderError::Overtaken(folder.root().to_owned()));
         }
-        if is_first && (journal.was_begun() || !found.changed.is_empty()) {
+        let is_again = journal.was_begun() || !found.changed.is_empty();
+        if is_first && !self.knows_its_lines() && !is_again {
+            self.write(folder).map_err(&io)?;
+        }
+        if is_first && is_again {
             self.changed.clear();
             self.resumed_from = found.resumed_from;
             self.resumed_from.push(Resumed {
@@ -70,7 +74,8 @@ impl RunPlan {
             });
             self.write(folder).map_err(&io)?;
         }
-        Ok(journal)
+        let stamps = self.stamps(env.launch.as_deref());
+        Ok(journal.stamped(stamps))
     }
 }
 

@@ -1,6 +1,6 @@
 //! A plan meets the folder that it is for: it begins a run there, goes on with the one that it finds, or is refused.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -11,6 +11,7 @@ use super::supersede::{self, Standing};
 use super::{RunPlan, patience};
 use crate::job::Job;
 use crate::journal::{self, Line};
+use crate::launch::{self, LockError};
 use crate::layout::{RunFolder, beside, write_whole};
 use crate::random;
 use crate::report;
@@ -24,8 +25,8 @@ impl RunPlan {
     /// # Errors
     /// [`RunFolderError`]; nothing in the folder was changed then.
     pub fn settle(self, folder: &RunFolder, accept: bool) -> Result<Self, RunFolderError> {
-        let started_in = self.started_in.clone();
-        Ok(Self { started_in, ..self.settled(folder, accept)? })
+        let (started_in, launch) = (self.started_in.clone(), self.launch.clone());
+        Ok(Self { started_in, launch, ..self.settled(folder, accept)? })
     }
 
     fn settled(self, folder: &RunFolder, accept: bool) -> Result<Self, RunFolderError> {
@@ -65,7 +66,9 @@ impl RunPlan {
     /// With a name of its own, and with where it was begun.
     fn named(&self, folder: &RunFolder) -> Result<Self, RunFolderError> {
         let id = random::hex::<16>().map_err(io(folder.root()))?;
-        Ok(Self { id, git: self.ask_git(), ..self.clone() })
+        let mut named = Self { id, git: self.ask_git(), ..self.clone() };
+        named.provenance = named.known_by();
+        Ok(named)
     }
 
     /// Under the lock: the plan that is found is another than this one, or was a moment ago.
@@ -80,6 +83,9 @@ impl RunPlan {
         if !patience::wait_for(|| !journal::in_use(&folder.journals())) {
             return Err(RunFolderError::InUse(folder.root().to_owned()));
         }
+        if let Some(holder) = launch::other_holder(folder, self.launch.as_deref()) {
+            return Err(LockError::Held { folder: folder.root().to_owned(), holder: Box::new(holder) }.into());
+        }
         let standing = Standing { plan: folder.plan(), journals: folder.journals() };
         if !begun(&standing.journals) {
             let fresh = self.named(folder)?;
@@ -93,7 +99,8 @@ impl RunPlan {
         if !accept && has_results(&standing.journals) {
             return Err(self.other(folder, &difference, &standing.journals));
         }
-        let mut next = self.successor(&found);
+        let staying: BTreeSet<_> = difference.jobs.iter().filter(|job| job.stays()).map(|job| &*job.name).collect();
+        let mut next = self.successor(&found).known_as(&found, &staying);
         next.changed.extend(difference.lines());
         supersede::supersede(folder, &next, &difference).map_err(&io)?;
         Ok(next)

@@ -139,12 +139,17 @@ fn prepare(folder: &RunFolder, next: &RunPlan, difference: &Difference) -> io::R
 /// Writes the lines of the jobs that stay; a journal that would be empty is left out.
 fn carry(folder: &RunFolder, difference: &Difference, to: &Path) -> io::Result<()> {
     let carry = Carry::new(difference);
-    for (path, contents) in journal::read_all(&folder.journals())? {
+    for path in journal::files(&folder.journals())? {
         let mut text = Vec::new();
-        for line in contents.lines.iter().filter_map(|line| carry.line(line)) {
-            serde_json::to_writer(&mut text, &line)?;
-            text.push(b'\n');
-        }
+        journal::each(&path, |line, stamp| {
+            if let Some(line) = carry.line(&line) {
+                let mut sealed = serde_json::to_vec(&line)?;
+                stamp.seal(&mut sealed);
+                text.extend(sealed);
+                text.push(b'\n');
+            }
+            Ok(())
+        })?;
         if let (Some(name), false) = (path.file_name(), text.is_empty()) {
             write_whole(&to.join(name), &text)?;
         }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::episode::Episode;
-use crate::journal::{JobEnd, Journal, Line, RankEnd};
+use crate::journal::{JobEnd, Journal, Line, Provenance, RankEnd};
 use serde_json::json;
 
 fn plan(seed: &str, episodes: u64) -> RunPlan {
@@ -18,7 +18,7 @@ fn plan(seed: &str, episodes: u64) -> RunPlan {
 
 /// As a plan is asked for, without what is found out when it is written.
 fn asked(plan: RunPlan) -> RunPlan {
-    RunPlan { id: String::new(), ..plan }
+    RunPlan { id: String::new(), provenance: Provenance::default(), ..plan }
 }
 
 /// A rank has written its first line.

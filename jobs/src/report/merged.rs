@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::episode::Episode;
 use crate::job::{Job, JobIndex, Length, Status};
-use crate::journal::{JobEnd, JobStart, Line, PolicyFiles};
+use crate::journal::{Accepted, JobEnd, JobStart, Line, PolicyFiles};
 use crate::plan::RunPlan;
 use crate::report::lives::Events;
 use crate::report::record::{self, Name, Names, Record};
@@ -45,6 +45,7 @@ pub struct Merged<'a> {
     names: Names,
     damage: Vec<Damage>,
     strangers: u64,
+    unmarked: u64,
 }
 
 /// Lines of one job.
@@ -69,23 +70,33 @@ pub struct Damage {
     pub lines: Vec<u64>,
     /// Bytes of a torn last line.
     pub torn: u64,
+    /// Numbers of lines of another run, or of a job that has changed since, from 1.
+    pub foreign: Vec<u64>,
 }
 
 impl std::fmt::Display for Damage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { journal, lines, torn } = self;
-        if !lines.is_empty() {
-            let first: Vec<_> = lines.iter().take(5).map(u64::to_string).collect();
-            let more = if lines.len() > 5 { ", …" } else { "" };
-            let plural = if lines.len() > 1 { "s" } else { "" };
-            write!(f, "`{journal}`: {} damaged line{plural} ({}{more})", lines.len(), first.join(", "))?;
+        let mut parts = Vec::new();
+        if !self.lines.is_empty() {
+            parts.push(format!("{} damaged {}", self.lines.len(), numbered(&self.lines)));
         }
-        if *torn > 0 {
-            let sep = if lines.is_empty() { format!("`{journal}`: ") } else { "; ".to_owned() };
-            write!(f, "{sep}the last line is torn ({torn} bytes)")?;
+        if !self.foreign.is_empty() {
+            let (count, which) = (self.foreign.len(), numbered(&self.foreign));
+            parts.push(format!("{count} foreign {which}: of another run, or of a job that has changed since"));
         }
-        Ok(())
+        if self.torn > 0 {
+            parts.push(format!("the last line is torn ({} bytes)", self.torn));
+        }
+        write!(f, "`{}`: {}", self.journal, parts.join("; "))
     }
+}
+
+/// `lines (3, 4)`, the first five.
+fn numbered(lines: &[u64]) -> String {
+    let first: Vec<_> = lines.iter().take(5).map(u64::to_string).collect();
+    let more = if lines.len() > 5 { ", …" } else { "" };
+    let plural = if lines.len() > 1 { "s" } else { "" };
+    format!("line{plural} ({}{more})", first.join(", "))
 }
 
 impl<'a> Merged<'a> {
@@ -110,9 +121,10 @@ impl<'a> Merged<'a> {
                 .map(|s| Damage { journal: s.name.clone(), ..Damage::default() })
                 .collect(),
             strangers: 0,
+            unmarked: 0,
         };
         let mut lines_before = vec![0; journals.sources().len()];
-        read(journals, |source, scan| merged.add(source, scan, &mut lines_before[source]))?;
+        read(journals, &plan.accepted(), |source, scan| merged.add(source, scan, &mut lines_before[source]))?;
         let mut reader = journals.reader();
         for (job, lines) in plan.jobs.iter().zip(&mut merged.jobs) {
             lines.settle(job.length, &mut reader)?;
@@ -141,7 +153,9 @@ impl<'a> Merged<'a> {
         }
         let damage = &mut self.damage[source];
         damage.lines.extend(scan.damaged.iter().map(|line| *lines_before + line + 1));
+        damage.foreign.extend(scan.foreign.iter().map(|line| *lines_before + line + 1));
         damage.torn += scan.torn;
+        self.unmarked += scan.unmarked;
         *lines_before += scan.lines;
         for other in scan.others {
             self.events[source].add(&other);
@@ -201,12 +215,17 @@ impl<'a> Merged<'a> {
 
     /// Journals with lines that say nothing.
     pub fn damage(&self) -> impl Iterator<Item = &Damage> {
-        self.damage.iter().filter(|damage| !damage.lines.is_empty() || damage.torn > 0)
+        self.damage.iter().filter(|damage| !damage.lines.is_empty() || !damage.foreign.is_empty() || damage.torn > 0)
     }
 
     /// Lines about jobs that the plan does not have; they are left out.
     pub fn strangers(&self) -> u64 {
         self.strangers
+    }
+
+    /// Lines from before lines said of which run they are. They count.
+    pub fn unmarked(&self) -> u64 {
+        self.unmarked
     }
 
     /// What policies were made of, in time.
@@ -305,12 +324,14 @@ pub(super) fn episode(line: &[u8]) -> io::Result<Episode> {
 }
 
 /// Scans all pieces of all journals, several at a time, and hands them over in order.
-fn read(journals: &Journals, mut on: impl FnMut(usize, Scan)) -> io::Result<()> {
+fn read(journals: &Journals, accepted: &Accepted, mut on: impl FnMut(usize, Scan)) -> io::Result<()> {
     let sources = journals.sources().iter().enumerate();
     let work: Vec<(usize, Range<u64>)> =
         sources.flat_map(|(index, source)| pieces::pieces(source.len()).map(move |piece| (index, piece))).collect();
+    let of_any_run = accepted.of_any_run();
     let one = |(source, range): &(usize, Range<u64>), buffer: &mut Vec<u8>| -> io::Result<Scan> {
-        Ok(scan(&pieces::read(&journals.sources()[*source], range.clone(), buffer)?, *source as u32))
+        let accepted = if journals.sources()[*source].is_delivered() { &of_any_run } else { accepted };
+        Ok(scan(&pieces::read(&journals.sources()[*source], range.clone(), buffer)?, *source as u32, accepted))
     };
     threads::in_order(&work, one, |(source, _), scan| on(*source, scan))
 }

@@ -111,6 +111,10 @@ pub(super) struct EpisodeLine<'a> {
     dataset: Option<FileOf<'a>>,
     #[serde(borrow, default)]
     video: Option<FileOf<'a>>,
+    #[serde(borrow, default)]
+    pub(super) run: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) fingerprint: Option<Cow<'a, str>>,
 }
 
 #[derive(Deserialize)]

@@ -7,7 +7,7 @@ use super::pieces::Piece;
 use super::record::{EpisodeLine, Names, Record};
 use super::source::Place;
 use crate::job::JobIndex;
-use crate::journal::Line;
+use crate::journal::{Accepted, Line, Origin, stamp_of};
 use crate::time::Moment;
 
 /// How a line of an episode begins when [`crate::journal`] wrote it.
@@ -29,6 +29,10 @@ pub(super) struct Scan {
     pub(super) others: Vec<Other>,
     /// Numbers of lines that say something else, counted from 0 within the piece.
     pub(super) damaged: Vec<u64>,
+    /// Numbers of lines of another run, or of a job that has changed since, counted as those.
+    pub(super) foreign: Vec<u64>,
+    /// Lines that do not say of which run they are.
+    pub(super) unmarked: u64,
     /// Bytes of a torn last line.
     pub(super) torn: u64,
     /// The latest moment of the first line that has one, and of the last.
@@ -62,7 +66,7 @@ fn moment(line: &[u8]) -> Option<Moment> {
 }
 
 /// Reads the lines of a piece of the journal `source`.
-pub(super) fn scan(piece: &Piece, source: u32) -> Scan {
+pub(super) fn scan(piece: &Piece, source: u32, accepted: &Accepted) -> Scan {
     let mut scan = Scan { torn: piece.torn, ..Scan::default() };
     let mut last: &[u8] = b"";
     for (offset, line) in piece.lines() {
@@ -75,17 +79,27 @@ pub(super) fn scan(piece: &Piece, source: u32) -> Scan {
         if line.starts_with(EPISODE) {
             match serde_json::from_slice::<EpisodeLine>(line) {
                 Ok(line) => {
-                    let record = line.record(place, &mut scan.names);
-                    scan.episodes.push((line.job_index, record));
+                    let origin =
+                        accepted.origin(Some(line.job_index), line.run.as_deref(), line.fingerprint.as_deref());
+                    if scan.takes(origin, number) {
+                        let record = line.record(place, &mut scan.names);
+                        scan.episodes.push((line.job_index, record));
+                    }
                 }
                 Err(_) => scan.damaged.push(number),
             }
         } else if !line.starts_with(EPISODE_START) && !line.is_empty() {
             match serde_json::from_slice::<Line>(line) {
-                Ok(line) => {
+                Ok(parsed) => {
+                    let stamp = stamp_of(line);
+                    let origin = accepted.origin(parsed.job(), stamp.run.as_deref(), stamp.fingerprint.as_deref());
+                    if !scan.takes(origin, number) {
+                        last = line;
+                        continue;
+                    }
                     scan.saw(last);
                     let before = scan.span.filter(|_| number > 0).map(|[_, last]| last);
-                    scan.other(line, place, before);
+                    scan.other(parsed, place, before);
                 }
                 Err(_) => scan.damaged.push(number),
             }
@@ -97,6 +111,16 @@ pub(super) fn scan(piece: &Piece, source: u32) -> Scan {
 }
 
 impl Scan {
+    /// Whether a line of this origin counts; notes what is worth a word.
+    fn takes(&mut self, origin: Origin, number: u64) -> bool {
+        match origin {
+            Origin::Own => {}
+            Origin::Unmarked => self.unmarked += 1,
+            Origin::Foreign => self.foreign.push(number),
+        }
+        origin != Origin::Foreign
+    }
+
     /// Notes when a line was written. Not asked of every line, as few moments matter.
     fn saw(&mut self, line: &[u8]) {
         if let Some(moment) = moment(line) {

@@ -162,6 +162,11 @@ impl Source {
         naming(Path::new(&self.name), err)
     }
 
+    /// Whether another rank has sent it.
+    pub(super) fn is_delivered(&self) -> bool {
+        matches!(self.body, Body::Bytes(_))
+    }
+
     /// Bytes.
     pub(super) fn len(&self) -> u64 {
         match &self.body {

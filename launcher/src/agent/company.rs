@@ -22,6 +22,8 @@ pub enum Company<'a> {
     Alone {
         /// The launch.
         plan: &'a Plan,
+        /// Its name.
+        launch: String,
         /// `None` while it is renewed.
         store: Option<AgentStore>,
         /// Rounds so far.
@@ -33,34 +35,36 @@ pub enum Company<'a> {
         plan: &'a Plan,
         /// How to meet them.
         how: &'a RendezvousPlan,
+        /// Name of the launch, if this node is the first.
+        launch: String,
         /// From the first [`Company::join`] to the end.
         rendezvous: Option<Rendezvous>,
     },
 }
 
 impl<'a> Company<'a> {
-    /// Hosts the store of a launch on one node.
-    pub fn new(plan: &'a Plan) -> Result<Company<'a>, StoreError> {
+    /// Hosts the store of a launch on one node. `launch` names it; nodes agree on the name that the first of them has.
+    pub fn new(plan: &'a Plan, launch: String) -> Result<Company<'a>, StoreError> {
         if let Some(how) = &plan.rendezvous {
-            return Ok(Company::Nodes { plan, how, rendezvous: None });
+            return Ok(Company::Nodes { plan, how, launch, rendezvous: None });
         }
         // Ranks of the static backend, which is the one with a port, always meet in the store of the launcher.
         let is_shared = plan.store.port.is_some()
             || env::var_os("TORCH_DISABLE_SHARE_RDZV_TCP_STORE").is_none_or(|value| value != "1");
-        Ok(Company::Alone { plan, store: Some(AgentStore::open(&plan.store, is_shared)?), rounds: 0 })
+        Ok(Company::Alone { plan, launch, store: Some(AgentStore::open(&plan.store, is_shared)?), rounds: 0 })
     }
 
     /// Joins the next round. Alone it begins at once; among others [`Notice::Joined`] will say.
     pub async fn join(&mut self) -> Result<Option<Place>, StoreError> {
         match self {
-            Company::Alone { plan, store, rounds } => {
+            Company::Alone { plan, launch, store, rounds } => {
                 if *rounds > 0
                     && let Some(old) = store.take()
                 {
                     *store = Some(old.renew(&plan.store).await?);
                 }
                 *rounds += 1;
-                let place = alone(plan, store.as_ref(), *rounds - 1);
+                let place = Place { launch: launch.clone(), ..alone(plan, store.as_ref(), *rounds - 1) };
                 show(plan, store.as_ref(), place.assigned);
                 Ok(Some(place))
             }
@@ -68,8 +72,8 @@ impl<'a> Company<'a> {
                 rendezvous.command(Command::Join);
                 Ok(None)
             }
-            Company::Nodes { plan, how, rendezvous } => {
-                *rendezvous = Some(Rendezvous::start(plan, how));
+            Company::Nodes { plan, how, launch, rendezvous } => {
+                *rendezvous = Some(Rendezvous::start(plan, how, launch.clone()));
                 Ok(None)
             }
         }
@@ -126,7 +130,7 @@ impl<'a> Company<'a> {
     }
 }
 
-/// The place of the only node.
+/// The place of the only node, in a launch without a name.
 pub fn alone(plan: &Plan, store: Option<&AgentStore>, restarts: u32) -> Place {
     let nproc = plan.ranks.len();
     let master = Master {
@@ -134,7 +138,8 @@ pub fn alone(plan: &Plan, store: Option<&AgentStore>, restarts: u32) -> Place {
         port: store.map_or(0, AgentStore::port),
         is_agent_store: store.is_none_or(AgentStore::is_hosted),
     };
-    Place { node: 0, nodes: 1, assigned: Assigned(0, nproc, 0, nproc), master, restarts, round: restarts.into() }
+    let assigned = Assigned(0, nproc, 0, nproc);
+    Place { launch: String::new(), node: 0, nodes: 1, assigned, master, restarts, round: restarts.into() }
 }
 
 /// Stores a value where the ranks meet, and waits until it is there.

@@ -11,6 +11,9 @@ pub enum AgentError {
     /// The exits of ranks could not be seen.
     #[error("cannot listen to SIGCHLD")]
     Signals(#[source] io::Error),
+    /// The launch would have no name.
+    #[error("cannot name this launch: there is no /dev/urandom")]
+    Launch(#[source] io::Error),
     /// The ranks would have no store.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -11,6 +11,7 @@ pub mod company;
 pub mod driver;
 pub mod error;
 pub mod event;
+pub mod folder_lock;
 pub mod group;
 pub mod last_words;
 pub mod own_name;
@@ -21,6 +22,7 @@ use std::process::ExitCode;
 
 use crate::agent::driver::Driver;
 use crate::agent::event::End;
+use crate::agent::folder_lock::FolderLock;
 use crate::events;
 use crate::plan::Plan;
 use crate::process::leftover::Leftovers;
@@ -28,11 +30,11 @@ use crate::say::{self, Note};
 
 /// Launches `plan` and tells how it went on stderr. Must be called on the main thread, which ranks are not to outlive.
 pub fn run(plan: Plan) -> ExitCode {
-    launch(&plan).exit_code()
+    launch(&plan, &FolderLock::new(&plan)).exit_code()
 }
 
-/// As [`run`], for who wants to know more than an exit code.
-pub fn launch(plan: &Plan) -> End {
+/// As [`run`], for who wants to know more than an exit code. `lock` is taken before ranks are started, if it is not yet.
+pub fn launch(plan: &Plan, lock: &FolderLock) -> End {
     events::begin();
     plan.notes.iter().for_each(Note::say);
     own_name::check(plan);
@@ -40,7 +42,7 @@ pub fn launch(plan: &Plan) -> End {
         tracing::debug!("the limit on open files stays: {err}");
     }
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(run_async(plan, Leftovers::adopt())),
+        Ok(runtime) => runtime.block_on(run_async(plan, lock, Leftovers::adopt())),
         Err(err) => {
             say::error(format_args!("cannot start: {err}"));
             End::NotStarted
@@ -49,8 +51,8 @@ pub fn launch(plan: &Plan) -> End {
 }
 
 /// As [`launch`], on the current runtime, which must have one thread.
-pub async fn run_async(plan: &Plan, leftovers: Leftovers) -> End {
-    match Driver::new(plan, leftovers) {
+pub async fn run_async(plan: &Plan, lock: &FolderLock, leftovers: Leftovers) -> End {
+    match Driver::new(plan, lock, leftovers) {
         Ok(driver) => driver.run().await,
         Err(err) => {
             say::error(chain(&err));
@@ -152,7 +154,8 @@ pub(crate) mod tests {
 
     fn launched(plan: &Plan) -> End {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let launch = run_async(plan, Leftovers::by_session());
+        let lock = FolderLock::new(plan);
+        let launch = run_async(plan, &lock, Leftovers::by_session());
         let limit = Duration::from_secs(60);
         runtime.block_on(async { tokio::time::timeout(limit, launch).await }).expect("it ends in time")
     }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use jobs::launch::LAUNCH_VARIABLE;
+
 use crate::plan::{FailurePolicy, Plan, RankPlan};
 use crate::rendezvous::place::{Assigned, Place};
 
@@ -57,6 +59,7 @@ impl Round<'_> {
         ]
         .into_iter()
         .chain(self.of_isolated(index))
+        .chain(self.plan.eval.is_some().then(|| (LAUNCH_VARIABLE, place.launch.clone())))
         .map(|(name, value)| (name.to_owned(), value))
         .collect()
     }
@@ -80,7 +83,8 @@ mod tests {
 
     fn place(is_agent_store: bool) -> Place {
         let master = Master { addr: "node0".to_owned(), port: 4321, is_agent_store };
-        Place { node: 1, nodes: 3, assigned: Assigned(4, 9, 1, 5), master, restarts: 2, round: 7 }
+        let launch = "0123".to_owned();
+        Place { launch, node: 1, nodes: 3, assigned: Assigned(4, 9, 1, 5), master, restarts: 2, round: 7 }
     }
 
     #[test]

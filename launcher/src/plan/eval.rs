@@ -247,12 +247,17 @@ fn check_device(args: &EvalArgs, world_size: usize, gpus: usize) -> Result<(), E
 }
 
 impl EvalPlan {
-    /// Writes `plan.json`, or finds it there: the last thing before ranks are started.
+    /// Writes `plan.json`, or finds it there: the last thing before ranks are started. `launch` is the one that has the
+    /// folder.
     ///
     /// # Errors
     /// [`RunFolderError`] when the folder cannot be written, or meanwhile holds another run.
-    pub fn settle(&self) -> Result<(), RunFolderError> {
-        self.run.clone().settle(&RunFolder::new(&self.output), self.accepts_changed_jobs).map(drop)
+    pub fn settle(&self, launch: Option<&str>) -> Result<(), RunFolderError> {
+        self.run
+            .clone()
+            .of_launch(launch.map(str::to_owned))
+            .settle(&RunFolder::new(&self.output), self.accepts_changed_jobs)
+            .map(drop)
     }
 }
 

@@ -39,6 +39,8 @@ pub struct Fixed {
     pub is_together: bool,
     /// The ranks of this node.
     assigned: Assigned,
+    /// Name of the launch.
+    launch: String,
 }
 
 /// Meets the other nodes.
@@ -59,7 +61,10 @@ pub async fn meet(job: &Job, notices: &UnboundedSender<Notice>) -> Result<Fixed,
     let mut meeting = Meeting { job, client, notices };
     let assigned = meeting.ranks().await?;
     let is_together = meeting.client.check(&[&meeting.key("rrun/together")]).await?;
-    Ok(Fixed { spot, client: meeting.client, is_together, assigned })
+    let key = meeting.key("rrun/launch");
+    let launch = meeting.client.compare_set(&key, b"", job.launch.as_bytes()).await?;
+    let launch = String::from_utf8_lossy(&launch).into_owned();
+    Ok(Fixed { spot, client: meeting.client, is_together, assigned, launch })
 }
 
 /// The exchange of role information and ranks.
@@ -189,7 +194,8 @@ impl<'a> Apart<'a> {
         let RendezvousPlan { ref host, port, max: nodes, .. } = self.job.plan;
         let master = Master { addr: host.clone(), port, is_agent_store: true };
         let (node, assigned, restarts) = (self.job.node_rank(), self.fixed.assigned, self.restarts);
-        Place { node, nodes, assigned, master, restarts, round: restarts.into() }
+        let launch = self.fixed.launch.clone();
+        Place { launch, node, nodes, assigned, master, restarts, round: restarts.into() }
     }
 
     /// Waits for the others; what goes wrong does not change that the ranks here have succeeded.

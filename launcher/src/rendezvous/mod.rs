@@ -91,11 +91,13 @@ pub struct Rendezvous {
 
 impl Rendezvous {
     /// Begins to meet the other nodes, and to join the first round. Must be called on a runtime.
-    pub fn start(plan: &Plan, rendezvous: &RendezvousPlan) -> Rendezvous {
+    /// `launch` is the name of the launch if this node is the first.
+    pub fn start(plan: &Plan, rendezvous: &RendezvousPlan, launch: String) -> Rendezvous {
         let is_set = |name: &str| env::var_os(name).is_some_and(|value| value == "1");
         let job = Job {
             plan: rendezvous.clone(),
             run_id: plan.run_id.clone(),
+            launch,
             role: plan.role.clone(),
             nproc: plan.ranks.len(),
             is_shared: !is_set("TORCH_DISABLE_SHARE_RDZV_TCP_STORE"),
@@ -141,6 +143,8 @@ impl Drop for Rendezvous {
 pub struct Job {
     plan: RendezvousPlan,
     run_id: String,
+    /// What this node would call the launch.
+    launch: String,
     role: String,
     nproc: usize,
     /// Whether the ranks are to use a store of the launcher.

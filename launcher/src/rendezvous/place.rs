@@ -53,6 +53,8 @@ pub struct Master {
 /// This node's place in a round: all that its ranks are told about the world.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
+    /// The launch, under a name that no other has, see [`jobs::launch`].
+    pub launch: String,
     /// `GROUP_RANK`.
     pub node: usize,
     /// `GROUP_WORLD_SIZE`.

@@ -72,7 +72,7 @@ impl<'a> Ring<'a> {
             Some(addr) => addr.clone(),
             None => spot.address(&asker).await,
         };
-        let first = seal(&State::default());
+        let first = seal(&State { launch: job.launch.clone(), ..State::default() });
         let text = asker.compare_set(&key, b"", &first).await?;
         let state = read(&key, &text)?;
         let (seen_by, seen) = unbounded_channel();

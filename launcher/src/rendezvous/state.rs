@@ -55,6 +55,9 @@ pub enum Closed {
 /// The shared value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
+    /// The launch, under the name that its first node has given it.
+    #[serde(default)]
+    pub launch: String,
     /// Counts writes.
     pub version: u64,
     /// Counts rounds.
@@ -193,8 +196,8 @@ impl State {
             local_world_size: card.nproc,
         };
         let assigned: Vec<Assigned> = assign(&self.world.iter().enumerate().map(info).collect::<Vec<_>>());
-        let (nodes, assigned) = (self.world.len(), assigned[node]);
-        Some(Place { node, nodes, assigned, master, restarts: self.restarts, round: self.round })
+        let (nodes, assigned, launch) = (self.world.len(), assigned[node], self.launch.clone());
+        Some(Place { launch, node, nodes, assigned, master, restarts: self.restarts, round: self.round })
     }
 }
 

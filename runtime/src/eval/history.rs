@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use jobs::job::JobIndex;
 use jobs::journal::{self, Line};
 use jobs::layout::RunFolder;
+use jobs::plan::RunPlan;
 use jobs::rank_env::RankEnv;
 use jobs::suspects::Suspects;
 
@@ -26,19 +27,19 @@ pub struct History {
 }
 
 impl History {
-    /// Reads the journals of a run, as the rank of `env`.
+    /// Reads the journals of the run of `plan`, as the rank of `env`.
     ///
     /// # Errors
     /// When they cannot be read, naming the folder.
-    pub fn read(folder: &RunFolder, env: &RankEnv) -> Result<Self, String> {
+    pub fn read(folder: &RunFolder, plan: &RunPlan, env: &RankEnv) -> Result<Self, String> {
         let own = folder.journal(env.rank);
-        let journals = journal::read_all(&folder.journals())
+        let journals = journal::read_own(&folder.journals(), &plan.accepted())
             .map_err(|err| format!("cannot read the journals in `{}`: {err}", folder.journals().display()))?;
         let mut history = Self::default();
         for (path, contents) in journals {
             history.suspects.add(&contents.lines);
             if path == own {
-                let launch = this_launch(&contents.lines);
+                let launch = this_launch(&contents.lines, env.launch.as_deref());
                 history.given_up = failed_for_good(launch);
                 history.launched = launch.first().and_then(started).unwrap_or_default();
             }
@@ -46,6 +47,12 @@ impl History {
             if contents.torn > 0 && (0..env.world_size).all(|rank| path != folder.journal(rank)) {
                 let (path, torn) = (path.display(), contents.torn);
                 history.notes.push(format!("`{path}` ends in a torn line: {torn} bytes are left out"));
+            }
+            if !contents.foreign.is_empty() {
+                let (path, foreign) = (path.display(), &contents.foreign);
+                history.notes.push(format!(
+                    "`{path}` lines {foreign:?} are of another run, or of a job that has changed since, and are left out"
+                ));
             }
             if !contents.damaged.is_empty() {
                 let (path, damaged) = (path.display(), &contents.damaged);
@@ -67,10 +74,14 @@ impl History {
     }
 }
 
-/// The lines since the launch began that this rank belongs to.
-fn this_launch(lines: &[Line]) -> &[Line] {
-    let begins = |line: &Line| matches!(line, Line::Rank(start) if start.restart == 0);
-    &lines[lines.iter().rposition(begins).unwrap_or(0)..]
+/// The lines since the launch began that this rank belongs to. One that is started again by a launcher that gives no name
+/// has another name each time; then its restarts tell.
+fn this_launch<'a>(lines: &'a [Line], launch: Option<&str>) -> &'a [Line] {
+    let is_named =
+        |line: &&Line| matches!(line, Line::Rank(start) if start.launch.is_some() && start.launch.as_deref() == launch);
+    let is_fresh = |line: &Line| matches!(line, Line::Rank(start) if start.restart == 0);
+    let named = lines.iter().position(|line| is_named(&line)).filter(|first| is_fresh(&lines[*first]));
+    &lines[named.or_else(|| lines.iter().rposition(is_fresh)).unwrap_or(0)..]
 }
 
 fn started(line: &Line) -> Option<String> {
@@ -95,10 +106,22 @@ mod tests {
     fn a_job_is_given_up_for_the_launch_in_which_it_failed() {
         let life = |restart| Line::Rank(RankStart { restart, ..RankStart::default() });
         let failed = |retried| Line::JobEnd(JobEnd { error: Some("x".to_owned()), retried, ..JobEnd::default() });
-        let given_up = |lines: &[Line]| failed_for_good(this_launch(lines));
+        let given_up = |lines: &[Line]| failed_for_good(this_launch(lines, None));
         let one = BTreeSet::from([JobIndex(0)]);
         assert_eq!(given_up(&[life(0), failed(true)]), BTreeSet::new());
         assert_eq!(given_up(&[life(0), failed(false), life(1)]), one);
         assert_eq!(given_up(&[life(0), failed(false), life(0)]), BTreeSet::new());
+    }
+
+    #[test]
+    fn a_launch_is_known_by_its_name_and_one_without_by_the_restarts() {
+        let life = |restart, launch: &str| {
+            let launch = Some(launch.to_owned());
+            Line::Rank(RankStart { restart, launch, ..RankStart::default() })
+        };
+        let lines = [life(0, "a"), life(0, "b"), life(1, "b"), life(0, "b"), life(1, "c")];
+        assert_eq!(this_launch(&lines[..4], Some("b")), &lines[1..4]);
+        assert_eq!(this_launch(&lines, Some("c")), &lines[3..]);
+        assert_eq!(this_launch(&lines[..3], None), &lines[1..3]);
     }
 }

@@ -24,6 +24,7 @@ mod group;
 mod history;
 mod job;
 pub(crate) mod latency;
+mod launch;
 pub mod lease;
 mod live;
 mod meter;

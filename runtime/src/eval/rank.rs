@@ -12,6 +12,7 @@ use jobs::eval_args::EvalArgs;
 use jobs::exit::FINAL;
 use jobs::job::{JobIndex, Length};
 use jobs::journal::{JobEnd, Journal, Line, RankEnd, RankStart};
+use jobs::launch::LaunchLock;
 use jobs::layout::RunFolder;
 use jobs::plan::{RunPlan, WordsError};
 use jobs::rank_env::RankEnv;
@@ -33,7 +34,7 @@ use crate::eval::ready::Ready;
 use crate::eval::seating::Seating;
 use crate::eval::stop::Stop;
 use crate::eval::tally;
-use crate::eval::{console, device, failure, now, outcome};
+use crate::eval::{console, device, failure, launch, now, outcome};
 use crate::policy::PolicyError;
 use crate::torch_error::is_hardware_failure;
 use crate::versions::versions;
@@ -59,7 +60,7 @@ pub fn main(words: &[OsString]) -> ExitCode {
 }
 
 /// Why a rank ended without having done its part.
-enum Fault {
+pub(super) enum Fault {
     /// It will be the same next time.
     Refused(String),
     /// The store is gone, the disk is full: starting again may help.
@@ -70,6 +71,8 @@ fn run(args: &EvalArgs) -> Result<ExitCode, Fault> {
     console::Style::of(args, |name| std::env::var(name).ok()).adopt();
     let stop = Stop::on_signals().map_err(|err| Fault::Broken(err.to_string()))?;
     let mut ready = Ready::new(args).map_err(Fault::Refused)?;
+    let peers = Peers::meet(&ready.env).map_err(|err| Fault::Broken(err.to_string()))?;
+    let lock = launch::join(&mut ready, peers.store())?;
     let journal = ready.open_journal().map_err(Fault::Refused)?;
     let Ready { env, folder, plan, device, seating, notes } = &ready;
     let progress = Progress::new(env);
@@ -79,7 +82,6 @@ fn run(args: &EvalArgs) -> Result<ExitCode, Fault> {
     progress.say(&format!("device {}", device.reason));
     device.warnings.iter().for_each(|warning| progress.say(&format!("warning: {warning}")));
     notes.iter().for_each(|note| progress.say(note));
-    let peers = Peers::meet(env).map_err(|err| Fault::Broken(err.to_string()))?;
     let policy =
         PolicyThread::start(device.device).map_err(|err| Fault::Broken(format!("no thread for the policy: {err}")))?;
     let meter = Meter::start(device.device).map_err(|err| Fault::Broken(format!("no thread for the meter: {err}")))?;
@@ -101,6 +103,7 @@ fn run(args: &EvalArgs) -> Result<ExitCode, Fault> {
             stop: stop.clone(),
             device: device.device,
             meter: Rc::clone(&meter),
+            lock,
         },
         meter,
         begun: now(),
@@ -148,6 +151,8 @@ struct Company {
     stop: Stop,
     device: tch::Device,
     meter: Rc<Meter>,
+    /// That of the run folder, where no launcher of ours has it.
+    lock: Option<LaunchLock>,
 }
 
 impl Audience for Company {
@@ -155,6 +160,9 @@ impl Audience for Company {
         self.progress.moved(beat);
         if !self.peers.is_due() {
             return;
+        }
+        if self.lock.as_ref().is_some_and(LaunchLock::is_lost) {
+            self.stop.call_off("another launch took this one for dead and has the run folder".to_owned());
         }
         let (gpu_used, gpu_total) = device::memory(self.device).unwrap_or_default();
         let gpu_busy = self.meter.busy();
@@ -276,7 +284,7 @@ impl Rank<'_> {
     }
 
     fn history(&self) -> Result<History, String> {
-        let history = History::read(self.folder, self.env)?;
+        let history = History::read(self.folder, self.plan, self.env)?;
         if self.env.rank == 0 {
             history.notes.iter().for_each(|note| self.company.progress.say(&format!("warning: {note}")));
         }
@@ -329,6 +337,7 @@ impl Rank<'_> {
             gpu: device::described(self.device.device),
             versions: versions(),
             started: rfc3339(SystemTime::now()),
+            launch: self.env.launch.clone(),
         }
     }
 

@@ -49,8 +49,9 @@ impl Ready {
         let folder = RunFolder::new(&setup.output);
         let visible = device::visible()?;
         let mut seating = Seating::new(&setup, &env, &visible)?;
-        let plan =
-            RunPlan::new(args, setup.file, env.world_size, rfc3339(SystemTime::now())).started_in(Path::new("."));
+        let plan = RunPlan::new(args, setup.file, env.world_size, rfc3339(SystemTime::now()))
+            .started_in(Path::new("."))
+            .of_launch(env.launch.clone());
         check_arguments(&plan.jobs).map_err(|err| format!("`{jobs_file}`: {err}"))?;
         let mut notes = plan.check(&folder, args.accept_changed_jobs).map_err(|err| err.to_string())?;
         notes.retain(|_| env.rank == 0);

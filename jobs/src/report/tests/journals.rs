@@ -277,7 +277,7 @@ fn lines_that_say_nothing_are_named_and_the_rest_counts() {
     let merged = Merged::new(&plan, &journals).unwrap();
     let damage: Vec<_> = merged.damage().cloned().collect();
     let journal = "journal/journal_rank1.jsonl".to_owned();
-    assert_eq!(damage, [Damage { journal, lines: vec![7, 8], torn: 13 }]);
+    assert_eq!(damage, [Damage { journal, lines: vec![7, 8], torn: 13, ..Damage::default() }]);
     assert!(Report::of(&merged, Context::default()).unwrap().complete());
 }
 

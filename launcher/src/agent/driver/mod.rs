@@ -21,6 +21,7 @@ use crate::agent::company::{Company, alone};
 use crate::agent::driver::single::about;
 use crate::agent::error::AgentError;
 use crate::agent::event::{Action, End, Event, LocalRank};
+use crate::agent::folder_lock::FolderLock;
 use crate::agent::group::Group;
 use crate::agent::last_words;
 use crate::agent::variables::Round;
@@ -44,6 +45,8 @@ type Flush = Pin<Box<dyn Future<Output = ()>>>;
 /// Everything that one launch holds.
 pub struct Driver<'a> {
     plan: &'a Plan,
+    /// That of the run folder.
+    lock: &'a FolderLock,
     group: Group,
     signals: Signals,
     notices: Notices,
@@ -69,12 +72,13 @@ pub struct Driver<'a> {
 
 impl<'a> Driver<'a> {
     /// Listens to signals, hosts the store of a single node and makes the log folder.
-    pub fn new(plan: &'a Plan, leftovers: Leftovers) -> Result<Driver<'a>, AgentError> {
+    pub fn new(plan: &'a Plan, lock: &'a FolderLock, leftovers: Leftovers) -> Result<Driver<'a>, AgentError> {
         let (signals, notes) = Signals::listen(&plan.signals);
         let notices = Notices::listen(&plan.signals);
         notes.iter().for_each(say::warning);
         let exits = signal(SignalKind::child()).map_err(AgentError::Signals)?;
-        let company = Company::new(plan)?;
+        let launch = lock.launch().map_or_else(jobs::launch::fresh_id, |launch| Ok(launch.to_owned()));
+        let company = Company::new(plan, launch.map_err(AgentError::Launch)?)?;
         let place = alone(plan, None, 0);
         let folder = match plan.logs.disabled {
             true => None,
@@ -90,6 +94,7 @@ impl<'a> Driver<'a> {
         let flushes = Vec::new();
         Ok(Driver {
             plan,
+            lock,
             group,
             signals,
             notices,
@@ -153,6 +158,10 @@ impl<'a> Driver<'a> {
                 vec![Event::EndAnnounced]
             }
             notice = self.company.recv() => self.heard(notice).into_iter().collect(),
+            () = self.lock.lost() => {
+                say::error("another launch took this one for dead and has the run folder: the ranks are stopped");
+                vec![Event::Over(End::Failed)]
+            }
             news = server::news(&mut self.server) => self.served(news),
             _ = self.exits.recv() => self.exited(),
             () = sleep(SWEEP_PERIOD), if self.is_sweeping() => self.swept(),

@@ -17,6 +17,9 @@ const AT_A_TIME: usize = 64;
 impl Driver<'_> {
     /// Starts the ranks, some at a time: a signal in between ends those that run, and no more are started.
     pub(super) async fn spawn(&mut self) -> Option<Event> {
+        if let Some(event) = self.lock_folder().await {
+            return Some(event);
+        }
         let round = self.round();
         let writer = |index| Writer { index, rank: round.rank(index), attempt: self.group.attempt(LocalRank(index)) };
         let logs = self.logs(&(0..self.plan.ranks.len()).map(writer).collect::<Vec<_>>());
@@ -39,6 +42,26 @@ impl Driver<'_> {
                     self.plan.ranks.len()
                 ));
                 return Some(Event::Interrupted { started: LocalRank(started), received });
+            }
+        }
+    }
+
+    /// Takes the run folder, for which it may have to be seen whether another launch lives; a signal ends that.
+    async fn lock_folder(&mut self) -> Option<Event> {
+        let taken = select! {
+            biased;
+            received = self.signals.recv() => Err(received),
+            taken = self.lock.take_beside(&self.place.launch) => Ok(taken),
+        };
+        match taken {
+            Ok(Ok(())) => None,
+            Ok(Err(err)) => {
+                say::error(chain(&err));
+                Some(Event::NotStarted(LocalRank(0)))
+            }
+            Err(received) => {
+                self.say_received(received);
+                Some(Event::Interrupted { started: LocalRank(0), received })
             }
         }
     }

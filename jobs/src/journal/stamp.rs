@@ -1,0 +1,104 @@
+//! Of which run, launch and job a line is. It stands at the end of the line:
+//! `…,"run":"5f1c…","launch":"09ab…","fingerprint":"77de…"}`.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::job::JobIndex;
+use crate::journal::Line;
+
+/// Of which run, launch and job a line is. Journals from before lines said so have none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Stamp {
+    /// [`crate::plan::RunPlan::id`].
+    pub run: Option<String>,
+    /// See [`crate::launch`].
+    pub launch: Option<String>,
+    /// What the results of the job depend on, see [`crate::plan::fingerprint`]; of a line about a job.
+    pub fingerprint: Option<String>,
+}
+
+impl Stamp {
+    /// Puts it at the end of the text of a line, which is a JSON object with at least one field.
+    pub(crate) fn seal(&self, text: &mut Vec<u8>) {
+        let fields = [("run", &self.run), ("launch", &self.launch), ("fingerprint", &self.fingerprint)];
+        let fields = fields.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
+        let close = text.pop();
+        for (name, value) in fields {
+            let value = serde_json::Value::from(value.as_str());
+            text.extend_from_slice(format!(",\"{name}\":{value}").as_bytes());
+        }
+        text.extend(close);
+    }
+}
+
+/// What the writer of a journal puts on every line.
+#[derive(Clone, Debug, Default)]
+pub struct Stamps {
+    /// Of what is not about a job.
+    pub plain: Stamp,
+    /// Fingerprints of the jobs.
+    pub jobs: HashMap<JobIndex, String>,
+}
+
+impl Stamps {
+    pub(super) fn of(&self, line: &Line) -> Stamp {
+        let fingerprint = line.job().and_then(|job| self.jobs.get(&job).cloned());
+        Stamp { fingerprint, ..self.plain.clone() }
+    }
+}
+
+/// Whose a line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Of the run that the plan is of, and of the job that stands there.
+    Own,
+    /// It does not say.
+    Unmarked,
+    /// Of another run, or of a job that has changed since.
+    Foreign,
+}
+
+/// The runs and jobs whose lines are results, of a plan. The default takes every line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Accepted {
+    /// Names of runs; none takes every run.
+    pub(crate) runs: HashSet<String>,
+    /// Fingerprints of each job; a job without any takes every one.
+    pub(crate) jobs: HashMap<JobIndex, Vec<String>>,
+}
+
+impl Accepted {
+    /// The same jobs of any run: what a rank of this launch delivers may come out of a folder of its own node, in which the
+    /// run has another name.
+    pub(crate) fn of_any_run(&self) -> Self {
+        Self { runs: HashSet::new(), jobs: self.jobs.clone() }
+    }
+
+    /// Whose a line about `job` is, with what it says of its run and job.
+    pub(crate) fn origin(&self, job: Option<JobIndex>, run: Option<&str>, fingerprint: Option<&str>) -> Origin {
+        let Some(run) = run else {
+            return if self.runs.is_empty() { Origin::Own } else { Origin::Unmarked };
+        };
+        if !self.runs.is_empty() && !self.runs.contains(run) {
+            return Origin::Foreign;
+        }
+        let known = job.and_then(|job| self.jobs.get(&job)).filter(|known| !known.is_empty());
+        match (known, fingerprint) {
+            (Some(known), Some(found)) if !known.iter().any(|own| own == found) => Origin::Foreign,
+            _ => Origin::Own,
+        }
+    }
+}
+
+/// As it stands in `plan.json`: the runs and jobs whose lines are results.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Provenance {
+    /// Names of runs: this one, and of a merged folder those that it is made of.
+    #[serde(default)]
+    pub runs: Vec<String>,
+    /// Fingerprints of each job, by its name. They are written down because another version of `rrun` may make others.
+    #[serde(default)]
+    pub jobs: BTreeMap<String, Vec<String>>,
+}

@@ -1,0 +1,107 @@
+//! By what the lines of a run are known again.
+
+use std::collections::{BTreeSet, HashSet};
+
+use super::RunPlan;
+use super::identity::Identity;
+use crate::job::Job;
+use crate::journal::{Accepted, Provenance, Stamp, Stamps};
+use crate::sha256;
+
+/// Letters of a fingerprint: 64 bits.
+const LETTERS: usize = 16;
+
+/// What the results of a job in a run with this base seed depend on, as 16 hex digits; how many episodes it is to have is
+/// no part of it.
+pub fn fingerprint(job: &Job, base_seed: u64) -> String {
+    let mut text = serde_json::Value::from(job.name.as_str()).to_string();
+    for (field, value) in Identity::of(job, base_seed).without_coverage() {
+        text += &format!("\n{field}={value}");
+    }
+    sha256::of(text)[..LETTERS].to_owned()
+}
+
+impl RunPlan {
+    /// What this plan says, or would say if it was written now.
+    pub(crate) fn known_by(&self) -> Provenance {
+        let mut known = self.provenance.clone();
+        // The name of a merged folder is on no line, until somebody goes on with it.
+        if known.runs.is_empty() && !self.id.is_empty() {
+            known.runs.push(self.id.clone());
+        }
+        for job in &self.jobs {
+            let of_job = known.jobs.entry(job.name.clone()).or_default();
+            if of_job.is_empty() {
+                of_job.push(fingerprint(job, self.seed));
+            }
+        }
+        known
+    }
+
+    /// The lines that are results of this run.
+    pub fn accepted(&self) -> Accepted {
+        let known = self.known_by();
+        let mut runs: HashSet<_> = known.runs.into_iter().collect();
+        match self.id.is_empty() {
+            // A plan from before runs had names takes every one.
+            true => runs.clear(),
+            false => drop(runs.insert(self.id.clone())),
+        }
+        let jobs = self.jobs.iter().map(|job| (job.index, known.jobs.get(&job.name).cloned().unwrap_or_default()));
+        Accepted { runs, jobs: jobs.collect() }
+    }
+
+    /// What a rank of `launch` puts on its lines.
+    pub(super) fn stamps(&self, launch: Option<&str>) -> Stamps {
+        let known = self.known_by();
+        let first = |job: &Job| Some((job.index, known.jobs.get(&job.name)?.first()?.clone()));
+        Stamps {
+            plain: Stamp {
+                run: Some(self.id.clone()).filter(|id| !id.is_empty()),
+                launch: launch.map(str::to_owned),
+                fingerprint: None,
+            },
+            jobs: self.jobs.iter().filter_map(first).collect(),
+        }
+    }
+
+    /// Whether the lines that are written now are known in the plan as it stands; it learns of them if not.
+    pub(super) fn knows_its_lines(&mut self) -> bool {
+        let mut known = self.known_by();
+        if !self.id.is_empty() && !known.runs.contains(&self.id) {
+            known.runs.push(self.id.clone());
+        }
+        let is_known = known == self.provenance;
+        self.provenance = known;
+        is_known
+    }
+
+    /// With the fingerprints of `found` for the jobs that have stayed the same, by name.
+    pub(super) fn known_as(mut self, found: &Self, staying: &BTreeSet<&str>) -> Self {
+        let mut known = found.known_by();
+        known.jobs.retain(|name, _| staying.contains(name.as_str()));
+        self.provenance = known;
+        self.provenance = self.known_by();
+        self
+    }
+}
+
+/// Of several plans together.
+pub(crate) fn joined<'a>(plans: impl Iterator<Item = &'a RunPlan>) -> Provenance {
+    let mut joined = Provenance::default();
+    for plan in plans {
+        let known = plan.known_by();
+        joined.runs.extend(known.runs);
+        for (name, mut of_job) in known.jobs {
+            joined.jobs.entry(name).or_default().append(&mut of_job);
+        }
+    }
+    for list in joined.jobs.values_mut().chain([&mut joined.runs]) {
+        list.sort();
+        list.dedup();
+    }
+    joined
+}
+
+#[cfg(test)]
+mod tests;

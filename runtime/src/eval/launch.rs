@@ -1,0 +1,68 @@
+//! Which launch a rank belongs to: the one that its launcher names, and holds the run folder for; else rank 0 takes the
+//! folder for all, and tells them in the store.
+
+use std::time::Duration;
+
+use jobs::launch::{self, LaunchLock, LockError};
+
+use crate::dist::Store;
+use crate::eval::console;
+use crate::eval::rank::Fault;
+use crate::eval::ready::Ready;
+
+/// How long rank 0 may take: it may have to see whether a launch of another machine still lives.
+const VERDICT: Duration = Duration::from_secs(120);
+
+/// What rank 0 says when it has the folder, before the name of the launch.
+const TAKEN: &str = "launch ";
+
+/// Learns which launch this rank belongs to; rank 0 of a launch without a name takes the folder.
+///
+/// # Errors
+/// [`Fault::Refused`] when another launch has the folder, [`Fault::Broken`] when the store does not answer.
+pub(super) fn join(ready: &mut Ready, store: Option<&Store>) -> Result<Option<LaunchLock>, Fault> {
+    if ready.env.launch.is_some() {
+        return Ok(None);
+    }
+    let key = format!("rrun/launch/{}/{}", ready.env.run_id, ready.env.round);
+    let (launch, lock) = match store {
+        Some(store) if ready.env.rank > 0 => (heard(store, &key)?, None),
+        store => {
+            let lock = take(ready);
+            if let Some(store) = store {
+                tell(store, &key, &lock)?;
+            }
+            let lock = lock?;
+            (lock.launch().to_owned(), Some(lock))
+        }
+    };
+    ready.env.launch = Some(launch.clone());
+    ready.plan.launch = Some(launch);
+    Ok(lock)
+}
+
+fn take(ready: &Ready) -> Result<LaunchLock, Fault> {
+    let launch = launch::fresh_id().map_err(|err| Fault::Broken(format!("cannot name this launch: {err}")))?;
+    LaunchLock::take(&ready.folder, &launch, |text| {
+        console::say(console::Level::Info, "rrun-rank:", text, serde_json::json!({}))
+    })
+    .map_err(|err| match err {
+        LockError::Held { .. } => Fault::Refused(err.to_string()),
+        LockError::Io { .. } => Fault::Broken(err.to_string()),
+    })
+}
+
+fn tell(store: &Store, key: &str, lock: &Result<LaunchLock, Fault>) -> Result<(), Fault> {
+    let said = match lock {
+        Ok(lock) => format!("{TAKEN}{}", lock.launch()),
+        Err(Fault::Refused(reason) | Fault::Broken(reason)) => reason.clone(),
+    };
+    store.set(key, said.as_bytes()).map_err(|err| Fault::Broken(err.to_string()))
+}
+
+fn heard(store: &Store, key: &str) -> Result<String, Fault> {
+    let said =
+        store.get(key, VERDICT).map_err(|err| Fault::Broken(format!("rank 0 has not taken the run folder: {err}")))?;
+    let said = String::from_utf8_lossy(&said).into_owned();
+    said.strip_prefix(TAKEN).map(str::to_owned).ok_or(Fault::Refused(said))
+}

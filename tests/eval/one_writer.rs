@@ -1,0 +1,81 @@
+//! One launch a run folder: whoever comes second is refused before it has started a rank.
+
+use std::path::Path;
+
+use jobs::launch;
+
+use crate::command::{Eval, Running, alive, binaries, job, wait_until};
+
+fn rank() -> String {
+    binaries().join("rrun-rank").to_string_lossy().into_owned()
+}
+
+/// Two jobs of many episodes: of two launches on their folder each would find one that the other has not begun.
+fn eval() -> Eval {
+    Eval::new(&[job("reach", 400, 2), job("push", 400, 2)]).words(&["--no-dataset"])
+}
+
+fn end(running: Running) {
+    let ranks = running.ranks();
+    running.signal("KILL");
+    wait_until("the end of the ranks", || ranks.iter().all(|pid| !alive(*pid)));
+    running.wait();
+}
+
+#[test]
+fn a_second_launch_with_more_ranks_is_refused_by_the_name_of_the_first() {
+    let eval = eval().nproc(1);
+    let first = eval.start();
+    eval.wait_for_episodes(1);
+    let eval = eval.world_of(2);
+    let said = format!("is in use by process {} on ", first.pid());
+    let refused = eval.run().fails_with(1).stderr_has(&said).stderr_has("wait until that has ended, or name another");
+    assert!(!refused.stderr.contains("[rank "), "no rank was started: {}", refused.stderr);
+    assert!(!eval.folder().journal(1).exists());
+    end(first);
+}
+
+#[test]
+fn ranks_without_our_launcher_take_part_through_rank_0() {
+    let words = |torchrun: &Path| {
+        [torchrun.to_str().unwrap(), "--standalone", "--nproc-per-node", "2", "--no-python", &rank()].map(str::to_owned)
+    };
+    let torchrun = words(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../.venv/bin/torchrun"));
+    let eval = eval().nproc(1);
+    let first = eval.start();
+    eval.wait_for_episodes(1);
+    let said = format!("is in use by process {} on ", first.pid());
+    let eval = eval.launched_by(&torchrun);
+    let refused = eval.run().fails_with(1);
+    // Rank 0 and the one that it has told say the same, if torchrun lets them.
+    assert!(refused.stderr.contains(&said), "{}", refused.stderr);
+    assert!(!eval.folder().journal(1).exists());
+    let eval = eval.launched_by(&[rank()]);
+    eval.run().fails_with(i32::from(jobs::exit::FINAL)).stderr_has(&said);
+    end(first);
+    // A launch of torchrun holds the folder against one of ours.
+    let eval = eval.launched_by(&torchrun);
+    let other = eval.start();
+    wait_until("the lock", || launch::holder(&eval.folder()).is_some());
+    let holder = launch::holder(&eval.folder()).unwrap();
+    let ours = vec![binaries().join("rrun").to_string_lossy().into_owned()];
+    let eval = eval.launched_by(&ours);
+    eval.run().fails_with(1).stderr_has(&format!("is in use by process {} on ", holder.pid));
+    other.signal("TERM");
+    other.wait();
+    wait_until("the end of the lock", || launch::holder(&eval.folder()).is_none());
+}
+
+#[test]
+fn a_launch_that_was_killed_leaves_a_lock_that_the_next_takes_over() {
+    let eval = Eval::new(&[job("reach", 6, 2)]).nproc(2).words(&["--no-dataset"]);
+    let running = eval.start();
+    eval.wait_for_episodes(1);
+    end(running);
+    let left = || std::fs::read_dir(eval.folder().launches()).unwrap().count();
+    assert_eq!(left(), 1, "it had no time to put its lock away");
+    eval.run().succeeds();
+    assert_eq!(left(), 0);
+    let journals = jobs::journal::read_all(&eval.folder().journals()).unwrap();
+    assert!(journals.iter().all(|(_, contents)| contents.foreign.is_empty() && contents.damaged.is_empty()));
+}
