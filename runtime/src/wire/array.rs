@@ -114,7 +114,8 @@ impl Array {
     /// If shape and numbers contradict each other.
     pub fn of_f32(shape: &[usize], numbers: &[f32]) -> Self {
         assert_eq!(shape.iter().product::<usize>(), numbers.len(), "shape {shape:?}");
-        let data: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        let mut data = Vec::with_capacity(numbers.len() * 4);
+        numbers.iter().for_each(|number| data.extend_from_slice(&number.to_le_bytes()));
         let dtype = Dtype { descr: "<f4".to_owned(), sort: Sort::Float, size: 4, is_big_endian: false };
         Self { dtype, shape: shape.to_vec(), data: data.into() }
     }

@@ -109,6 +109,9 @@ impl<'a> Members<'a> {
     fn shape(&self) -> Result<Vec<usize>, WireError> {
         let wrong = || WireError::Field { field: "shape" };
         let Some(Value::List(edges)) = self.bytes("shape") else { return Err(wrong()) };
+        if edges.len() > npy::MOST_EDGES {
+            return Err(wrong());
+        }
         let edge = |value: &Value| value.as_u64().and_then(|edge| usize::try_from(edge).ok()).ok_or_else(wrong);
         edges.iter().map(edge).collect()
     }

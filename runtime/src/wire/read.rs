@@ -8,7 +8,7 @@ use crate::wire::{Dialect, Key, Value, WireError, dialect};
 const DEEPEST: usize = 64;
 
 /// Values of one message. An observation has some dozens; a value takes 50 times the memory of its shortest form.
-const MOST_VALUES: usize = 1 << 16;
+pub(super) const MOST_VALUES: usize = 1 << 16;
 
 /// A message, and how it writes arrays.
 #[derive(Clone, Debug, PartialEq)]

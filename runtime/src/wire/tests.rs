@@ -108,6 +108,52 @@ fn columns_become_rows() {
     assert_eq!((array.shape(), &array.data()[..]), (&[2, 3][..], &[1, 2, 3, 4, 5, 6][..]));
 }
 
+/// An array column by column: what numpy saves of `np.asfortranarray(…)`.
+fn columns(descr: &str, shape: &[usize], data: Vec<u8>) -> Bytes {
+    let edges: String = shape.iter().map(|edge| format!("{edge}, ")).collect();
+    let header = format!("{{'descr': '{descr}', 'fortran_order': True, 'shape': ({edges}), }}\n");
+    let length = (header.len() as u16).to_le_bytes();
+    [b"\x93NUMPY\x01\x00", &length[..], header.as_bytes(), &data].concat().into()
+}
+
+/// Row by row, one number after the other by its indices: slow, and plainly right.
+fn by_indices(shape: &[usize], size: usize, columns: &[u8]) -> Vec<u8> {
+    let mut rows = Vec::new();
+    for mut number in 0..columns.len() / size {
+        let (mut at, mut stride) = (0, shape.iter().product::<usize>());
+        for edge in shape.iter().rev() {
+            stride /= edge;
+            at += number % edge * stride;
+            number /= edge;
+        }
+        rows.extend_from_slice(&columns[at * size..][..size]);
+    }
+    rows
+}
+
+/// With one step for every number and edge, 60 MB with 64 edges took half a minute, in the thread of all connections.
+/// Work is counted in edges here, not in seconds: edges of 1 must not be counted through for every number.
+#[test]
+fn columns_of_many_edges_become_rows() {
+    let mut shape = vec![1; 64];
+    (shape[3], shape[40], shape[63]) = (70, 3, 41);
+    let data: Vec<u8> = (0..70 * 3 * 41 * 2).map(|number| (number % 251) as u8).collect();
+    let array = npy::read(&columns("<u2", &shape, data.clone())).unwrap();
+    assert_eq!(array.data(), &by_indices(&shape, 2, &data));
+}
+
+#[test]
+#[ignore = "a measurement"]
+fn columns_of_sixty_megabytes_are_measured() {
+    for shape in [vec![60, 1000, 1000], vec![1_000_000, 60], vec![2; 26], [&[1; 63][..], &[60_000_000]].concat()] {
+        let file = columns("|u1", &shape, vec![7; shape.iter().product()]);
+        #[expect(clippy::disallowed_methods, reason = "a measurement")]
+        let start = std::time::Instant::now();
+        npy::read(&file).unwrap();
+        eprintln!("{} edges, {} bytes: {:?}", shape.len(), file.len(), start.elapsed());
+    }
+}
+
 #[test]
 fn refusals_have_the_words_of_python() {
     let text = |bytes: &[u8]| refusal(bytes).in_python();
@@ -143,6 +189,7 @@ fn an_array_that_lies_about_itself_is_refused() {
     assert_eq!(lie("|u1", &[u64::MAX, 2], b""), "buffer is too small for requested array");
     assert_eq!(lie("|u1", &[u64::MAX, 2, 0], b""), "buffer is too small for requested array");
     assert_eq!(lie("<q9", &[1], b"1"), "data type '<q9' not understood");
+    assert_eq!(lie("|u1", &[1; 65], b"1"), "b'shape'", "numpy has 64 edges at most");
     assert!(lie("|O", &[1], b"12345678").starts_with("Refusing to decode object-dtype"));
 }
 
@@ -193,6 +240,27 @@ proptest! {
     fn what_is_written_is_read(value in values(), dialect in prop_oneof![Just(Dialect::Npy), Just(Dialect::Kind), Just(Dialect::Openpi)]) {
         let bytes = Bytes::from(write(&value, dialect));
         prop_assert_eq!(read(&bytes).unwrap().value, value);
+    }
+
+    #[test]
+    fn columns_are_turned_as_by_their_indices(shape in proptest::collection::vec(1usize..40, 0..4), which in 0usize..4) {
+        let (descr, size) = [("|u1", 1), ("<i2", 2), ("<f4", 4), ("<f8", 8)][which];
+        let data: Vec<u8> = (0..shape.iter().product::<usize>() * size).map(|number| (number % 251) as u8).collect();
+        let array = npy::read(&columns(descr, &shape, data.clone())).unwrap();
+        prop_assert_eq!(array.data(), &by_indices(&shape, size, &data));
+    }
+
+    #[test]
+    fn a_text_that_is_peeked_at_is_the_one_that_is_read(
+        members in proptest::collection::vec(("[a-c]", values()), 0..6),
+        token in ".{0,20}",
+        at in 0usize..6,
+    ) {
+        let mut members: Vec<_> = members.into_iter().map(|(key, value)| (Key::Text(key), value)).collect();
+        members.insert(at.min(members.len()), (Key::Text("b".to_owned()), token.into()));
+        let bytes = Bytes::from(write(&Value::Map(members), Dialect::Kind));
+        let message = read(&bytes).unwrap().value;
+        prop_assert_eq!(peek_text(&bytes, "b"), message.get("b").and_then(Value::as_text));
     }
 
     #[test]
