@@ -104,6 +104,9 @@ pub enum Violation {
     /// Reserved bits, or a command that goes on in another frame.
     #[error("frame flags {0:#04x}")]
     Flags(u8),
+    /// A command in the middle of a message.
+    #[error("a command between the parts of a message")]
+    Interleaved,
     /// A message is longer than it may be.
     #[error("a message of {found} bytes or more, at most {most} are taken")]
     Long {
@@ -161,6 +164,11 @@ impl Reader {
     /// Takes messages of at most `most_bytes`.
     pub fn new(most_bytes: usize) -> Self {
         Self { most_bytes, is_greeted: false, frames: Vec::new(), bytes: 0 }
+    }
+
+    /// Takes messages of at most `most_bytes` from now on.
+    pub fn set_most_bytes(&mut self, most_bytes: usize) {
+        self.most_bytes = most_bytes;
     }
 
     /// Bytes of the message that is not whole yet, without those that were not given to [`Reader::next`].
@@ -226,6 +234,9 @@ impl Reader {
     }
 
     fn check(&self, head: &Head) -> Result<(), Violation> {
+        if head.flags & COMMAND > 0 && !self.frames.is_empty() {
+            return Err(Violation::Interleaved);
+        }
         if head.flags & COMMAND > 0 {
             let is_long = head.length > LONGEST_COMMAND as u64;
             return if is_long { Err(Violation::LongCommand(head.length)) } else { Ok(()) };
@@ -388,6 +399,13 @@ mod tests {
         assert_eq!(refused.to_string(), "a SUB socket, REQ or DEALER is needed");
         assert_eq!(Socket::Rep.check_ready(b"READY", &socket[..10]), Err(Violation::Ready));
         assert_eq!(Socket::Rep.check_ready(b"READY", b""), Err(Violation::Ready));
+    }
+
+    /// With commands in between a message could be kept open for ever, a few seconds at a time.
+    #[test]
+    fn a_command_does_not_come_between_the_parts_of_a_message() {
+        let bytes = [&libzmq()[..104], b"\x01\x01a\x04\x05\x04PING"].concat();
+        assert_eq!(hear(&bytes, 1000), Err(Violation::Interleaved));
     }
 
     #[test]
