@@ -1,8 +1,13 @@
 //! Values as a Python client sends them, and what Python calls them: error texts are the reference's.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 
 use super::ProcessorError;
+
+/// Bytes of a value that an error text shows; a client decides how long the value is.
+const LONGEST_REPR: usize = 1000;
 
 /// A value as a Python client sends it.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,6 +67,18 @@ impl Array {
         &self.shape
     }
 
+    /// Some indices along the first edge, over the same memory; of an array without edges, or without so many, what there
+    /// is.
+    #[must_use]
+    pub fn part(&self, rows: Range<usize>) -> Self {
+        let Some((&first, rest)) = self.shape.split_first() else { return self.clone() };
+        let rows = rows.start.min(first)..rows.end.min(first);
+        let row_bytes = self.bytes.len().checked_div(first).unwrap_or(0);
+        let bytes = self.bytes.slice(rows.start * row_bytes..rows.end * row_bytes);
+        let shape = std::iter::once(rows.len()).chain(rest.iter().copied()).collect();
+        Self { dtype: self.dtype.clone(), shape, bytes }
+    }
+
     /// Little endian, row-major.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
@@ -107,27 +124,57 @@ impl Object {
         }
     }
 
-    /// `repr(value)`, but for arrays, of which only type and shape are shown.
+    /// `repr(value)`, but for arrays, of which only type and shape are shown, and for what is longer than an error text
+    /// needs, of which the beginning is shown.
     pub(super) fn repr(&self) -> String {
-        let list = |items: &[Self]| items.iter().map(Self::repr).collect::<Vec<_>>().join(", ");
+        let mut text = String::new();
+        self.write_repr(&mut text);
+        if text.len() > LONGEST_REPR {
+            let end = text.floor_char_boundary(LONGEST_REPR);
+            text.truncate(end);
+            text.push('…');
+        }
+        text
+    }
+
+    /// Stops somewhere behind [`LONGEST_REPR`] bytes.
+    fn write_repr(&self, out: &mut String) {
         match self {
-            Self::None => "None".to_owned(),
-            Self::Bool(true) => "True".to_owned(),
-            Self::Bool(false) => "False".to_owned(),
-            Self::Int(number) => number.to_string(),
-            Self::Float(number) => format!("{number:?}"),
-            Self::Text(text) => quoted(text),
-            Self::Bytes(bytes) => format!("b'{}'", bytes.escape_ascii()),
-            Self::List(items) => format!("[{}]", list(items)),
-            Self::Tuple(items) if items.len() == 1 => format!("({},)", list(items)),
-            Self::Tuple(items) => format!("({})", list(items)),
-            Self::Map(members) => {
-                let members = members.iter().map(|(key, value)| format!("{}: {}", quoted(key), value.repr()));
-                format!("{{{}}}", members.collect::<Vec<_>>().join(", "))
+            Self::None => out.push_str("None"),
+            Self::Bool(true) => out.push_str("True"),
+            Self::Bool(false) => out.push_str("False"),
+            Self::Int(number) => out.push_str(&number.to_string()),
+            Self::Float(number) => out.push_str(&format!("{number:?}")),
+            Self::Text(text) => out.push_str(&quoted(text)),
+            Self::Bytes(bytes) => {
+                out.push_str(&format!("b'{}'", bytes[..bytes.len().min(LONGEST_REPR)].escape_ascii()));
             }
-            Self::Array(array) => format!("array(shape={}, dtype={})", tuple(&array.shape), array.dtype),
+            Self::List(items) => write_items(out, ["[", "]"], items, |item, out| item.write_repr(out)),
+            Self::Tuple(items) => {
+                let end = if items.len() == 1 { ",)" } else { ")" };
+                write_items(out, ["(", end], items, |item, out| item.write_repr(out));
+            }
+            Self::Map(members) => write_items(out, ["{", "}"], members, |(key, value), out| {
+                out.push_str(&format!("{}: ", quoted(key)));
+                value.write_repr(out);
+            }),
+            Self::Array(array) => {
+                out.push_str(&format!("array(shape={}, dtype={})", tuple(&array.shape), array.dtype));
+            }
         }
     }
+}
+
+fn write_items<T>(out: &mut String, [start, end]: [&str; 2], items: &[T], write: impl Fn(&T, &mut String)) {
+    out.push_str(start);
+    for (index, item) in items.iter().enumerate() {
+        if out.len() > LONGEST_REPR {
+            return;
+        }
+        out.push_str(if index > 0 { ", " } else { "" });
+        write(item, out);
+    }
+    out.push_str(end);
 }
 
 /// `str` of a tuple of numbers.
@@ -148,7 +195,7 @@ fn quoted(text: &str) -> String {
         _ if letter == quote => format!("\\{letter}"),
         _ => letter.to_string(),
     };
-    format!("{quote}{}{quote}", text.chars().map(escape).collect::<String>())
+    format!("{quote}{}{quote}", text.chars().take(LONGEST_REPR).map(escape).collect::<String>())
 }
 
 #[cfg(test)]
@@ -165,6 +212,27 @@ mod tests {
         ]);
         assert_eq!(text.repr(), r#"["it's", (1,), 1.0, {'a': None}]"#);
         assert_eq!(Object::Int(3).len().unwrap_err(), "object of type 'int' has no len()");
+    }
+
+    #[test]
+    fn a_value_of_a_whole_message_is_shown_by_its_beginning() {
+        let bytes = Object::Bytes(vec![0; 1 << 20].into());
+        let nested = (0..10).fold(bytes, |inner, _| Object::List(vec![inner.clone(), inner]));
+        let repr = nested.repr();
+        assert!(repr.starts_with("[[[") && repr.ends_with('…') && repr.len() < LONGEST_REPR + 4, "{}", repr.len());
+        let text = Object::Text("é".repeat(1 << 20)).repr();
+        assert!(text.starts_with("'éé") && text.len() < LONGEST_REPR + 4, "{}", text.len());
+    }
+
+    #[test]
+    fn a_part_of_an_array_is_its_rows_in_the_same_memory() {
+        let array = Array::new("uint8", 1, &[3, 2], vec![0, 1, 2, 3, 4, 5].into()).unwrap();
+        let part = array.part(1..3);
+        assert_eq!((part.shape(), part.bytes()), (&[2, 2][..], &[2, 3, 4, 5][..]));
+        assert!(array.bytes().as_ptr_range().contains(&part.bytes().as_ptr()));
+        assert_eq!(array.part(2..9).shape(), [1, 2]);
+        let empty = Array::new("uint8", 1, &[0, 2], Vec::new().into()).unwrap();
+        assert_eq!(empty.part(0..1), empty);
     }
 
     #[test]
