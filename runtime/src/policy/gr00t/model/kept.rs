@@ -4,17 +4,31 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// At most `limit` values by key; when it is full, all are forgotten.
+/// At most `limit` values by key, and at most `max_bytes` of them; when it is full, all are forgotten.
 #[derive(Debug)]
 pub(super) struct Kept<K, V> {
-    values: RefCell<HashMap<K, V>>,
+    values: RefCell<Values<K, V>>,
     limit: usize,
+    max_bytes: usize,
+    size_of: fn(&K, &V) -> usize,
+}
+
+#[derive(Debug)]
+struct Values<K, V> {
+    by_key: HashMap<K, V>,
+    bytes: usize,
 }
 
 impl<K: Eq + Hash, V: Clone> Kept<K, V> {
-    /// Nothing yet.
+    /// Nothing yet, of values whose sizes have a bound.
     pub fn new(limit: usize) -> Self {
-        Self { values: RefCell::new(HashMap::new()), limit }
+        Self::bounded(limit, usize::MAX, |_, _| 0)
+    }
+
+    /// Nothing yet, of values whose sizes others decide: `size_of` tells the bytes of one.
+    pub fn bounded(limit: usize, max_bytes: usize, size_of: fn(&K, &V) -> usize) -> Self {
+        let values = Values { by_key: HashMap::new(), bytes: 0 };
+        Self { values: RefCell::new(values), limit, max_bytes, size_of }
     }
 
     /// The value of `key`, made by `make` the first time.
@@ -24,21 +38,33 @@ impl<K: Eq + Hash, V: Clone> Kept<K, V> {
 
     /// As [`Self::get_or`]; an error is not kept.
     pub fn get_or_try<E>(&self, key: K, make: impl FnOnce(&K) -> Result<V, E>) -> Result<V, E> {
-        if let Some(value) = self.values.borrow().get(&key) {
+        if let Some(value) = self.values.borrow().by_key.get(&key) {
             return Ok(value.clone());
         }
         let value = make(&key)?;
+        let bytes = (self.size_of)(&key, &value);
+        if bytes > self.max_bytes {
+            return Ok(value);
+        }
         let mut values = self.values.borrow_mut();
-        if values.len() >= self.limit {
+        if values.by_key.len() >= self.limit || values.bytes.saturating_add(bytes) > self.max_bytes {
             values.clear();
         }
-        values.insert(key, value.clone());
+        values.bytes += bytes;
+        values.by_key.insert(key, value.clone());
         Ok(value)
     }
 
     /// Forgets everything.
     pub fn clear(&mut self) {
         self.values.get_mut().clear();
+    }
+}
+
+impl<K, V> Values<K, V> {
+    fn clear(&mut self) {
+        self.by_key.clear();
+        self.bytes = 0;
     }
 }
 
@@ -58,6 +84,19 @@ mod tests {
         kept.get_or(1, |_| "a");
         kept.get_or(2, |_| "b");
         assert_eq!(kept.get_or(1, |_| "c"), "c");
+    }
+
+    #[test]
+    fn values_take_no_more_bytes_than_they_may() {
+        let kept = Kept::bounded(100, 10, |_, value: &&str| value.len());
+        kept.get_or(1, |_| "12345");
+        kept.get_or(2, |_| "12345");
+        assert_eq!(kept.get_or(1, |_| "new"), "12345");
+        kept.get_or(3, |_| "1");
+        assert_eq!(kept.get_or(1, |_| "new"), "new", "the third one did not fit beside the others");
+        kept.get_or(4, |_| "12345678901");
+        assert_eq!(kept.get_or(4, |_| "again"), "again", "larger than all may be");
+        assert_eq!(kept.get_or(3, |_| "other"), "1");
     }
 
     #[test]

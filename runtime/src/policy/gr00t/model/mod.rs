@@ -47,6 +47,10 @@ pub use vision::Vision;
 /// Prompts and image sizes whose tables are remembered: a job has a handful.
 const REMEMBERED: usize = 32;
 
+/// Bytes of those tables: clients of a server decide how long their prompts are. A batch of 32 rows with 300 tokens each
+/// has 20 MB.
+const REMEMBERED_BYTES: usize = 512 << 20;
+
 /// The whole network.
 #[derive(Debug)]
 pub struct Gr00t {
@@ -92,7 +96,7 @@ impl Gr00t {
             language: Language::new(weights, config, &vlm.text, buffers),
             head: Head::new(weights, config),
             image_token_id: vlm.image_token_id,
-            prompts: Kept::new(REMEMBERED),
+            prompts: Kept::bounded(REMEMBERED, REMEMBERED_BYTES, |key, prompt| key.1.len() * 2 + prompt.bytes()),
         }
     }
 

@@ -99,6 +99,17 @@ impl Prompt {
     }
 }
 
+impl Prompt {
+    /// Bytes of its tensors, about: the rotation is as large as the tables.
+    pub fn bytes(&self) -> usize {
+        let of = |tensor: &Tensor| tensor.numel() * tensor.kind().elt_size_in_bytes();
+        let tables = 2 * (of(&self.tables.0) + of(&self.tables.1));
+        let parts = [&self.text, &self.image].map(|part| of(&part.mask) + part.picked.as_ref().map_or(0, of));
+        let masks = of(&self.attention_mask) + of(&self.image_mask) + self.causal.as_ref().map_or(0, of);
+        tables + masks + parts.iter().sum::<usize>() + of(&self.positions) + of(&self.image_rows)
+    }
+}
+
 /// Key j is visible to query i if j ≤ i and j is a token.
 fn causal(attention_mask: &Tensor, length: i64) -> Tensor {
     let before = Tensor::ones([length, length], (Kind::Bool, attention_mask.device())).tril(0);

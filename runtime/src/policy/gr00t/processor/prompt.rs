@@ -26,6 +26,8 @@ const IMAGE_PAD: &str = "<|image_pad|>";
 const PADDING: &str = "<|endoftext|>";
 /// Prompts that are remembered; an evaluation has a few instructions.
 const REMEMBERED: usize = 1024;
+/// Bytes of them: clients of a server decide how long they are. An instruction with the tokens of two pictures has 2 kB.
+const REMEMBERED_BYTES: usize = 16 << 20;
 
 /// Instruction, and the tokens of each picture in the order of the prompt.
 type Asked = (String, Vec<usize>);
@@ -38,7 +40,30 @@ pub struct Prompts {
     image_id: i64,
     padding_id: i64,
     formalize: bool,
-    made: Mutex<HashMap<Asked, Arc<[i64]>>>,
+    made: Mutex<Made>,
+}
+
+/// Prompts that were made.
+#[derive(Default)]
+struct Made {
+    by_instruction: HashMap<Asked, Arc<[i64]>>,
+    bytes: usize,
+}
+
+impl Made {
+    /// Remembers a prompt, and forgets all others if there are too many.
+    fn insert(&mut self, asked: Asked, ids: Arc<[i64]>) {
+        let bytes = asked.0.len() + asked.1.len() * size_of::<usize>() + ids.len() * size_of::<i64>();
+        if bytes > REMEMBERED_BYTES {
+            return;
+        }
+        if self.by_instruction.len() >= REMEMBERED || self.bytes + bytes > REMEMBERED_BYTES {
+            *self = Self::default();
+        }
+        if self.by_instruction.insert(asked, ids).is_none() {
+            self.bytes += bytes;
+        }
+    }
 }
 
 impl fmt::Debug for Prompts {
@@ -116,7 +141,7 @@ impl Prompts {
     pub fn tokens(&self, instruction: &str, image_tokens: &[usize]) -> Result<Arc<[i64]>, ProcessorError> {
         let key = (instruction.to_owned(), image_tokens.to_vec());
         // What the map holds is complete whenever the lock is free, so a panic elsewhere does not matter.
-        if let Some(ids) = self.made.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
+        if let Some(ids) = self.made.lock().unwrap_or_else(PoisonError::into_inner).by_instruction.get(&key) {
             return Ok(Arc::clone(ids));
         }
         let ids: Arc<[i64]> = self.encode(&self.expand(instruction, image_tokens)?)?.into();
@@ -126,11 +151,7 @@ impl Prompts {
             let reason = format!("a prompt has {found} tokens `{IMAGE_PAD}`, its pictures have {wanted}");
             return Err(ProcessorError::text(&self.path, reason));
         }
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if made.len() >= REMEMBERED {
-            made.clear();
-        }
-        made.insert(key, Arc::clone(&ids));
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&ids));
         Ok(ids)
     }
 
@@ -177,4 +198,24 @@ fn check_image_id(path: &Path, image_id: i64) -> Result<(), ProcessorError> {
         return Ok(());
     }
     Err(field.refuse(&format!("{image_id} is needed, the tokenizer's `{IMAGE_PAD}`")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prompts_of_strangers_take_no_more_memory_than_they_may() {
+        let mut made = Made::default();
+        for number in 0..200 {
+            let instruction = format!("{number} {}", "word ".repeat(20_000));
+            made.insert((instruction, vec![64, 64]), vec![7; 40_000].into());
+            assert!(made.bytes <= REMEMBERED_BYTES);
+        }
+        let ids = |made: &Made| -> usize { made.by_instruction.values().map(|ids| ids.len() * 8).sum() };
+        assert!(ids(&made) > 0 && ids(&made) <= REMEMBERED_BYTES);
+        let before = made.by_instruction.len();
+        made.insert(("x".repeat(REMEMBERED_BYTES), vec![]), vec![].into());
+        assert_eq!(made.by_instruction.len(), before, "one that is larger than all may be costs no other its place");
+    }
 }
