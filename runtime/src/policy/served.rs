@@ -1,5 +1,7 @@
 //! Policies that answer clients, who say what they see in the words of the checkpoint.
 
+use std::ops::Range;
+
 use serde_json::{Map, Value};
 
 use crate::policy::PolicyError;
@@ -35,6 +37,31 @@ pub struct Question {
     pub noise: Vec<Noise>,
 }
 
+impl Question {
+    /// Some rows of it, over the same pictures. The observation has to have been validated.
+    #[must_use]
+    pub fn part(&self, rows: Range<usize>) -> Self {
+        let end = rows.end.min(self.noise.len());
+        let noise = self.noise[rows.start.min(end)..end].to_vec();
+        Self { observation: part(&self.observation, &rows), noise }
+    }
+}
+
+/// The rows of what has rows: arrays and lists in two layers of maps.
+fn part(value: &Object, rows: &Range<usize>) -> Object {
+    match value {
+        Object::Map(members) => {
+            Object::Map(members.iter().map(|(key, value)| (key.clone(), part(value, rows))).collect())
+        }
+        Object::Array(array) => Object::Array(array.part(rows.clone())),
+        Object::List(items) => {
+            let end = rows.end.min(items.len());
+            Object::List(items[rows.start.min(end)..end].to_vec())
+        }
+        other => other.clone(),
+    }
+}
+
 /// Where the denoising of a chunk starts.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Noise {
@@ -53,6 +80,14 @@ pub struct Actions {
     pub horizon: usize,
     /// Key, width and numbers, in the order of the checkpoint.
     pub keys: Vec<(String, usize, Vec<f32>)>,
+}
+
+impl Actions {
+    /// Adds rows behind those that are there; those of the first part decide about keys and steps.
+    pub fn append(&mut self, more: Self) {
+        self.rows += more.rows;
+        self.keys.iter_mut().zip(more.keys).for_each(|((.., all), (.., values))| all.extend(values));
+    }
 }
 
 /// A policy that answers clients.
@@ -81,5 +116,29 @@ pub fn serve(
             let wanted = "a policy that says what it looks at is needed to be served: gr00t";
             Err(argument("policy_type", &format!("`{policy_type}`"), wanted))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::gr00t::processor::Array;
+
+    #[test]
+    fn a_part_of_a_question_has_its_rows_and_no_others() {
+        let array = Array::new("uint8", 1, &[3, 1], vec![7, 8, 9].into()).unwrap();
+        let text = |text: &str| Object::List(vec![Object::Text(text.to_owned())]);
+        let map = |name: &str, value: Object| Object::Map(vec![(name.to_owned(), value)]);
+        let texts = Object::List(vec![text("a"), text("b"), text("c")]);
+        let observation = Object::Map(vec![
+            ("video".to_owned(), map("view", Object::Array(array.clone()))),
+            ("language".to_owned(), map("task", texts)),
+        ]);
+        let noise = (0..3).map(Noise::Seed).collect();
+        let part = Question { observation, noise }.part(1..3);
+        assert_eq!(part.noise, [Noise::Seed(1), Noise::Seed(2)]);
+        assert_eq!(part.observation.get("video").unwrap().get("view"), Some(&Object::Array(array.part(1..3))));
+        let texts = Object::List(vec![text("b"), text("c")]);
+        assert_eq!(part.observation.get("language").unwrap().get("task"), Some(&texts));
     }
 }

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 
 use crate::policy::served::{Actions, Question};
-use crate::serve::batcher::{Action, Batcher, ClientId, Event, Limits, Ticket};
+use crate::serve::batcher::{Action, Batcher, ClientId, Event, Limits, Part, Ticket};
 use crate::serve::house::House;
 use crate::serve::now;
 use crate::serve::policy_thread::{Batch, PolicyThread};
@@ -39,23 +39,30 @@ pub enum Message {
 struct Open {
     question: Question,
     rows: usize,
+    /// Of the rows that were inferred.
+    actions: Option<Actions>,
     reply: oneshot::Sender<Result<Actions, String>>,
     asked: Instant,
 }
 
+/// What came out of a batch: an answer for each part, and how long they took.
+type Inferred = (Vec<Result<Actions, String>>, Duration);
+
 /// Runs until the end was asked for and everything is answered.
 pub async fn run(house: Arc<House>, limits: Limits, policy: PolicyThread, mut inbox: mpsc::UnboundedReceiver<Message>) {
     let mut stop = house.stop.subscribe();
-    let mut desk = Desk { house, limits, policy, inferring: None, open: BTreeMap::new(), next: 0, wake: None };
+    let mut desk =
+        Desk { house, limits, policy, inferring: None, parts: Vec::new(), open: BTreeMap::new(), next: 0, wake: None };
     let mut batcher = Batcher::new(limits);
     let mut is_stopping = false;
     loop {
         let wake = desk.wake;
         let event = tokio::select! {
-            done = finished(&mut desk.inferring) => {
+            inferred = finished(&mut desk.inferring) => {
                 desk.inferring = None;
-                if done.is_err() {
-                    desk.house.end(POLICY_IS_GONE);
+                match inferred {
+                    Ok(inferred) => desk.answer(inferred, &mut batcher),
+                    Err(_) => desk.house.end(POLICY_IS_GONE),
                 }
                 Event::Inferred
             }
@@ -76,7 +83,7 @@ pub async fn run(house: Arc<House>, limits: Limits, policy: PolicyThread, mut in
 }
 
 /// Waits for the end of a batch, for ever if there is none.
-async fn finished(inferring: &mut Option<oneshot::Receiver<()>>) -> Result<(), oneshot::error::RecvError> {
+async fn finished(inferring: &mut Option<oneshot::Receiver<Inferred>>) -> Result<Inferred, oneshot::error::RecvError> {
     match inferring {
         Some(inferring) => inferring.await,
         None => std::future::pending().await,
@@ -88,7 +95,9 @@ struct Desk {
     limits: Limits,
     policy: PolicyThread,
     /// Told when the batch is done; dropped when the policy's thread is.
-    inferring: Option<oneshot::Receiver<()>>,
+    inferring: Option<oneshot::Receiver<Inferred>>,
+    /// What is being inferred.
+    parts: Vec<Part>,
     open: BTreeMap<Ticket, Open>,
     next: u64,
     wake: Option<Instant>,
@@ -101,7 +110,7 @@ impl Desk {
             Message::Asked { client, rows, question, reply, at } => {
                 let ticket = Ticket(self.next);
                 self.next += 1;
-                self.open.insert(ticket, Open { question: *question, rows, reply, asked: at });
+                self.open.insert(ticket, Open { question: *question, rows, actions: None, reply, asked: at });
                 Event::Asked { ticket, client, rows }
             }
         }
@@ -115,7 +124,7 @@ impl Desk {
         let mut is_finished = false;
         for action in actions {
             match action {
-                Action::Infer(tickets) => self.infer(&tickets),
+                Action::Infer(parts) => self.infer(parts),
                 Action::WakeAt(at) => self.wake = Some(at),
                 Action::Finished => is_finished = true,
                 Action::Refuse(ticket, refusal) => {
@@ -132,24 +141,51 @@ impl Desk {
         is_finished
     }
 
-    fn infer(&mut self, tickets: &[Ticket]) {
-        let open: Vec<Open> = tickets.iter().filter_map(|ticket| self.open.remove(ticket)).collect();
-        let open: Vec<Open> = open.into_iter().filter(|open| !open.reply.is_closed()).collect();
-        let waits: Vec<_> = open.iter().map(|open| now().saturating_duration_since(open.asked)).collect();
-        self.house.stats.batch(open.iter().map(|open| open.rows).sum(), &waits, now());
-        let (questions, replies): (Vec<_>, Vec<_>) = open.into_iter().map(|open| (open.question, open.reply)).unzip();
+    fn infer(&mut self, parts: Vec<Part>) {
+        let mut questions = Vec::with_capacity(parts.len());
+        let mut waits = Vec::new();
+        self.parts.clear();
+        for part in parts {
+            let Some(open) = self.open.get(&part.ticket).filter(|open| !open.reply.is_closed()) else { continue };
+            if part.rows.start == 0 {
+                waits.push(now().saturating_duration_since(open.asked));
+            }
+            questions.push(open.question.part(part.rows.clone()));
+            self.parts.push(part);
+        }
+        let rows = self.parts.iter().map(|part| part.rows.len()).sum();
+        self.house.stats.batch(rows, &waits, now());
         let (done, inferring) = oneshot::channel();
         self.inferring = Some(inferring);
-        let house = Arc::clone(&self.house);
-        let give = move |answers: Vec<Result<Actions, String>>, took| {
-            house.stats.inferred(took, now());
-            for (reply, answer) in replies.into_iter().zip(answers) {
-                // Who asked has gone.
-                let _ = reply.send(answer);
-            }
-            // The desk is gone when the server ends.
-            let _ = done.send(());
-        };
+        // The desk is gone when the server ends.
+        let give = move |answers, took| drop(done.send((answers, took)));
         self.policy.infer(Batch { questions, max_rows: self.limits.max_rows, give: Box::new(give) });
+    }
+
+    /// Takes in what came out of a batch, and answers the requests that are done with it.
+    fn answer(&mut self, (answers, took): Inferred, batcher: &mut Batcher) {
+        self.house.stats.inferred(took, now());
+        for (part, answer) in std::mem::take(&mut self.parts).into_iter().zip(answers) {
+            let Some(open) = self.open.get_mut(&part.ticket) else { continue };
+            let answer = match (answer, open.actions.take()) {
+                (Err(err), _) => Err(err),
+                (Ok(actions), None) => Ok(actions),
+                (Ok(actions), Some(mut all)) => {
+                    all.append(actions);
+                    Ok(all)
+                }
+            };
+            match answer {
+                Ok(actions) if part.rows.end < open.rows => open.actions = Some(actions),
+                answer => {
+                    // After an error nobody wants the rows that are left; while a batch is taken in, none is begun.
+                    batcher.on(Event::Failed(part.ticket), now());
+                    if let Some(open) = self.open.remove(&part.ticket) {
+                        // Who asked has gone.
+                        let _ = open.reply.send(answer);
+                    }
+                }
+            }
+        }
     }
 }

@@ -16,6 +16,7 @@
 use std::time::Instant;
 
 pub mod batcher;
+pub mod fair_queue;
 pub mod seats;
 
 mod client;

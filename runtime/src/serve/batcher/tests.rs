@@ -17,8 +17,18 @@ fn asked(number: u64) -> Event {
     Event::Asked { ticket: Ticket(number), client: ClientId(number), rows: 1 }
 }
 
+/// All rows of requests with one row.
 fn infer(numbers: &[u64]) -> Vec<Action> {
-    vec![Action::Infer(numbers.iter().copied().map(Ticket).collect())]
+    parts(&numbers.iter().map(|number| (*number, 0..1)).collect::<Vec<_>>())
+}
+
+fn parts(parts: &[(u64, Range<usize>)]) -> Vec<Action> {
+    let part = |(number, rows): &(u64, Range<usize>)| Part { ticket: Ticket(*number), rows: rows.clone() };
+    vec![Action::Infer(parts.iter().map(part).collect())]
+}
+
+fn asked_rows(number: u64, rows: usize) -> Event {
+    Event::Asked { ticket: Ticket(number), client: ClientId(number), rows }
 }
 
 /// A batcher whose clients 1 to `count` have just had an answer.
@@ -77,14 +87,51 @@ fn a_full_batch_does_not_wait_and_the_rest_is_next() {
 }
 
 #[test]
-fn a_request_with_many_rows_goes_alone() {
+fn between_the_parts_of_a_long_request_others_have_their_turn() {
     let (now, mut batcher) = (start(), batcher(4));
-    batcher.on(asked(1), now);
+    assert_eq!(batcher.on(asked_rows(1, 3000), now), parts(&[(1, 0..4)]));
     batcher.on(asked(2), now);
-    batcher.on(Event::Asked { ticket: Ticket(3), client: ClientId(3), rows: 9 }, now);
+    batcher.on(asked_rows(3, 4), now);
+    assert_eq!(batcher.on(Event::Inferred, now), parts(&[(2, 0..1)]), "what would fit alone is not split");
+    assert_eq!(batcher.on(Event::Inferred, now), parts(&[(3, 0..4)]));
+    assert_eq!(batcher.on(Event::Inferred, now), parts(&[(1, 4..8)]));
     batcher.on(asked(4), now);
-    assert_eq!(batcher.on(Event::Inferred, now), infer(&[2]));
-    assert_eq!(batcher.on(Event::Inferred, now), infer(&[3]));
+    assert_eq!(batcher.on(Event::Inferred, now), parts(&[(4, 0..1)]));
+}
+
+#[test]
+fn long_requests_get_on_while_short_ones_never_end() {
+    let (now, mut batcher) = (start(), batcher(1));
+    batcher.on(asked_rows(0, 3), now);
+    let (mut batches, mut long) = (0, 1);
+    while long < 3 {
+        batches += 1;
+        batcher.on(asked(batches), now);
+        batcher.on(asked(1000 + batches), now);
+        let actions = batcher.on(Event::Inferred, now);
+        long += usize::from(actions == parts(&[(0, long..long + 1)]));
+        assert!(batches <= 2 * u64::from(LONG_TURN));
+    }
+}
+
+#[test]
+fn the_last_rows_of_a_long_request_share_a_batch() {
+    let (now, mut batcher) = (start(), batcher(4));
+    assert_eq!(batcher.on(asked_rows(1, 6), now), parts(&[(1, 0..4)]));
+    batcher.on(asked(2), now);
+    assert_eq!(batcher.on(Event::Inferred, now), parts(&[(2, 0..1), (1, 4..6)]));
+    assert_eq!(batcher.on(Event::Inferred, now), []);
+}
+
+#[test]
+fn the_rest_of_a_request_that_failed_or_whose_client_left_is_not_inferred() {
+    let (now, mut batcher) = (start(), batcher(1));
+    batcher.on(asked_rows(1, 9), now);
+    batcher.on(asked_rows(2, 9), now);
+    batcher.on(Event::Left(ClientId(1)), now);
+    assert_eq!(batcher.on(Event::Inferred, now), parts(&[(2, 0..1)]));
+    assert_eq!(batcher.on(Event::Failed(Ticket(2)), now), []);
+    assert_eq!((batcher.on(Event::Inferred, now), batcher.queued()), (vec![], 0));
 }
 
 #[test]
@@ -117,32 +164,34 @@ fn a_full_queue_refuses() {
 }
 
 proptest! {
-    /// Whatever happens, a request is inferred once or refused once, unless its client left; no batch is larger than it
-    /// may be, and a batcher that is woken when it asks for it never falls asleep with somebody in the queue.
+    /// Whatever happens, each row of a request is inferred once and in order, or the request is refused once, unless its
+    /// client left; no batch is larger than it may be, and a batcher that is woken when it asks for it never falls asleep
+    /// with somebody in the queue.
     #[test]
-    fn every_request_is_answered_once(
-        steps in proptest::collection::vec((0u8..4, 0u64..6, 1usize..5, 0u64..10), 1..200),
+    fn every_row_is_inferred_once(
+        steps in proptest::collection::vec((0u8..5, 0u64..6, 0usize..12, 0u64..10), 1..300),
         max_rows in 1usize..6,
     ) {
         let mut now = start();
         let mut batcher = Batcher::new(Limits { max_rows, max_wait: WAIT, max_queue: 5 });
-        let (mut open, mut rows_of, mut is_inferring) = (BTreeMap::new(), BTreeMap::new(), false);
+        // Client, and rows that are to come.
+        let mut open: BTreeMap<Ticket, (u64, Range<usize>)> = BTreeMap::new();
+        let mut is_inferring = false;
         let mut wake: Option<Instant> = None;
         for (number, (kind, client, rows, millis)) in steps.into_iter().enumerate() {
             now += Duration::from_millis(millis);
             let ticket = Ticket(number as u64);
             let event = match kind {
-                0 | 1 if !open.values().any(|other| *other == client) => {
-                    open.insert(ticket, client);
-                    rows_of.insert(ticket, rows);
+                0 | 1 if !open.values().any(|(other, _)| *other == client) => {
+                    open.insert(ticket, (client, 0..rows));
                     Event::Asked { ticket, client: ClientId(client), rows }
                 }
-                2 if is_inferring => {
+                2 | 4 if is_inferring => {
                     is_inferring = false;
                     Event::Inferred
                 }
                 3 => {
-                    open.retain(|_, other| *other != client);
+                    open.retain(|_, (other, _)| *other != client);
                     Event::Left(ClientId(client))
                 }
                 _ => Event::Woken,
@@ -154,12 +203,16 @@ proptest! {
             for action in actions {
                 match action {
                     Action::Infer(batch) => {
-                        prop_assert!(!is_inferring);
+                        prop_assert!(!is_inferring && !batch.is_empty());
                         is_inferring = true;
-                        let rows: usize = batch.iter().map(|ticket| rows_of[ticket]).sum();
-                        prop_assert!(rows <= max_rows || batch.len() == 1);
-                        for ticket in batch {
-                            prop_assert!(open.remove(&ticket).is_some());
+                        prop_assert!(batch.iter().map(|part| part.rows.len()).sum::<usize>() <= max_rows);
+                        for part in batch {
+                            let Some((_, rest)) = open.get_mut(&part.ticket) else { panic!("{part:?}") };
+                            prop_assert!(part.rows.start == rest.start && part.rows.end <= rest.end);
+                            rest.start = part.rows.end;
+                            if rest.start >= rest.end {
+                                open.remove(&part.ticket);
+                            }
                         }
                     }
                     Action::Refuse(ticket, _) => prop_assert!(open.remove(&ticket).is_some()),
@@ -169,5 +222,35 @@ proptest! {
             }
             prop_assert!(batcher.queued() == 0 || is_inferring || wake.is_some());
         }
+    }
+
+    /// However many ask for however much, one more that asks for a row and is here for the first time is inferred
+    /// with the next batch but one at the latest.
+    #[test]
+    fn a_single_row_waits_for_one_batch(
+        greedy in proptest::collection::vec(1usize..4000, 1..64),
+        before in 0usize..200,
+        max_rows in 1usize..33,
+    ) {
+        let (now, mut batcher) = (start(), batcher(max_rows));
+        let count = greedy.len() as u64;
+        for (number, rows) in (0..).zip(greedy) {
+            batcher.on(asked_rows(number, rows), now);
+        }
+        for _ in 0..before {
+            batcher.on(Event::Inferred, now);
+        }
+        batcher.on(asked(count), now);
+        let mut batches = 0;
+        let mut is_done = batcher.queued() == 0;
+        while !is_done {
+            batches += 1;
+            let actions = batcher.on(Event::Inferred, now + WAIT);
+            let [Action::Infer(batch)] = &actions[..] else { panic!("{actions:?}") };
+            is_done = batch.iter().any(|part| part.ticket == Ticket(count));
+        }
+        // Those that came at the same moment and have had nothing either come first; and one batch may be a long one's.
+        let first_turns = (count as usize).saturating_sub(before);
+        prop_assert!(batches <= 2 + first_turns, "{batches} batches");
     }
 }

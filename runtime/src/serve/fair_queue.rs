@@ -1,0 +1,198 @@
+//! Whose turn it is: start-time fair queueing, a value without sockets and clocks.
+//!
+//! Each client has a virtual time up to which it has been served; a job is tagged with the client's time, or with that of
+//! the queue if the client was idle, and adds its cost to the former. The job with the lowest tag is next. So a client
+//! that asks for little overtakes what one that asks for much has waiting, and no client with work waiting falls behind
+//! another one by more than the cost of their largest jobs.
+//! Goyal, Vin, Cheng: Start-time Fair Queuing, SIGCOMM 1996.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::serve::batcher::ClientId;
+
+/// Jobs of clients, the fairest one first.
+#[derive(Debug)]
+pub struct FairQueue<T> {
+    /// Tag of the job that was taken last.
+    virtual_time: u64,
+    /// By tag; of equal tags the job of a client that was idle, then the cheaper one, then the older one.
+    waiting: BTreeMap<Place, Waiting<T>>,
+    /// Tags of the next jobs of clients that were served ahead of the virtual time.
+    served_until: HashMap<ClientId, u64>,
+    pushed: u64,
+}
+
+/// Where a job waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    tag: u64,
+    /// Its client has been served up to this tag, and not just been idle.
+    is_backlogged: bool,
+    cost: u64,
+    number: u64,
+}
+
+#[derive(Debug)]
+struct Waiting<T> {
+    client: ClientId,
+    job: T,
+}
+
+impl<T> Default for FairQueue<T> {
+    fn default() -> Self {
+        Self { virtual_time: 0, waiting: BTreeMap::new(), served_until: HashMap::new(), pushed: 0 }
+    }
+}
+
+impl<T> FairQueue<T> {
+    /// Jobs that wait.
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// A client wants something done that costs `cost`, in any unit that is the same for all.
+    pub fn push(&mut self, client: ClientId, cost: u64, job: T) {
+        let served_until = self.served_until.get(&client).copied().unwrap_or_default();
+        let (tag, is_backlogged) = (served_until.max(self.virtual_time), served_until > self.virtual_time);
+        self.served_until.insert(client, tag.saturating_add(cost));
+        self.pushed += 1;
+        self.waiting.insert(Place { tag, is_backlogged, cost, number: self.pushed }, Waiting { client, job });
+    }
+
+    /// Takes the next job.
+    pub fn pop(&mut self) -> Option<(ClientId, T)> {
+        let place = *self.waiting.first_key_value()?.0;
+        self.take(place)
+    }
+
+    /// Jobs in the order in which they would be taken if none came.
+    pub fn iter(&self) -> impl Iterator<Item = (Place, ClientId, &T)> {
+        self.waiting.iter().map(|(place, waiting)| (*place, waiting.client, &waiting.job))
+    }
+
+    /// Takes a job out of turn; the queue's time is not set back by those it overtook.
+    pub fn take(&mut self, place: Place) -> Option<(ClientId, T)> {
+        let Waiting { client, job } = self.waiting.remove(&place)?;
+        self.virtual_time = self.virtual_time.max(place.tag);
+        Some((client, job))
+    }
+
+    /// Drops the jobs of which `keep` says so.
+    pub fn retain(&mut self, mut keep: impl FnMut(ClientId, &T) -> bool) {
+        self.waiting.retain(|_, waiting| keep(waiting.client, &waiting.job));
+    }
+
+    /// A client is gone, and its jobs with it.
+    pub fn leave(&mut self, client: ClientId) {
+        self.retain(|other, _| other != client);
+        self.served_until.remove(&client);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn order(queue: &mut FairQueue<char>) -> String {
+        std::iter::from_fn(|| queue.pop().map(|(_, job)| job)).collect()
+    }
+
+    #[test]
+    fn a_client_with_little_overtakes_what_one_with_much_has_waiting() {
+        let mut queue = FairQueue::default();
+        "abc".chars().for_each(|job| queue.push(ClientId(1), 10, job));
+        assert_eq!(queue.pop(), Some((ClientId(1), 'a')));
+        queue.push(ClientId(2), 1, 'x');
+        assert_eq!(order(&mut queue), "xbc");
+    }
+
+    #[test]
+    fn of_clients_that_come_together_the_cheapest_goes_first_and_equals_in_order() {
+        let mut queue = FairQueue::default();
+        for (client, cost, job) in [(1, 9, 'a'), (2, 1, 'b'), (3, 1, 'c')] {
+            queue.push(ClientId(client), cost, job);
+        }
+        assert_eq!(order(&mut queue), "bca");
+    }
+
+    #[test]
+    fn a_client_that_was_idle_saves_up_no_turns() {
+        let mut queue = FairQueue::default();
+        "abcd".chars().for_each(|job| queue.push(ClientId(1), 1, job));
+        assert_eq!([queue.pop(), queue.pop(), queue.pop()].map(|job| job.unwrap().1), ['a', 'b', 'c']);
+        "wxyz".chars().for_each(|job| queue.push(ClientId(2), 1, job));
+        "efg".chars().for_each(|job| queue.push(ClientId(1), 1, job));
+        assert_eq!(order(&mut queue), "wdxyezfg");
+    }
+
+    #[test]
+    fn a_client_that_was_idle_goes_before_those_that_are_at_the_same_point() {
+        let mut queue = FairQueue::default();
+        for client in 1..=3 {
+            queue.push(ClientId(client), 1, 'a');
+            queue.push(ClientId(client), 1, 'b');
+        }
+        (0..4).for_each(|_| assert!(queue.pop().is_some()));
+        queue.push(ClientId(4), 1, 'x');
+        assert_eq!(order(&mut queue), "xbb");
+    }
+
+    #[test]
+    fn jobs_of_a_client_that_left_are_gone() {
+        let mut queue = FairQueue::default();
+        queue.push(ClientId(1), 1, 'a');
+        queue.push(ClientId(2), 1, 'b');
+        queue.leave(ClientId(1));
+        assert_eq!((queue.len(), order(&mut queue)), (1, "b".to_owned()));
+        assert!(queue.is_empty());
+    }
+
+    proptest! {
+        /// The theorem of the paper: between two clients that both have work waiting all the time, the difference of what
+        /// they were served is never more than one largest job of each.
+        #[test]
+        fn clients_with_work_waiting_are_served_alike(
+            costs in proptest::collection::vec(proptest::collection::vec(1u64..50, 60..100), 2..6),
+            late in 0usize..30,
+        ) {
+            let mut queue = FairQueue::default();
+            let largest: Vec<u64> = costs.iter().map(|costs| costs.iter().copied().max().unwrap_or(0)).collect();
+            let push = |queue: &mut FairQueue<u64>, client: usize| {
+                costs[client].iter().for_each(|cost| queue.push(ClientId(client as u64), *cost, *cost));
+            };
+            (1..costs.len()).for_each(|client| push(&mut queue, client));
+            for _ in 0..late {
+                queue.pop();
+            }
+            // One comes late.
+            push(&mut queue, 0);
+            let mut served = vec![0; costs.len()];
+            let mut left: Vec<usize> =
+                (0..costs.len()).map(|client| queue.iter().filter(|(_, id, _)| id.0 == client as u64).count()).collect();
+            while left.iter().all(|left| *left > 0) {
+                let (client, cost) = queue.pop().unwrap();
+                served[client.0 as usize] += cost;
+                left[client.0 as usize] -= 1;
+                for (a, b) in (0..costs.len()).flat_map(|a| (0..a).map(move |b| (a, b))) {
+                    prop_assert!(u64::abs_diff(served[a], served[b]) <= largest[a] + largest[b], "{served:?}");
+                }
+            }
+        }
+
+        #[test]
+        fn every_job_is_taken_once(jobs in proptest::collection::vec((0u64..5, 0u64..9), 0..100)) {
+            let mut queue = FairQueue::default();
+            jobs.iter().enumerate().for_each(|(job, (client, cost))| queue.push(ClientId(*client), *cost, job));
+            let mut taken: Vec<usize> = std::iter::from_fn(|| queue.pop().map(|(_, job)| job)).collect();
+            taken.sort_unstable();
+            prop_assert_eq!(taken, (0..jobs.len()).collect::<Vec<_>>());
+        }
+    }
+}
