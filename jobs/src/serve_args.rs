@@ -60,6 +60,31 @@ pub struct ServeArgs {
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=2048))]
     pub max_message: usize,
 
+    /// Memory for all requests that are on the way or wait for their answer, in MiB [default: 16 times --max-message]
+    #[arg(long, value_name = "MIB", help_heading = "Clients",
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1 << 20))]
+    pub max_memory: Option<usize>,
+
+    /// What a connection may send before it has shown the token of --api-token, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 16, help_heading = "Clients",
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=2048))]
+    pub max_unauthenticated: usize,
+
+    /// Observations of one request; more than --max-batch are inferred in parts, and others have turns between them
+    #[arg(long, value_name = "N", default_value_t = 256, help_heading = "Clients",
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=65536))]
+    pub max_rows: usize,
+
+    /// Longest instruction, in bytes of UTF-8
+    #[arg(long, value_name = "BYTES", default_value_t = 2048, help_heading = "Clients",
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1 << 20))]
+    pub max_prompt: usize,
+
+    /// Longest edge of a picture, in pixels
+    #[arg(long, value_name = "PIXELS", default_value_t = 4096, help_heading = "Clients",
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=32768))]
+    pub max_picture: usize,
+
     /// Observations of one inference at most; with 1 actions are independent of who is inferred together, to the last bit
     /// [default: 1 on a CPU, 32 on a GPU]
     #[arg(long, value_name = "N", help_heading = "Batching",
@@ -79,6 +104,9 @@ pub struct ServeArgs {
     #[arg(long, value_name = "DEVICE", help_heading = "Devices")]
     pub policy_device: Option<String>,
 }
+
+/// Memory for requests, unless it is said, in messages of the longest kind.
+const MESSAGES_IN_MEMORY: usize = 16;
 
 /// Whom a server answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -137,6 +165,11 @@ impl ServeArgs {
             choice.config.extend(object("--policy-config", &json)?);
         }
         Ok(choice)
+    }
+
+    /// Memory for all requests, MiB.
+    pub fn memory(&self) -> usize {
+        self.max_memory.unwrap_or(MESSAGES_IN_MEMORY * self.max_message).max(self.max_message)
     }
 
     /// How long a request waits for others.
@@ -210,6 +243,14 @@ mod tests {
         assert!(refusal(&["--policy", "gr00t", "--policy-config", "/nowhere"]).contains("`/nowhere`: No such file"));
         assert!(parse(&[]).unwrap_err().to_string().contains("--policy <POLICY>"));
         assert!(parse(&["/tmp"]).unwrap_err().to_string().contains("`/tmp` stands alone; write `--policy /tmp`"));
+    }
+
+    #[test]
+    fn the_memory_holds_a_message_at_least() {
+        let memory = |words: &[&str]| parse(&[&["--policy", "gr00t"], words].concat()).unwrap().memory();
+        assert_eq!(memory(&[]), 1024);
+        assert_eq!(memory(&["--max-message", "2", "--max-memory", "100"]), 100);
+        assert_eq!(memory(&["--max-message", "80", "--max-memory", "1"]), 80);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
+use std::time::Duration;
 
 use bytes::Bytes;
 use runtime::wire::{Array, Dialect, Value, read, write};
@@ -32,6 +33,11 @@ impl Client {
         stream.read_exact(&mut body)?;
         assert_eq!((ready[0], &body[..]), (4, &b"\x05READY\x0bSocket-Type\0\0\0\x03REP"[..]));
         Ok(Self { stream })
+    }
+
+    /// How long to wait for an answer, or for a part of it.
+    pub fn wait_at_most(&mut self, time: Duration) {
+        self.stream.set_read_timeout(Some(time)).unwrap();
     }
 
     /// Sends raw bytes behind the greeting.
@@ -112,6 +118,39 @@ pub fn seeded(seed: u64) -> Value {
     let joints: Vec<f32> = (0..7).map(|joint| (seed % 97) as f32 * 0.01 + joint as f32).collect();
     state.set("joint_position", Array::of_f32(&[1, 1, 7], &joints).into());
     observation.set("state", state);
+    data.set("observation", observation);
+    request.set("data", data);
+    request
+}
+
+/// A request that shows `token`.
+pub fn with_token(mut request: Value, token: &str) -> Value {
+    request.set("api_token", token.into());
+    request
+}
+
+/// The recorded request for `rows` robots with small pictures and this instruction.
+pub fn rows_of(rows: usize, prompt: &str) -> Value {
+    let mut request = get_action(Value::Nil);
+    let mut data = request.get("data").unwrap().clone();
+    let mut observation = data.get("observation").unwrap().clone();
+    for (part, edges) in [("video", vec![8, 8, 3]), ("state", vec![])] {
+        let Some(Value::Map(members)) = observation.get(part) else { panic!("no {part}") };
+        let names = members.iter().map(|(key, value)| (key.shown(), value.as_array().unwrap().clone()));
+        let mut arrays = Value::map([]);
+        for (name, array) in names.collect::<Vec<_>>() {
+            let mut shape = array.shape().to_vec();
+            shape[0] = rows;
+            let end = shape.len() - edges.len();
+            shape.truncate(end);
+            shape.extend(&edges);
+            let bytes = vec![0; shape.iter().product::<usize>() * array.dtype().size()];
+            arrays.set(&name, Array::new(array.dtype().clone(), shape, bytes.into()).unwrap().into());
+        }
+        observation.set(part, arrays);
+    }
+    let texts: Vec<Value> = (0..rows).map(|_| vec![Value::from(prompt)].into()).collect();
+    observation.set("language", Value::map([("annotation.language.language_instruction", texts.into())]));
     data.set("observation", observation);
     request.set("data", data);
     request

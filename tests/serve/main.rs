@@ -5,7 +5,9 @@
 mod client;
 mod goldens;
 mod hostile;
+mod innocent;
 mod launcher;
+mod limits;
 mod python;
 mod requests;
 mod server;

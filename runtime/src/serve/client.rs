@@ -28,39 +28,47 @@ impl Episode {
         Self { client, number: 0, seed: None, inferences: 0 }
     }
 
-    /// Another one, with the seed that `options` may have.
-    ///
-    /// # Errors
-    /// A seed that is no whole number.
-    pub fn reset(&mut self, options: Option<&Value>) -> Result<(), String> {
-        let seed = options.and_then(|options| options.get("seed"));
-        let wrong = || "options 'seed' must be a whole number that is not negative".to_owned();
-        let seed = seed.filter(|seed| **seed != Value::Nil).map(|seed| seed.as_u64().ok_or_else(wrong)).transpose()?;
+    /// Another one, with the seed that a client may choose.
+    pub fn reset(&mut self, seed: Option<u64>) {
         *self = Self { client: self.client, number: self.number + 1, seed, inferences: 0 };
-        Ok(())
     }
 
-    /// The noise of `rows` rows, as `options` say.
-    ///
-    /// # Errors
-    /// Options of a wrong type or number.
-    pub fn noise(&mut self, rows: usize, options: Option<&Value>, card: &Card) -> Result<Vec<Noise>, String> {
-        let option = |name: &str| options.and_then(|options| options.get(name)).filter(|value| **value != Value::Nil);
-        if let Some(noise) = option("noise") {
-            return given(noise, rows, card);
-        }
-        if let Some(seeds) = option("noise_seeds") {
-            let seeds: Option<Vec<u64>> = seeds.as_list().and_then(|seeds| seeds.iter().map(Value::as_u64).collect());
-            let seeds = seeds.filter(|seeds| seeds.len() == rows);
-            let wrong = || format!("options 'noise_seeds' must be a list of {rows} whole numbers, one a row");
-            return Ok(seeds.ok_or_else(wrong)?.into_iter().map(Noise::Seed).collect());
-        }
+    /// The noise of `rows` rows that chose none.
+    pub fn noise(&mut self, rows: usize, card: &Card) -> Vec<Noise> {
         let episode = self.seed.unwrap_or_else(|| seed::noise(card.seed, self.client.0, self.number));
         let seed = |row: usize| seed::noise(card.seed, episode.wrapping_add(row as u64), self.inferences);
         let noise = (0..rows).map(|row| Noise::Seed(seed(row))).collect();
         self.inferences += 1;
-        Ok(noise)
+        noise
     }
+}
+
+fn option<'a>(options: Option<&'a Value>, name: &str) -> Option<&'a Value> {
+    options.and_then(|options| options.get(name)).filter(|value| **value != Value::Nil)
+}
+
+/// The seed that the `options` of a reset may have.
+///
+/// # Errors
+/// A seed that is no whole number.
+pub fn chosen_seed(options: Option<&Value>) -> Result<Option<u64>, String> {
+    let wrong = || "options 'seed' must be a whole number that is not negative".to_owned();
+    option(options, "seed").map(|seed| seed.as_u64().ok_or_else(wrong)).transpose()
+}
+
+/// The noise that the `options` of a request with `rows` rows may choose.
+///
+/// # Errors
+/// Options of a wrong type or number.
+pub fn chosen_noise(rows: usize, options: Option<&Value>, card: &Card) -> Result<Option<Vec<Noise>>, String> {
+    if let Some(noise) = option(options, "noise") {
+        return given(noise, rows, card).map(Some);
+    }
+    let Some(seeds) = option(options, "noise_seeds") else { return Ok(None) };
+    let seeds: Option<Vec<u64>> = seeds.as_list().and_then(|seeds| seeds.iter().map(Value::as_u64).collect());
+    let seeds = seeds.filter(|seeds| seeds.len() == rows);
+    let wrong = || format!("options 'noise_seeds' must be a list of {rows} whole numbers, one a row");
+    Ok(Some(seeds.ok_or_else(wrong)?.into_iter().map(Noise::Seed).collect()))
 }
 
 fn given(noise: &Value, rows: usize, card: &Card) -> Result<Vec<Noise>, String> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jobs::serve_args::Protocol;
+use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
@@ -16,6 +17,9 @@ use crate::wire::zmtp::Violation;
 
 /// How long a connection may be silent before its first byte.
 const FIRST_BYTE: Duration = Duration::from_secs(10);
+
+/// How often a client that waits and has sent something more is looked at.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// When there are no more descriptors, until one may be free.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -62,7 +66,7 @@ pub async fn run(listener: TcpListener, house: Arc<House>) {
 }
 
 fn admit(stream: TcpStream, house: &Arc<House>) {
-    let Some(admitted) = house.seats().admit(now()) else {
+    let Some(admitted) = house.seats().admit(house.token.is_some(), now()) else {
         house.stats.connected(true);
         return;
     };
@@ -110,11 +114,13 @@ async fn welcome(stream: TcpStream, presence: &Presence) -> Result<(), Closed> {
     }
 }
 
-/// Ends when the other side has closed its connection and said nothing more.
+/// Ends when the other side has closed its connection, also if it has said something before that nobody has read.
 pub async fn gone(stream: &TcpStream) {
-    match stream.peek(&mut [0]).await {
-        Ok(0) | Err(_) => {}
-        // It has said something already; its end is seen when that is read.
-        Ok(_) => std::future::pending().await,
+    // What it said is not read before it has its answer, so nothing tells when the end comes behind it: one has to look.
+    while let Ok(1..) = stream.peek(&mut [0]).await {
+        match stream.ready(Interest::READABLE).await {
+            Ok(ready) if !ready.is_read_closed() => tokio::time::sleep(LOOK).await,
+            _ => return,
+        }
     }
 }

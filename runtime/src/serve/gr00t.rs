@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::policy::gr00t::processor::{Object, Observations, validate_flat};
-use crate::policy::served::{Actions, Question};
+use crate::policy::gr00t::processor::{Object, validate_flat};
+use crate::policy::served::{Actions, Card};
 use crate::serve::batcher::ClientId;
-use crate::serve::client::Episode;
+use crate::serve::client::{Episode, chosen_noise, chosen_seed};
 use crate::serve::house::{House, Then};
-use crate::serve::observation::object;
-use crate::wire::{Array, Dialect, Key, Value, WireError, read, write};
+use crate::serve::limits::{RequestLimits, shortened};
+use crate::serve::observation::{Asked, Refused, asked, object};
+use crate::wire::{Array, Dialect, Key, Value, WireError, peek_text, read, write};
 
 /// One client, as long as its connection lives.
 #[derive(Debug)]
@@ -21,6 +22,7 @@ pub struct Client {
     episode: Episode,
     /// How its last arrays were written.
     dialect: Dialect,
+    is_authenticated: bool,
 }
 
 /// What is answered.
@@ -29,75 +31,90 @@ enum Answer {
     Killed,
 }
 
+/// A message that was decoded.
+#[derive(Debug)]
+struct Decoded {
+    /// The form of its arrays, if it has any.
+    dialect: Option<Dialect>,
+    /// What it asks for, if that could be read.
+    endpoint: Option<String>,
+    request: Result<Request, Refused>,
+}
+
+/// What a client wants.
+#[derive(Debug)]
+enum Request {
+    Ping,
+    Kill,
+    ModalityConfig,
+    Reset { seed: Option<u64> },
+    GetAction { asked: Box<Asked>, is_flat: bool },
+}
+
 impl Client {
     /// A client that has said nothing yet.
     pub fn new(house: Arc<House>, id: ClientId) -> Self {
-        Self { episode: Episode::new(id), dialect: house.arrays, house, id }
+        let is_authenticated = house.token.is_none();
+        Self { episode: Episode::new(id), dialect: house.arrays, house, id, is_authenticated }
+    }
+
+    /// Whether it has shown the token, or there is none.
+    pub fn is_authenticated(&self) -> bool {
+        self.is_authenticated
     }
 
     /// Answers one message; one that is wrong has an answer, too.
-    pub async fn answer(&mut self, parts: &[Bytes]) -> Then {
-        let answer = match parts {
-            [body] => self.read(body).await,
-            _ => Err(format!("a message of one part is needed, there are {}", parts.len())),
+    pub async fn answer(&mut self, parts: Vec<Bytes>) -> Then {
+        let answer = match <[Bytes; 1]>::try_from(parts) {
+            Ok([body]) => self.read(body).await,
+            Err(parts) => Err(format!("a message of one part is needed, there are {}", parts.len())),
         };
         let (answer, ends) = match answer {
             Ok(Answer::Value(value)) => (value, false),
             Ok(Answer::Killed) => (Value::Nil, true),
-            Err(error) => (Value::map([("error", error.into())]), false),
+            Err(error) => (Value::map([("error", shortened(error).into())]), false),
         };
         let bytes = Bytes::from(write(&answer, self.dialect));
         if ends { Then::End(bytes) } else { Then::GoOn(bytes) }
     }
 
-    async fn read(&mut self, body: &Bytes) -> Result<Answer, String> {
-        let message = read(body).map_err(|err| {
-            self.house.stats.unreadable();
-            WireError::in_python(&err)
-        })?;
-        self.dialect = message.dialect.unwrap_or(self.dialect);
-        let request = &message.value;
-        if !matches!(request, Value::Map(_)) {
-            return Err(format!("'{}' object has no attribute 'get'", request.type_name()));
-        }
-        if !self.house.lets_in(request.get("api_token").and_then(Value::as_text)) {
+    async fn read(&mut self, body: Bytes) -> Result<Answer, String> {
+        // Before anything is decoded: a stranger's message costs no more than a look at its keys.
+        if self.house.token.is_some() && !self.house.lets_in(peek_text(&body, "api_token")) {
             self.house.stats.unauthorized();
             return Err("Unauthorized: Invalid API token".to_owned());
         }
-        let endpoint = request.get("endpoint").unwrap_or(&Value::Nil);
-        let endpoint = match endpoint {
-            Value::Nil if request.get("endpoint").is_none() => "get_action",
-            other => other.as_text().unwrap_or(other.type_name()),
-        };
-        self.house.stats.asked(endpoint);
-        match endpoint {
-            "ping" => Ok(Answer::Value(Value::map([("status", "ok".into()), ("message", "Server is running".into())]))),
-            "kill" if self.house.ignores_kill => Err("this server is not ended by clients (--ignore-kill)".to_owned()),
-            "kill" => Ok(Answer::Killed),
-            "get_modality_config" => Ok(Answer::Value(self.modality_config())),
-            "reset" => {
-                let [options] = arguments(request, "reset", ["options"])?;
-                self.episode.reset(options)?;
+        self.is_authenticated = true;
+        self.house.seats().authenticated(self.id);
+        let (card, limits, body_bytes) = (Arc::clone(&self.house.card), self.house.limits, body.len());
+        let decode = move || decode(&body, &card, &limits);
+        let decoded = self.house.decode(self.id, body_bytes, decode).await?;
+        self.dialect = decoded.dialect.unwrap_or(self.dialect);
+        if let Some(endpoint) = &decoded.endpoint {
+            self.house.stats.asked(endpoint);
+            self.house.seats().known(self.id);
+        }
+        match decoded.request.map_err(|refused| refused.counted(&self.house.stats))? {
+            Request::Ping => {
+                Ok(Answer::Value(Value::map([("status", "ok".into()), ("message", "Server is running".into())])))
+            }
+            Request::Kill if self.house.ignores_kill => {
+                Err("this server is not ended by clients (--ignore-kill)".to_owned())
+            }
+            Request::Kill => Ok(Answer::Killed),
+            Request::ModalityConfig => Ok(Answer::Value(self.modality_config())),
+            Request::Reset { seed } => {
+                self.episode.reset(seed);
                 Ok(Answer::Value(Value::map([])))
             }
-            "get_action" => self.get_action(request).await.map(Answer::Value),
-            other => Err(format!("Unknown endpoint: {other}")),
+            Request::GetAction { asked, is_flat } => self.get_action(*asked, is_flat).await.map(Answer::Value),
         }
     }
 
-    async fn get_action(&mut self, request: &Value) -> Result<Value, String> {
-        let [observation, options] = arguments(request, "get_action", ["observation", "options"])?;
-        let missing = "BasePolicy.get_action() missing 1 required positional argument: 'observation'";
-        let observation = object(observation.ok_or(missing)?);
-        let modalities = &self.house.card.modalities;
-        let is_flat = is_flat(&observation);
-        let observation = match is_flat {
-            true => validate_flat(&observation, modalities).map_err(|err| err.to_string())?,
-            false => observation,
-        };
-        let rows = Observations::read(&observation, modalities).map_err(|err| err.to_string())?.size();
-        let noise = self.episode.noise(rows, options, &self.house.card)?;
-        let actions = self.house.ask(self.id, rows, Question { observation, noise }).await?;
+    async fn get_action(&mut self, asked: Asked, is_flat: bool) -> Result<Value, String> {
+        let rows = asked.rows;
+        let question = asked.question(|rows| self.episode.noise(rows, &self.house.card));
+        let actions = self.house.ask(self.id, rows, question).await?;
         Ok(vec![by_key(&actions, if is_flat { "action." } else { "" }), Value::map([])].into())
     }
 
@@ -109,6 +126,56 @@ impl Client {
         });
         Value::Map(modalities.collect())
     }
+}
+
+/// Reads a message of a client that may ask: all that takes time in proportion to its bytes.
+fn decode(body: &Bytes, card: &Card, limits: &RequestLimits) -> Decoded {
+    let message = match read(body) {
+        Ok(message) => message,
+        Err(err) => {
+            let request = Err(Refused::Unreadable(WireError::in_python(&err)));
+            return Decoded { dialect: None, endpoint: None, request };
+        }
+    };
+    let request = &message.value;
+    if !matches!(request, Value::Map(_)) {
+        let text = format!("'{}' object has no attribute 'get'", request.type_name());
+        return Decoded { dialect: message.dialect, endpoint: None, request: Err(Refused::Wrong(text)) };
+    }
+    let endpoint = match request.get("endpoint") {
+        None => "get_action",
+        Some(other) => other.as_text().unwrap_or(other.type_name()),
+    };
+    let request = understand(endpoint, request, card, limits);
+    Decoded { dialect: message.dialect, endpoint: Some(endpoint.to_owned()), request }
+}
+
+fn understand(endpoint: &str, request: &Value, card: &Card, limits: &RequestLimits) -> Result<Request, Refused> {
+    match endpoint {
+        "ping" => Ok(Request::Ping),
+        "kill" => Ok(Request::Kill),
+        "get_modality_config" => Ok(Request::ModalityConfig),
+        "reset" => {
+            let [options] = arguments(request, "reset", ["options"])?;
+            Ok(Request::Reset { seed: chosen_seed(options)? })
+        }
+        "get_action" => get_action(request, card, limits),
+        other => Err(Refused::Wrong(format!("Unknown endpoint: {}", shortened(other.to_owned())))),
+    }
+}
+
+fn get_action(request: &Value, card: &Card, limits: &RequestLimits) -> Result<Request, Refused> {
+    let [observation, options] = arguments(request, "get_action", ["observation", "options"])?;
+    let missing = "BasePolicy.get_action() missing 1 required positional argument: 'observation'";
+    let observation = object(observation.ok_or_else(|| missing.to_owned())?);
+    let is_flat = is_flat(&observation);
+    let observation = match is_flat {
+        true => validate_flat(&observation, &card.modalities).map_err(|err| err.to_string())?,
+        false => observation,
+    };
+    let mut asked = asked(&observation, card, limits)?;
+    asked.noise = chosen_noise(asked.rows, options, card)?;
+    Ok(Request::GetAction { asked: Box::new(asked), is_flat })
 }
 
 /// Whether it is an observation of the simulation wrapper (`Gr00tSimPolicyWrapper`): `video.<key>` and the like.

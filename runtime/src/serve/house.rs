@@ -10,7 +10,9 @@ use tokio::task::AbortHandle;
 
 use crate::policy::served::{Actions, Card, Question};
 use crate::serve::batcher::ClientId;
+use crate::serve::decoder::Decoder;
 use crate::serve::desk::Message;
+use crate::serve::limits::RequestLimits;
 use crate::serve::now;
 use crate::serve::seats::Seats;
 use crate::serve::stats::Stats;
@@ -20,7 +22,7 @@ use crate::wire::Dialect;
 #[derive(Debug)]
 pub struct House {
     /// What the policy looks at and gives.
-    pub card: Card,
+    pub card: Arc<Card>,
     /// What clients have to know.
     pub token: Option<String>,
     /// Whether a client may end the server.
@@ -31,12 +33,17 @@ pub struct House {
     pub protocol: Protocol,
     /// Longest request.
     pub most_bytes: usize,
+    /// Bytes that a connection may send before it has shown the token.
+    pub unauthenticated_bytes: usize,
+    /// What one request may ask for.
+    pub limits: RequestLimits,
     /// What was done so far.
     pub stats: Stats,
     /// Whether the end was asked for, and by whom.
     pub stop: watch::Sender<Option<&'static str>>,
     /// Bounded by the connections: each has one request on the way.
     pub desk: mpsc::UnboundedSender<Message>,
+    decoder: Decoder,
     seats: Mutex<Seats>,
     tasks: Mutex<BTreeMap<ClientId, AbortHandle>>,
 }
@@ -54,19 +61,21 @@ pub struct Rules {
     pub protocol: Protocol,
     /// Longest request.
     pub most_bytes: usize,
+    /// Bytes that a connection may send before it has shown the token.
+    pub unauthenticated_bytes: usize,
+    /// Bytes of all messages that are on the way or wait for their answer.
+    pub memory_bytes: usize,
+    /// What one request may ask for.
+    pub limits: RequestLimits,
     /// Connections.
     pub most_connections: usize,
 }
 
-/// Memory for messages that are not whole, as a multiple of the longest one.
-const MESSAGES_ON_THE_WAY: usize = 16;
-
 impl House {
-    /// A house whose requests go to `desk`.
-    pub fn new(card: Card, rules: Rules, desk: mpsc::UnboundedSender<Message>) -> Arc<Self> {
-        let memory = rules.most_bytes.saturating_mul(MESSAGES_ON_THE_WAY);
+    /// A house whose requests go to `desk`, and are decoded by `decoder`.
+    pub fn new(card: Card, rules: Rules, decoder: Decoder, desk: mpsc::UnboundedSender<Message>) -> Arc<Self> {
         Arc::new(Self {
-            card,
+            card: Arc::new(card),
             token: rules.token,
             ignores_kill: rules.ignores_kill,
             arrays: match rules.arrays {
@@ -75,10 +84,13 @@ impl House {
             },
             protocol: rules.protocol,
             most_bytes: rules.most_bytes,
+            unauthenticated_bytes: rules.unauthenticated_bytes.min(rules.most_bytes),
+            limits: rules.limits,
             stats: Stats::new(now()),
             stop: watch::Sender::new(None),
             desk,
-            seats: Mutex::new(Seats::new(rules.most_connections, memory)),
+            decoder,
+            seats: Mutex::new(Seats::new(rules.most_connections, rules.memory_bytes)),
             tasks: Mutex::default(),
         })
     }
@@ -93,7 +105,7 @@ impl House {
         self.tasks().insert(client, task);
     }
 
-    /// A connection holds so much of a message that is not whole; the greediest one goes if that is too much.
+    /// A connection holds so much of messages now; the greediest one goes if that is too much.
     pub fn hold(&self, client: ClientId, bytes: usize) {
         let greediest = self.seats().hold(client, bytes);
         if let Some(greediest) = greediest {
@@ -112,6 +124,7 @@ impl House {
     pub fn forget(&self, client: ClientId) {
         self.tasks().remove(&client);
         self.seats().leave(client);
+        self.decoder.leave(client);
     }
 
     fn tasks(&self) -> MutexGuard<'_, BTreeMap<ClientId, AbortHandle>> {
@@ -124,6 +137,22 @@ impl House {
         let given = given.unwrap_or_default().as_bytes();
         let differences = token.bytes().zip(given).fold(0, |all, (ours, theirs)| all | (ours ^ theirs));
         token.len() == given.len() && differences == 0
+    }
+
+    /// Decodes a message of `bytes` bytes beside the connections.
+    ///
+    /// # Errors
+    /// Why it was not decoded, in words for the client.
+    pub async fn decode<T: Send + 'static>(
+        &self,
+        client: ClientId,
+        bytes: usize,
+        decode: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, String> {
+        self.decoder.run(client, bytes, decode).await.map_err(|err| {
+            self.stats.refused();
+            err.to_string()
+        })
     }
 
     /// Asks the policy.

@@ -26,21 +26,24 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What of a request counts.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Head {
-    is_get: bool,
-    path: String,
-    /// Of a websocket.
-    key: Option<String>,
-    authorization: Option<String>,
+pub struct Head {
+    /// Its method is GET.
+    pub is_get: bool,
+    /// Without the query.
+    pub path: String,
+    /// `Sec-WebSocket-Key`, if it wants to be a websocket.
+    pub key: Option<String>,
+    /// `Authorization`.
+    pub authorization: Option<String>,
     /// Bytes of the head.
-    length: usize,
+    pub length: usize,
 }
 
 /// Answers one request, or serves a websocket until it goes.
 ///
 /// # Errors
 /// Why the connection was closed, if not by the client.
-pub async fn serve(mut stream: TcpStream, house: Arc<House>, id: ClientId) -> Result<(), Closed> {
+pub(super) async fn serve(mut stream: TcpStream, house: Arc<House>, id: ClientId) -> Result<(), Closed> {
     let mut buffer = BytesMut::with_capacity(1024);
     let Some(head) = timeout(PATIENCE, read_head(&mut stream, &mut buffer)).await.map_err(|_| Closed::Slow)?? else {
         return Ok(());
@@ -97,7 +100,11 @@ async fn read_head(stream: &mut TcpStream, buffer: &mut BytesMut) -> Result<Opti
     }
 }
 
-fn parse(bytes: &[u8]) -> Result<Option<Head>, Closed> {
+/// Reads the head that `bytes` begin with; `None` if they end before it does.
+///
+/// # Errors
+/// [`Closed::Http`] for what is no request.
+pub fn parse(bytes: &[u8]) -> Result<Option<Head>, Closed> {
     let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
     let mut request = httparse::Request::new(&mut fields);
     let status = request.parse(bytes).map_err(|_| Closed::Http("it cannot be read"))?;

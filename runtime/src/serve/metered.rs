@@ -9,17 +9,29 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
+/// Bytes that are read before other connections have their turn, and after which it is told how many there are.
+const SLICE: usize = 256 << 10;
+
 /// A connection, and the bytes that were read since somebody set them to 0.
-#[derive(Debug)]
 pub struct Metered {
     stream: TcpStream,
     read: Arc<AtomicUsize>,
+    /// Bytes since others had their turn.
+    slice: usize,
+    /// Told how many bytes were read, every now and then.
+    tell: Box<dyn Fn(usize) + Send>,
+}
+
+impl std::fmt::Debug for Metered {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Metered").field("stream", &self.stream).field("read", &self.read).finish_non_exhaustive()
+    }
 }
 
 impl Metered {
-    /// A connection whose reads are added to `read`.
-    pub fn new(stream: TcpStream, read: Arc<AtomicUsize>) -> Self {
-        Self { stream, read }
+    /// A connection whose reads are added to `read`; `tell` gets the sum after each slice.
+    pub fn new(stream: TcpStream, read: Arc<AtomicUsize>, tell: Box<dyn Fn(usize) + Send>) -> Self {
+        Self { stream, read, slice: 0, tell }
     }
 
     /// The connection itself.
@@ -30,9 +42,21 @@ impl Metered {
 
 impl AsyncRead for Metered {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.slice >= SLICE {
+            self.slice = 0;
+            (self.tell)(self.read.load(Ordering::Relaxed));
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let before = buf.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
-        self.read.fetch_add(buf.filled().len() - before, Ordering::Relaxed);
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buf);
+        if polled.is_pending() {
+            self.slice = 0;
+        }
+        ready!(polled)?;
+        let count = buf.filled().len() - before;
+        self.slice += count;
+        self.read.fetch_add(count, Ordering::Relaxed);
         Poll::Ready(Ok(()))
     }
 }

@@ -2,13 +2,16 @@
 //!
 //! ```text
 //!             ┌ door: one port; the first byte of a connection says which protocol it speaks
-//! clients ◄──►├ zmtp ──────► gr00t (endpoints, two dialects) ─┐
-//!             ├ websocket ─► openpi ──────────────────────────┼─► desk (batcher) ─► policy's thread
-//!             └ http: /healthz, /metrics ◄─ stats             └─◄ answers
+//! clients ◄──►├ zmtp ──────► gr00t (endpoints, two dialects) ─┬─► decoder (fair queue) ─► limits ─┐
+//!             ├ websocket ─► openpi ──────────────────────────┘                                   │
+//!             └ http: /healthz, /metrics ◄─ stats              ◄─ answers ◄─ desk (batcher) ◄─────┘
+//!                                                                             └─► policy's thread
 //! ```
-//! Connections are tasks of one thread, inference has another; between them goes at most one request a connection.
-//! Decisions are values without sockets and clocks: who is inferred together ([`batcher`]), who may stay connected
-//! ([`seats`]), what bytes of a peer mean ([`crate::wire`]).
+//! Connections are tasks of one thread, decoding and inference have others; between them goes at most one request a
+//! connection. In the thread of the connections nothing takes long: a message is read in slices, and before it is decoded
+//! only its token is looked at.
+//! Decisions are values without sockets and clocks: whose turn it is ([`fair_queue`]), who is inferred together
+//! ([`batcher`]), who may stay connected ([`seats`]), what bytes of a peer mean ([`crate::wire`]).
 //!
 //! A port speaks all protocols because they tell themselves apart: ZMTP begins with 0xff, HTTP with a letter. A robot
 //! fleet then has one address a GPU, and its health is asked where it is served.
@@ -17,14 +20,16 @@ use std::time::Instant;
 
 pub mod batcher;
 pub mod fair_queue;
+pub mod http;
 pub mod seats;
 
 mod client;
+mod decoder;
 mod desk;
 mod door;
 mod gr00t;
 mod house;
-mod http;
+mod limits;
 mod metered;
 mod observation;
 mod openpi;

@@ -1,7 +1,84 @@
-//! Values of a message as the processor takes them: arrays stay where they are.
+//! Values of a message as the processor takes them: arrays stay where they are. And what both protocols make of them: an
+//! observation that was checked.
 
-use crate::policy::gr00t::processor::{Array, Object};
+use crate::policy::gr00t::processor::{Array, Modalities, Object, validate};
+use crate::policy::served::{Card, Noise, Question};
+use crate::serve::limits::{LimitExceeded, RequestLimits, shortened};
+use crate::serve::stats::Stats;
 use crate::wire::Value;
+
+/// What a client wants actions for: checked, and within the limits.
+#[derive(Debug)]
+pub struct Asked {
+    /// Observations.
+    pub rows: usize,
+    /// What the policy looks at, and nothing else that may have been sent.
+    pub observation: Object,
+    /// One a row, if the client chose it.
+    pub noise: Option<Vec<Noise>>,
+}
+
+impl Asked {
+    /// As the policy is asked, with noise from `draw` for so many rows if the client chose none.
+    pub fn question(self, draw: impl FnOnce(usize) -> Vec<Noise>) -> Question {
+        let noise = self.noise.unwrap_or_else(|| draw(self.rows));
+        Question { observation: self.observation, noise }
+    }
+}
+
+/// Why a message is answered with an error.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// It is no message.
+    #[error("{0}")]
+    Unreadable(String),
+    /// It asks for too much.
+    #[error(transparent)]
+    Limit(#[from] LimitExceeded),
+    /// It asks for something that there is not, or in a wrong form.
+    #[error("{0}")]
+    Wrong(String),
+}
+
+impl From<String> for Refused {
+    fn from(text: String) -> Self {
+        Self::Wrong(text)
+    }
+}
+
+impl Refused {
+    /// The text for the client, after it was counted.
+    pub fn counted(self, stats: &Stats) -> String {
+        match &self {
+            Self::Unreadable(_) => stats.unreadable(),
+            Self::Limit(_) => stats.limited(),
+            Self::Wrong(_) => {}
+        }
+        shortened(self.to_string())
+    }
+}
+
+/// Checks an observation, in the reference's order and words, and then by the limits.
+///
+/// # Errors
+/// [`Refused`] for the first thing that is wrong.
+pub fn asked(observation: &Object, card: &Card, limits: &RequestLimits) -> Result<Asked, Refused> {
+    validate(observation, &card.modalities).map_err(|err| err.to_string())?;
+    let rows = limits.check(observation, &card.modalities)?;
+    Ok(Asked { rows, observation: needed(observation, &card.modalities), noise: None })
+}
+
+/// The members of an observation that the policy looks at. Parts of it are made for each batch.
+fn needed(observation: &Object, modalities: &Modalities) -> Object {
+    let language = [modalities.language_key().to_owned()];
+    let parts = [("video", &modalities.video.keys[..]), ("state", &modalities.state.keys), ("language", &language)];
+    let parts = parts.map(|(name, keys)| {
+        let part = observation.get(name);
+        let members = keys.iter().filter_map(|key| Some((key.clone(), part?.get(key)?.clone())));
+        (name.to_owned(), Object::Map(members.collect()))
+    });
+    Object::Map(parts.into())
+}
 
 /// A value in Python's words; arrays share the memory of the message.
 pub fn object(value: &Value) -> Object {

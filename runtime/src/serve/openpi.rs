@@ -16,14 +16,18 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use serde_json::json;
 
-use crate::policy::gr00t::processor::{Object, Observations};
-use crate::policy::served::{Actions, Card, Question};
+use crate::policy::gr00t::processor::Object;
+use crate::policy::served::{Actions, Card};
 use crate::serve::batcher::ClientId;
-use crate::serve::client::Episode;
+use crate::serve::client::{Episode, chosen_noise};
 use crate::serve::house::House;
+use crate::serve::limits::RequestLimits;
 use crate::serve::now;
-use crate::serve::observation::{array, object};
+use crate::serve::observation::{Asked, Refused, array, asked, object};
 use crate::wire::{Array, Dialect, Value, read, write};
+
+/// Bytes of the states of a message; as float32 they may take four times as many.
+const LONGEST_STATES_BYTES: usize = 4 << 20;
 
 /// One client, as long as its connection lives.
 #[derive(Debug)]
@@ -65,20 +69,20 @@ impl Client {
     ///
     /// # Errors
     /// The text that the client gets before its connection is closed.
-    pub async fn answer(&mut self, body: &Bytes) -> Result<Bytes, String> {
-        let asked = now();
-        let message = read(body).map_err(|err| {
-            self.house.stats.unreadable();
-            err.to_string()
-        })?;
-        self.house.stats.asked("infer");
-        let card = &self.house.card;
-        let observation = nested(&message.value, card);
-        let rows = Observations::read(&observation, &card.modalities).map_err(|err| err.to_string())?.size();
-        let noise = self.episode.noise(rows, Some(&options(&message.value)), card)?;
+    pub async fn answer(&mut self, body: Bytes) -> Result<Bytes, String> {
+        let started = now();
+        let (card, limits, bytes) = (Arc::clone(&self.house.card), self.house.limits, body.len());
+        let decoded = self.house.decode(self.id, bytes, move || decode(&body, &card, &limits)).await?;
+        if !matches!(decoded, Err(Refused::Unreadable(_))) {
+            self.house.stats.asked("infer");
+            self.house.seats().known(self.id);
+        }
+        let asked = decoded.map_err(|refused| refused.counted(&self.house.stats))?;
         let inferring = now();
-        let actions = self.house.ask(self.id, rows, Question { observation, noise }).await?;
-        Ok(self.reply(&actions, asked, inferring))
+        let rows = asked.rows;
+        let question = asked.question(|rows| self.episode.noise(rows, &self.house.card));
+        let actions = self.house.ask(self.id, rows, question).await?;
+        Ok(self.reply(&actions, started, inferring))
     }
 
     fn reply(&mut self, actions: &Actions, asked: Instant, inferring: Instant) -> Bytes {
@@ -96,6 +100,14 @@ impl Client {
         self.last = Some(asked.elapsed());
         write(&value, Dialect::Openpi).into()
     }
+}
+
+/// Reads a message: all that takes time in proportion to its bytes.
+fn decode(body: &Bytes, card: &Card, limits: &RequestLimits) -> Result<Asked, Refused> {
+    let message = read(body).map_err(|err| Refused::Unreadable(err.to_string()))?;
+    let mut asked = asked(&nested(&message.value, card), card, limits)?;
+    asked.noise = chosen_noise(asked.rows, Some(&options(&message.value)), card)?;
+    Ok(asked)
 }
 
 fn options(observation: &Value) -> Value {
@@ -144,6 +156,10 @@ fn named<'a>(observation: &'a Value, kind: &str, key: &str) -> Option<&'a Value>
 /// `observation/state` or `state` as the checkpoint's vectors, if their lengths are known and add up.
 fn parts(observation: &Value, card: &Card) -> Option<Vec<(String, Object)>> {
     let Value::Array(whole) = as_f32(named(observation, "state", "state")?) else { return None };
+    let known: Option<usize> = card.states.iter().map(|(_, width)| *width).sum();
+    if Some(whole.shape().iter().product()) != known {
+        return None;
+    }
     let numbers = whole.to_f32();
     let mut left = &numbers[..];
     let split = card.states.iter().map(|(key, width)| {
@@ -156,10 +172,12 @@ fn parts(observation: &Value, card: &Card) -> Option<Vec<(String, Object)>> {
     split.filter(|_| left.is_empty())
 }
 
-/// A list of numbers, or an array of another type, as float32.
+/// An array of another type as float32. One that is too long for a state stays what it is, and is refused for that.
 fn as_f32(value: &Value) -> Value {
     match value {
-        Value::Array(array) if array.dtype().descr() != "<f4" => Array::of_f32(array.shape(), &array.to_f32()).into(),
+        Value::Array(array) if array.dtype().descr() != "<f4" && array.data().len() <= LONGEST_STATES_BYTES => {
+            Array::of_f32(array.shape(), &array.to_f32()).into()
+        }
         other => other.clone(),
     }
 }

@@ -22,8 +22,10 @@ use crate::eval::console::{self, Level, Style};
 use crate::eval::{device, failure};
 use crate::policy;
 use crate::serve::batcher::Limits;
+use crate::serve::decoder::Decoder;
 use crate::serve::desk::POLICY_IS_GONE;
 use crate::serve::house::{House, Rules};
+use crate::serve::limits::RequestLimits;
 use crate::serve::policy_thread::PolicyThread;
 use crate::serve::stats::Summary;
 use crate::serve::{desk, door, now};
@@ -128,11 +130,19 @@ async fn serve(
         arrays: args.arrays,
         protocol: args.protocol,
         most_bytes: args.max_message << 20,
+        unauthenticated_bytes: args.max_unauthenticated << 20,
+        memory_bytes: args.memory() << 20,
+        limits: RequestLimits {
+            max_rows: args.max_rows,
+            max_prompt_bytes: args.max_prompt,
+            max_picture_edge: args.max_picture,
+        },
         most_connections: args.max_connections.min(open_files().saturating_sub(OTHER_FILES).max(1)),
     };
     let loss = policy.loss();
     let (to_desk, inbox) = mpsc::unbounded_channel();
-    let house = House::new(card, rules, to_desk);
+    let decoder = Decoder::start().map_err(|err| format!("no thread to read requests: {err}"))?;
+    let house = House::new(card, rules, decoder, to_desk);
     end_on_signals(&house).map_err(|err| err.to_string())?;
     let facts: Vec<String> = house.card.facts.iter().map(|(name, value)| format!("{name} {value}")).collect();
     voice.say(&format!("{name}: {}", facts.join(", ")));

@@ -1,20 +1,26 @@
 //! Who may stay connected: a value without sockets and clocks.
 //!
-//! There are so many seats, and so much memory for messages that are not whole yet. When a new connection comes and no
-//! seat is free, one is given up: of those that have never asked anything the longest silent, else of those that are not
-//! waiting for an answer. When the memory is used up, the connection that holds most of it goes. So thousands of silent
-//! connections, or promises of huge messages, cost others nothing.
+//! There are so many seats, and so much memory for messages that are on the way or wait for their answer. When a new
+//! connection comes and no seat is free, one is given up: of those that have never asked anything the longest silent, else
+//! of those that are not waiting for an answer. When the memory is used up, the connection that holds most of it goes.
+//! Connections that have not shown the token may use a quarter of the memory. So thousands of silent connections, or
+//! promises of huge messages, cost others nothing.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
 use crate::serve::batcher::ClientId;
 
+/// The part of the memory that connections without the token share.
+const UNAUTHENTICATED_SHARE: usize = 4;
+
 /// Connections and what is known of them.
 #[derive(Debug)]
 pub struct Seats {
     most: usize,
     memory_bytes: usize,
+    /// Of all connections, and of those without the token.
+    held_bytes: [usize; 2],
     taken: BTreeMap<ClientId, Seat>,
     next: u64,
 }
@@ -25,9 +31,11 @@ struct Seat {
     heard: Instant,
     /// It has asked something that could be read.
     is_known: bool,
+    /// It has shown the token, or there is none.
+    is_authenticated: bool,
     /// It waits for an answer.
     is_waiting: bool,
-    /// Bytes of a message that is not whole yet.
+    /// Bytes of its messages that are on the way or wait for their answer.
     held_bytes: usize,
 }
 
@@ -41,9 +49,9 @@ pub struct Admitted {
 }
 
 impl Seats {
-    /// `most` connections, and `memory_bytes` for all their messages on the way.
+    /// `most` connections, and `memory_bytes` for all messages that are on the way or wait for their answer.
     pub fn new(most: usize, memory_bytes: usize) -> Self {
-        Self { most, memory_bytes, taken: BTreeMap::new(), next: 0 }
+        Self { most, memory_bytes, held_bytes: [0; 2], taken: BTreeMap::new(), next: 0 }
     }
 
     /// Connections that there may be.
@@ -61,8 +69,8 @@ impl Seats {
         self.taken.values().filter(|seat| seat.is_waiting).count()
     }
 
-    /// A new connection; `None` if all others are waiting for answers.
-    pub fn admit(&mut self, now: Instant) -> Option<Admitted> {
+    /// A new connection, which still has to show the token if `needs_token`; `None` if all others are waiting for answers.
+    pub fn admit(&mut self, needs_token: bool, now: Instant) -> Option<Admitted> {
         let mut evicted = None;
         if self.taken.len() >= self.most {
             let idle = self.taken.iter().filter(|(_, seat)| !seat.is_waiting);
@@ -72,32 +80,63 @@ impl Seats {
         evicted.iter().for_each(|client| self.leave(*client));
         let client = ClientId(self.next);
         self.next += 1;
-        self.taken.insert(client, Seat { heard: now, is_known: false, is_waiting: false, held_bytes: 0 });
+        let is_authenticated = !needs_token;
+        let seat = Seat { heard: now, is_known: false, is_authenticated, is_waiting: false, held_bytes: 0 };
+        self.taken.insert(client, seat);
         Some(Admitted { client, evicted })
     }
 
-    /// A connection holds so much of a message that is not whole; gives the one to be closed if that is too much.
+    /// A connection holds so much of messages now; gives the one to be closed if that is too much.
     pub fn hold(&mut self, client: ClientId, bytes: usize) -> Option<ClientId> {
-        self.taken.get_mut(&client)?.held_bytes = bytes;
-        let all: usize = self.taken.values().map(|seat| seat.held_bytes).sum();
-        if all <= self.memory_bytes {
+        self.set_held(client, bytes);
+        let [all, unauthenticated] = self.held_bytes;
+        let strangers_hold_too_much = unauthenticated > self.memory_bytes / UNAUTHENTICATED_SHARE;
+        if all <= self.memory_bytes && !strangers_hold_too_much {
             return None;
         }
-        let (greediest, _) = self.taken.iter().max_by_key(|(_, seat)| seat.held_bytes)?;
+        let may_go = self.taken.iter().filter(|(_, seat)| !strangers_hold_too_much || !seat.is_authenticated);
+        let (greediest, _) = may_go.max_by_key(|(_, seat)| seat.held_bytes)?;
         let greediest = *greediest;
         self.leave(greediest);
         Some(greediest)
     }
 
-    /// A connection has asked something.
+    fn set_held(&mut self, client: ClientId, bytes: usize) {
+        let Some(seat) = self.taken.get_mut(&client) else { return };
+        let before = std::mem::replace(&mut seat.held_bytes, bytes);
+        let [all, unauthenticated] = &mut self.held_bytes;
+        *all = *all - before + bytes;
+        if !seat.is_authenticated {
+            *unauthenticated = *unauthenticated - before + bytes;
+        }
+    }
+
+    /// A connection has sent a whole message, and waits for the answer.
     pub fn asked(&mut self, client: ClientId, now: Instant) {
         if let Some(seat) = self.taken.get_mut(&client) {
-            *seat = Seat { heard: now, is_known: true, is_waiting: true, held_bytes: 0 };
+            seat.heard = now;
+            seat.is_waiting = true;
+        }
+    }
+
+    /// A connection has shown the token.
+    pub fn authenticated(&mut self, client: ClientId) {
+        if let Some(seat) = self.taken.get_mut(&client).filter(|seat| !seat.is_authenticated) {
+            seat.is_authenticated = true;
+            self.held_bytes[1] -= seat.held_bytes;
+        }
+    }
+
+    /// A connection has asked something that could be read.
+    pub fn known(&mut self, client: ClientId) {
+        if let Some(seat) = self.taken.get_mut(&client) {
+            seat.is_known = true;
         }
     }
 
     /// A connection has its answer.
     pub fn answered(&mut self, client: ClientId, now: Instant) {
+        self.set_held(client, 0);
         if let Some(seat) = self.taken.get_mut(&client) {
             seat.heard = now;
             seat.is_waiting = false;
@@ -106,6 +145,7 @@ impl Seats {
 
     /// A connection is closed.
     pub fn leave(&mut self, client: ClientId) {
+        self.set_held(client, 0);
         self.taken.remove(&client);
     }
 }
@@ -124,7 +164,7 @@ mod tests {
     fn full(count: u64, now: Instant) -> Seats {
         let mut seats = Seats::new(count as usize, 100);
         for number in 0..count {
-            assert_eq!(seats.admit(now + Duration::from_secs(number)).unwrap().client, ClientId(number));
+            assert_eq!(seats.admit(false, now + Duration::from_secs(number)).unwrap().client, ClientId(number));
         }
         seats
     }
@@ -134,8 +174,9 @@ mod tests {
         let now = start();
         let mut seats = full(3, now);
         seats.asked(ClientId(0), now);
+        seats.known(ClientId(0));
         seats.answered(ClientId(0), now);
-        let evicted = |seats: &mut Seats| seats.admit(now + Duration::from_secs(9)).unwrap().evicted;
+        let evicted = |seats: &mut Seats| seats.admit(false, now + Duration::from_secs(9)).unwrap().evicted;
         assert_eq!(evicted(&mut seats), Some(ClientId(1)));
         assert_eq!(evicted(&mut seats), Some(ClientId(2)));
     }
@@ -146,10 +187,50 @@ mod tests {
         let mut seats = full(2, now);
         seats.asked(ClientId(0), now);
         seats.asked(ClientId(1), now);
-        assert_eq!(seats.admit(now), None);
+        assert_eq!(seats.admit(false, now), None);
         seats.answered(ClientId(1), now);
-        assert_eq!(seats.admit(now).unwrap().evicted, Some(ClientId(1)));
+        assert_eq!(seats.admit(false, now).unwrap().evicted, Some(ClientId(1)));
         assert_eq!(seats.count(), 2);
+    }
+
+    #[test]
+    fn who_asks_without_the_token_is_no_client() {
+        let now = start();
+        let mut seats = full(2, now);
+        seats.known(ClientId(0));
+        for _ in 0..9 {
+            seats.asked(ClientId(1), now + Duration::from_secs(5));
+            seats.answered(ClientId(1), now + Duration::from_secs(5));
+        }
+        assert_eq!(seats.admit(false, now + Duration::from_secs(9)).unwrap().evicted, Some(ClientId(1)));
+    }
+
+    #[test]
+    fn a_message_counts_until_it_is_answered() {
+        let now = start();
+        let mut seats = full(2, now);
+        assert_eq!(seats.hold(ClientId(0), 60), None);
+        seats.asked(ClientId(0), now);
+        assert_eq!(seats.hold(ClientId(1), 50), Some(ClientId(0)));
+        assert_eq!(seats.hold(ClientId(1), 100), None);
+        seats.answered(ClientId(1), now);
+        assert_eq!(seats.held_bytes, [0, 0]);
+    }
+
+    #[test]
+    fn connections_without_the_token_share_a_quarter_and_cost_no_client_its_message() {
+        let now = start();
+        let mut seats = Seats::new(9, 100);
+        let admit = |seats: &mut Seats| seats.admit(true, now).unwrap().client;
+        let [client, first, second] = [(); 3].map(|()| admit(&mut seats));
+        seats.hold(client, 5);
+        seats.authenticated(client);
+        assert_eq!(seats.hold(client, 70), None);
+        assert_eq!(seats.hold(first, 20), None);
+        assert_eq!(seats.hold(second, 6), Some(first));
+        assert_eq!(seats.held_bytes, [76, 6]);
+        seats.leave(client);
+        assert_eq!(seats.held_bytes, [6, 6]);
     }
 
     #[test]

@@ -24,6 +24,7 @@ struct Counts {
     unreadable: u64,
     unauthorized: u64,
     refused: u64,
+    limited: u64,
     connections: u64,
     evicted: u64,
     violations: u64,
@@ -69,6 +70,7 @@ impl Stats {
             unreadable: 0,
             unauthorized: 0,
             refused: 0,
+            limited: 0,
             connections: 0,
             evicted: 0,
             violations: 0,
@@ -104,9 +106,14 @@ impl Stats {
         self.counts().unauthorized += 1;
     }
 
-    /// The queue was full, or the server is stopping.
+    /// The queue was full, the decoder too busy, or the server is stopping.
     pub fn refused(&self) {
         self.counts().refused += 1;
+    }
+
+    /// A request exceeded a limit.
+    pub fn limited(&self) {
+        self.counts().limited += 1;
     }
 
     /// A connection was accepted; another one may have gone for it.
@@ -162,6 +169,7 @@ impl Stats {
             ("unreadable", counts.unreadable as f64),
             ("unauthorized", counts.unauthorized as f64),
             ("refused", counts.refused as f64),
+            ("limit", counts.limited as f64),
         ];
         metrics.by("reason", ("rejected_total", "counter", "Requests that reached no policy, by reason."), refusals);
         metrics.one("connections", "gauge", "Open connections.", connected as f64);

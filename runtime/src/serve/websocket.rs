@@ -44,7 +44,8 @@ pub async fn serve(stream: TcpStream, rest: Vec<u8>, house: Arc<House>, id: Clie
         .max_message_size(Some(house.most_bytes))
         .max_frame_size(Some(house.most_bytes));
     let held = Arc::new(AtomicUsize::new(rest.len()));
-    let stream = Metered::new(stream, Arc::clone(&held));
+    let holder = Arc::clone(&house);
+    let stream = Metered::new(stream, Arc::clone(&held), Box::new(move |held| holder.hold(id, held)));
     let socket = WebSocketStream::from_partially_read(stream, rest, Role::Server, Some(config)).await;
     let mut client = Client::new(Arc::clone(&house), id);
     let metadata = client.metadata();
@@ -53,7 +54,7 @@ pub async fn serve(stream: TcpStream, rest: Vec<u8>, house: Arc<House>, id: Clie
     while let Some(message) = peer.hear().await? {
         match message {
             Message::Binary(body) => {
-                if peer.answer(&mut client, &body).await?.is_none() {
+                if peer.answer(&mut client, body).await?.is_none() {
                     return Ok(());
                 }
             }
@@ -74,9 +75,10 @@ struct Peer {
 
 impl Peer {
     /// `None` if the client has gone, or was sent away.
-    async fn answer(&mut self, client: &mut Client, body: &Bytes) -> Result<Option<()>, Closed> {
+    async fn answer(&mut self, client: &mut Client, body: Bytes) -> Result<Option<()>, Closed> {
         let asked = now();
         self.house.seats().asked(self.id, asked);
+        self.house.hold(self.id, body.len());
         let answer = tokio::select! {
             answer = client.answer(body) => answer,
             () = gone(self.socket.get_ref().stream()) => return Ok(None),

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout_at;
@@ -23,8 +23,12 @@ use crate::wire::zmtp::{Heard, Reader, Request, Socket, answer_head, greeting, p
 /// Time for a greeting, and from the first byte of a message to its last.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Room that a promise of more makes at once; beyond it room is made for what has come.
-const MOST_AT_ONCE: usize = 1 << 20;
+/// From the first byte of a message to its last, of a client that has not shown the token.
+const STRANGERS_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Bytes that are read before other connections have their turn, and room that a promise of more makes at once: some
+/// 50 µs of copying.
+const SLICE: usize = 256 << 10;
 
 /// Serves a client until it goes.
 ///
@@ -32,7 +36,17 @@ const MOST_AT_ONCE: usize = 1 << 20;
 /// Why the connection was closed, if not by the client.
 pub async fn serve(stream: TcpStream, house: Arc<House>, id: ClientId) -> Result<(), Closed> {
     let mut client = Client::new(Arc::clone(&house), id);
-    let mut peer = Peer { reader: Reader::new(house.most_bytes), stream, buffer: BytesMut::new(), house, id };
+    let is_authenticated = client.is_authenticated();
+    let most_bytes = if is_authenticated { house.most_bytes } else { house.unauthenticated_bytes };
+    let mut peer = Peer {
+        reader: Reader::new(most_bytes),
+        stream,
+        buffer: BytesMut::new(),
+        house,
+        id,
+        is_authenticated,
+        most_bytes,
+    };
     peer.write(&greeting()).await?;
     let until = now() + PATIENCE;
     let Some(Heard::Greeting) = peer.hear(Some(until)).await? else { return Ok(()) };
@@ -43,7 +57,7 @@ pub async fn serve(stream: TcpStream, house: Arc<House>, id: ClientId) -> Result
     }
     while let Some(heard) = peer.hear(None).await? {
         match heard {
-            Heard::Request(request) => peer.answer(&mut client, &request).await?,
+            Heard::Request(request) => peer.answer(&mut client, request).await?,
             // PING has a time to live of two bytes before its context.
             Heard::Command(name, data) if name == "PING" => {
                 peer.write(&pong(data.get(2..).unwrap_or_default())).await?;
@@ -60,18 +74,30 @@ struct Peer {
     buffer: BytesMut,
     house: Arc<House>,
     id: ClientId,
+    /// It has shown the token, or there is none.
+    is_authenticated: bool,
+    /// What it may still send: in one message, or altogether until it has shown the token.
+    most_bytes: usize,
 }
 
 impl Peer {
-    async fn answer(&mut self, client: &mut Client, request: &Request) -> Result<(), Closed> {
+    async fn answer(&mut self, client: &mut Client, Request { envelope, body }: Request) -> Result<(), Closed> {
         let asked = now();
+        let bytes: usize = body.iter().chain(&envelope).map(Bytes::len).sum();
         self.house.seats().asked(self.id, asked);
+        self.house.hold(self.id, bytes);
         let then = tokio::select! {
-            then = client.answer(&request.body) => then,
+            then = client.answer(body) => then,
             () = gone(&self.stream) => return Ok(()),
         };
+        self.is_authenticated = client.is_authenticated();
+        self.most_bytes = match self.is_authenticated {
+            true => self.house.most_bytes,
+            false => self.most_bytes.saturating_sub(bytes),
+        };
+        self.reader.set_most_bytes(self.most_bytes);
         let (Then::GoOn(body) | Then::End(body)) = &then;
-        let mut bytes = answer_head(&request.envelope, body.len());
+        let mut bytes = answer_head(&envelope, body.len());
         bytes.extend_from_slice(body);
         self.write(&bytes).await?;
         self.house.stats.answered(asked.elapsed(), is_error(body), now());
@@ -96,17 +122,20 @@ impl Peer {
             let held = self.buffer.len() + self.reader.held();
             self.house.hold(self.id, held);
             if held > 0 && until.is_none() {
-                until = Some(now() + PATIENCE);
+                until = Some(now() + if self.is_authenticated { PATIENCE } else { STRANGERS_PATIENCE });
             }
             let missing = self.reader.wants(&self.buffer).saturating_sub(self.buffer.len());
-            self.buffer.reserve(missing.clamp(4096, MOST_AT_ONCE));
-            let read = self.stream.read_buf(&mut self.buffer);
+            self.buffer.reserve(missing.clamp(4096, SLICE));
+            let mut slice = (&mut self.stream).take(SLICE as u64);
+            let read = slice.read_buf(&mut self.buffer);
             let count = match until {
                 Some(until) => timeout_at(until.into(), read).await.map_err(|_| Closed::Slow)??,
                 None => read.await?,
             };
-            if count == 0 {
-                return Ok(None);
+            match count {
+                0 => return Ok(None),
+                SLICE.. => tokio::task::yield_now().await,
+                _ => {}
             }
         }
     }

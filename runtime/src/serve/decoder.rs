@@ -1,0 +1,183 @@
+//! Where messages are decoded: threads of their own, so that no message keeps the connections waiting.
+//!
+//! Clients take turns by the bytes of their messages ([`FairQueue`]). Long messages have a thread of their own: an
+//! observation of a few pictures waits for others of its size, and not for arrays of 64 MiB.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use crate::serve::batcher::ClientId;
+use crate::serve::fair_queue::FairQueue;
+
+/// Messages up to this many bytes are short: a row with pictures of four cameras at 640 × 480 has 3.7 MB.
+const SHORT_BYTES: usize = 4 << 20;
+
+/// Time until a message is decoded, waiting included. Decoding takes time in proportion to the bytes, 0.1 s for 60 MB.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Cost of a message without bytes, in bytes: what starting on another one takes.
+const BASE_COST: u64 = 4096;
+
+/// Why a message was not decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotDecoded {
+    /// Others have sent more than can be decoded.
+    #[error("the server was too busy to read the request within {} s, try again later", DEADLINE.as_secs())]
+    Late,
+    /// Our mistake; the panic was printed.
+    #[error("the server failed to read the request")]
+    Failed,
+}
+
+/// Decodes messages.
+#[derive(Debug)]
+pub struct Decoder {
+    short: Arc<Lane>,
+    long: Arc<Lane>,
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// One thread and what waits for it.
+#[derive(Default)]
+struct Lane {
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    jobs: FairQueue<Job>,
+    is_closed: bool,
+}
+
+impl std::fmt::Debug for Lane {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lane").field("waiting", &self.waiting().jobs.len()).finish_non_exhaustive()
+    }
+}
+
+impl Decoder {
+    /// Starts its threads.
+    ///
+    /// # Errors
+    /// The system's reason for giving no thread.
+    pub fn start() -> std::io::Result<Self> {
+        Ok(Self { short: Lane::start("decode-short")?, long: Lane::start("decode-long")? })
+    }
+
+    /// Runs `decode` for a message of `bytes` bytes when it is the client's turn. What is not awaited any more is not
+    /// started.
+    ///
+    /// # Errors
+    /// [`NotDecoded`], of which the client is to be told.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        client: ClientId,
+        bytes: usize,
+        decode: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, NotDecoded> {
+        let (reply, decoded) = oneshot::channel();
+        let job: Job = Box::new(move || {
+            if !reply.is_closed() {
+                // A client that has gone meanwhile wants nothing any more.
+                let _ = reply.send(decode());
+            }
+        });
+        let lane = if bytes <= SHORT_BYTES { &self.short } else { &self.long };
+        lane.waiting().jobs.push(client, BASE_COST + bytes as u64, job);
+        lane.changed.notify_one();
+        timeout(DEADLINE, decoded).await.map_err(|_| NotDecoded::Late)?.map_err(|_| NotDecoded::Failed)
+    }
+
+    /// A client is gone.
+    pub fn leave(&self, client: ClientId) {
+        for lane in [&self.short, &self.long] {
+            lane.waiting().jobs.leave(client);
+        }
+    }
+}
+
+impl Drop for Decoder {
+    fn drop(&mut self) {
+        for lane in [&self.short, &self.long] {
+            lane.waiting().is_closed = true;
+            lane.changed.notify_one();
+        }
+    }
+}
+
+impl Lane {
+    fn start(name: &str) -> std::io::Result<Arc<Self>> {
+        let lane = Arc::new(Self::default());
+        let own = Arc::clone(&lane);
+        std::thread::Builder::new().name(name.to_owned()).spawn(move || own.run())?;
+        Ok(lane)
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self) {
+        while let Some(job) = self.next() {
+            // The message that a panic belongs to is answered with an error; the next one is not its concern.
+            let _ = catch_unwind(AssertUnwindSafe(job));
+        }
+    }
+
+    /// Waits for a job; `None` when there will be none any more.
+    fn next(&self) -> Option<Job> {
+        let mut waiting = self.waiting();
+        loop {
+            if waiting.is_closed {
+                return None;
+            }
+            if let Some((_, job)) = waiting.jobs.pop() {
+                return Some(job);
+            }
+            waiting = self.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    fn block_on<T>(future: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(future)
+    }
+
+    #[test]
+    fn a_long_message_does_not_hold_up_a_short_one() {
+        let decoder = Decoder::start().unwrap();
+        let (go_on, blocked) = mpsc::channel::<()>();
+        block_on(async {
+            let long = decoder.run(ClientId(1), 60 << 20, move || blocked.recv().is_ok());
+            let short = async {
+                let answer = decoder.run(ClientId(2), 1000, || 7).await;
+                go_on.send(()).unwrap();
+                answer
+            };
+            let (long, short) = tokio::join!(long, short);
+            assert_eq!((long, short), (Ok(true), Ok(7)));
+        });
+    }
+
+    #[test]
+    fn a_message_whose_decoding_panics_is_refused_and_the_next_one_is_decoded() {
+        let decoder = Decoder::start().unwrap();
+        block_on(async {
+            let failed = decoder.run(ClientId(1), 1, || -> u8 { panic!("as a test wants it") }).await;
+            assert_eq!(failed, Err(NotDecoded::Failed));
+            assert_eq!(decoder.run(ClientId(1), 1, || 7).await, Ok(7));
+        });
+    }
+}
