@@ -18,7 +18,7 @@ const GROWTH_DIGITS: usize = 21;
 /// Most edges of an array: numpy's `NPY_MAXDIMS`.
 pub(super) const MOST_EDGES: usize = 64;
 
-/// Numbers in a row and in a column that are turned together: 32 × 32 of 8 bytes twice fit into a first-level cache.
+/// Rows and columns that are turned together: 32 × 32 numbers of 8 bytes fit twice into a first-level cache.
 const TILE: usize = 32;
 
 /// What comes before the numbers in a file of version 1.0.
@@ -72,74 +72,90 @@ fn rows(array: &Array) -> Vec<u8> {
     }
 }
 
-/// [`rows`] of numbers of `N` bytes: the first and the last edge are turned in tiles, which stay in the cache; the edges
-/// between are counted through like an odometer.
+/// [`rows`] of numbers of `N` bytes. The edges are parted into leading and trailing ones: that makes a matrix, whose rows
+/// and columns stand in the order of either layout, and which is turned in tiles that stay in the cache.
 fn transposed<const N: usize>(array: &Array) -> Vec<u8> {
     let (columns, _) = array.data().as_chunks::<N>();
-    // An edge of 1 moves nothing; without it each step of the odometer is paid for by a number.
+    // An edge of 1 moves nothing; without it counting on costs a fixed number of steps, on average.
     let edges: Vec<usize> = array.shape().iter().copied().filter(|edge| *edge != 1).collect();
-    let ([first, middle @ .., last], false) = (&edges[..], columns.is_empty()) else { return array.data().to_vec() };
+    if edges.len() < 2 || columns.is_empty() {
+        return array.data().to_vec();
+    }
+    let (leading, trailing) = edges.split_at(parted(&edges));
+    let (height, width) = (leading.iter().product::<usize>(), trailing.iter().product::<usize>());
     let mut rows = vec![0; columns.len() * N];
     let (out, _) = rows.as_chunks_mut::<N>();
-    // How far neighbours along the first edge of the result, and along the last edge of the source, are apart.
-    let (out_step, in_step) = (columns.len() / first, columns.len() / last);
-    let mut middle = Odometer::new(middle, *first, *last);
-    for _ in 0..columns.len() / (first * last) {
-        for (from_row, from_column) in tiles(*first, *last) {
-            for row in from_row..(from_row + TILE).min(*first) {
-                for column in from_column..(from_column + TILE).min(*last) {
-                    out[middle.out_at + row * out_step + column] = columns[middle.in_at + row + column * in_step];
+    // In the source the first edge comes first, in the result the last one.
+    let mut row_starts = Odometer::forwards(leading, width);
+    for row in (0..height).step_by(TILE) {
+        let out_at: Vec<usize> = row_starts.by_ref().take(TILE.min(height - row)).collect();
+        let mut column_starts = Odometer::backwards(trailing, height);
+        for column in (0..width).step_by(TILE) {
+            for column in column..(column + TILE).min(width) {
+                let from = column_starts.next().unwrap_or_default() + row;
+                for (out_at, number) in out_at.iter().zip(&columns[from..]) {
+                    out[out_at + column] = *number;
                 }
             }
         }
-        middle.step();
     }
     rows
 }
 
-fn tiles(rows: usize, columns: usize) -> impl Iterator<Item = (usize, usize)> {
-    (0..rows).step_by(TILE).flat_map(move |row| (0..columns).step_by(TILE).map(move |column| (row, column)))
+/// How many leading edges fill a tile, of two or more edges.
+fn parted(edges: &[usize]) -> usize {
+    let mut numbers = 1;
+    let fills = |edge: &usize| {
+        numbers *= edge;
+        numbers >= TILE
+    };
+    edges.iter().position(fills).map_or(edges.len(), |last| last + 1).min(edges.len() - 1)
 }
 
-/// Where the numbers with one index along each of the middle edges begin, in the source and in the result.
+/// Counts through the indices along some edges, the fastest edge first, and tells where each is in the other layout.
 struct Odometer {
-    /// Index, edge, and strides in source and result, of each middle edge, from the last to the first.
-    wheels: Vec<Wheel>,
-    in_at: usize,
-    out_at: usize,
-}
-
-struct Wheel {
-    index: usize,
-    edge: usize,
-    in_stride: usize,
-    out_stride: usize,
+    /// Index, edge and stride.
+    digits: Vec<[usize; 3]>,
+    at: usize,
 }
 
 impl Odometer {
-    fn new(middle: &[usize], first: usize, last: usize) -> Self {
-        let (mut in_stride, mut out_stride) = (first * middle.iter().product::<usize>(), last);
-        let mut wheels = Vec::with_capacity(middle.len());
-        for &edge in middle.iter().rev() {
-            in_stride /= edge;
-            wheels.push(Wheel { index: 0, edge, in_stride, out_stride });
-            out_stride *= edge;
-        }
-        Self { wheels, in_at: 0, out_at: 0 }
+    /// The first edge is the fastest to count, and the slowest in the layout that is told; strides begin with `unit`.
+    fn forwards(edges: &[usize], unit: usize) -> Self {
+        let mut digits = Self::digits(edges.iter().rev(), unit);
+        digits.reverse();
+        Self { digits, at: 0 }
     }
 
-    fn step(&mut self) {
-        for wheel in &mut self.wheels {
-            wheel.index += 1;
-            self.in_at += wheel.in_stride;
-            self.out_at += wheel.out_stride;
-            if wheel.index < wheel.edge {
-                return;
+    /// The last edge is the fastest to count, and the slowest in the layout that is told.
+    fn backwards(edges: &[usize], unit: usize) -> Self {
+        let mut digits = Self::digits(edges.iter(), unit);
+        digits.reverse();
+        Self { digits, at: 0 }
+    }
+
+    fn digits<'a>(edges: impl Iterator<Item = &'a usize>, unit: usize) -> Vec<[usize; 3]> {
+        let stride = |stride: &mut usize, edge: &usize| Some([0, *edge, std::mem::replace(stride, *stride * edge)]);
+        edges.scan(unit, stride).collect()
+    }
+}
+
+impl Iterator for Odometer {
+    type Item = usize;
+
+    /// Begins again behind the last index.
+    fn next(&mut self) -> Option<usize> {
+        let at = self.at;
+        for [index, edge, stride] in &mut self.digits {
+            *index += 1;
+            self.at += *stride;
+            if *index < *edge {
+                break;
             }
-            wheel.index = 0;
-            self.in_at -= wheel.edge * wheel.in_stride;
-            self.out_at -= wheel.edge * wheel.out_stride;
+            *index = 0;
+            self.at -= *edge * *stride;
         }
+        Some(at)
     }
 }
 
