@@ -38,8 +38,9 @@ pub struct ServeArgs {
     #[arg(long, value_enum, value_name = "NAME", default_value_t, help_heading = "Clients")]
     pub protocol: Protocol,
 
-    /// What clients have to know: `api_token` of a ZeroMQ request, `Authorization: Api-Key …` of a websocket
-    #[arg(long, value_name = "TOKEN", env = "RRUN_API_TOKEN", hide_env_values = true, help_heading = "Clients")]
+    /// What clients have to know: `api_token` of a ZeroMQ request, `Authorization: Api-Key …` of a websocket; better in the
+    /// variable, as others can read the words of a command
+    #[arg(long, value_name = "TOKEN", env = TOKEN_VARIABLE, hide_env_values = true, help_heading = "Clients")]
     pub api_token: Option<String>,
 
     /// Form of arrays for ZeroMQ clients that have sent none yet: `kind` (GR00T N1.7 since 2026-05-07), `npy` (before)
@@ -139,6 +140,26 @@ pub struct PolicyChoice {
     pub config: Map<String, Value>,
 }
 
+/// The variable that has the token of `--api-token`.
+pub const TOKEN_VARIABLE: &str = "RRUN_API_TOKEN";
+
+/// Takes `--api-token` and its value out of the words after `serve`: every user of a machine can read those of a process,
+/// and only its own user its variables. `None` if there is none.
+pub fn take_token(words: &[OsString]) -> Option<(Vec<OsString>, OsString)> {
+    let (mut left, mut token) = (Vec::new(), None);
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let dashed = with_dashes(word);
+        match dashed.as_encoded_bytes().strip_prefix(b"--api-token") {
+            // Without a value the words are refused as they are.
+            Some(b"") => token = Some(words.next()?.clone()),
+            Some([b'=', ..]) => token = Some(word.to_str()?.split_once('=')?.1.into()),
+            _ => left.push(word.clone()),
+        }
+    }
+    Some((left, token?))
+}
+
 impl ServeArgs {
     /// Parses what follows `serve` on the command line.
     ///
@@ -213,6 +234,8 @@ fn object(option: &str, text: &str) -> Result<Map<String, Value>, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
     use super::*;
     use serde_json::json;
 
@@ -233,6 +256,19 @@ mod tests {
             ("gr00t_closedloop", json!({"model_path": "/m"}))
         );
         assert_eq!(choice(&["--policy", "scripted"]).policy_type, "scripted");
+    }
+
+    #[test]
+    fn a_token_is_taken_out_of_the_words() {
+        let taken = |words: &[&str]| {
+            let (left, token) = take_token(&words.iter().map(OsString::from).collect::<Vec<_>>())?;
+            Some((left.join(OsStr::new(" ")).into_string().unwrap(), token.into_string().unwrap()))
+        };
+        let wanted = Some(("--policy gr00t --port 1".to_owned(), "s3cret".to_owned()));
+        assert_eq!(taken(&["--policy", "gr00t", "--api-token", "s3cret", "--port", "1"]), wanted);
+        assert_eq!(taken(&["--policy", "gr00t", "--port", "1", "--api_token=s3cret"]), wanted);
+        assert_eq!(taken(&["--policy", "gr00t"]), None);
+        assert_eq!(taken(&["--policy", "gr00t", "--api-token"]), None);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::io::{self, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::process::ExitCode;
 
 use launcher::agent;
@@ -21,8 +22,11 @@ fn main() -> ExitCode {
     if tools::is_asked(&words) {
         return tools::run(words);
     }
-    match cli::parse(words, &env) {
+    match cli::parse(words.clone(), &env) {
         Ok(Request::Launch(cli)) => {
+            if let Some(mut again) = built_in::with_token_in_environment(&cli, &words) {
+                return refuse(format_args!("cannot start again with the token in the environment: {}", again.exec()));
+            }
             let style = say::style(&cli);
             style.adopt();
             trace::start(&env, style);

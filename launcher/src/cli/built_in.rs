@@ -1,10 +1,15 @@
 //! Words that name no file: the programs and tools that `rrun` brings, and `help`.
 
 use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
+use std::process::Command;
 
 use jobs::known::nearest;
+use jobs::serve_args::{TOKEN_VARIABLE, take_token};
 
+use crate::cli::Cli;
+use crate::plan::program::Program;
 use crate::tools;
 
 /// Programs that ranks run.
@@ -31,12 +36,39 @@ pub fn meant_by(program: &OsStr) -> Option<&'static str> {
     nearest(word, &names().collect::<Vec<_>>())
 }
 
+/// The same command with the token of `serve` in its environment instead of its words, which every user of the machine can
+/// read; `None` if it has none there. Ranks get both from here.
+pub fn with_token_in_environment(cli: &Cli, words: &[OsString]) -> Option<Command> {
+    let (left, token) = take_token(&cli.args).filter(|_| Program::built_in(cli) == Some("serve"))?;
+    let before = &words[..words.len().checked_sub(cli.args.len())?];
+    let mut command = Command::new(std::env::current_exe().ok()?);
+    command.arg0(std::env::args_os().next()?).args(before).args(left).env(TOKEN_VARIABLE, token);
+    Some(command)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn read(words: &[&str]) -> Vec<OsString> {
         without_help(words.iter().map(OsString::from).collect())
+    }
+
+    #[test]
+    fn the_token_of_a_server_moves_into_the_environment_with_all_other_words_as_they_were() {
+        let words = ["--nproc-per-node", "2", "serve", "--policy", "x", "--api-token", "s3cret", "--port", "1"];
+        let words = words.map(OsString::from);
+        let read = |words: &[OsString]| match crate::cli::parse(words.to_vec(), &crate::cli::Environment::default()) {
+            Ok(crate::cli::Request::Launch(cli)) => cli,
+            other => panic!("{other:?}"),
+        };
+        let command = with_token_in_environment(&read(&words), &words).unwrap();
+        let left: Vec<_> = command.get_args().collect();
+        assert_eq!(left, ["--nproc-per-node", "2", "serve", "--policy", "x", "--port", "1"]);
+        let variables: Vec<_> = command.get_envs().collect();
+        assert_eq!(variables, [(OsStr::new("RRUN_API_TOKEN"), Some(OsStr::new("s3cret")))]);
+        let other = ["x.py", "--api-token", "s3cret"].map(OsString::from);
+        assert!(with_token_in_environment(&read(&other), &other).is_none(), "a program of the user's");
     }
 
     #[test]
