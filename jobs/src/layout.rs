@@ -14,6 +14,7 @@
 //!          report.json final_benchmark_report.json report.html metrics.json eval_info.json episodes.jsonl
 //! ```
 
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -36,6 +37,21 @@ impl RunFolder {
     /// The folder itself.
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// Makes the folder if it is not there, so that nobody but this user can look into it. One that is there is left as
+    /// its user has made it.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn make_private(&self) -> std::io::Result<()> {
+        if let Some(parent) = self.root.parent() {
+            std::fs::create_dir_all(parent)?;
+        }
+        match std::fs::DirBuilder::new().mode(0o700).create(&self.root) {
+            Err(err) if err.kind() != std::io::ErrorKind::AlreadyExists => Err(err),
+            _ => Ok(()),
+        }
     }
 
     /// What was asked for.
@@ -233,6 +249,19 @@ mod tests {
         assert_eq!(folder.dataset("push", 3, 4), Path::new("out/push/dataset_push_rank3.hdf5"));
         assert_eq!(folder.relative(Path::new("out/push/a.mp4")), "push/a.mp4");
         assert!(folder.relative(Path::new("videos/a.mp4")).starts_with('/'));
+    }
+
+    #[test]
+    fn a_private_folder_is_that_of_its_user_alone_and_one_that_is_there_is_left_as_it_is() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let (fresh, there) = (dir.path().join("a/b"), dir.path().join("there"));
+        RunFolder::new(&fresh).make_private().unwrap();
+        std::fs::create_dir(&there).unwrap();
+        std::fs::set_permissions(&there, std::fs::Permissions::from_mode(0o755)).unwrap();
+        RunFolder::new(&there).make_private().unwrap();
+        assert_eq!((mode(&fresh), mode(&there)), (0o700, 0o755));
     }
 
     #[test]

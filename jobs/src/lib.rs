@@ -35,6 +35,7 @@ mod random;
 pub mod rank_env;
 pub mod report;
 pub mod say;
+pub mod secrets;
 pub mod seed;
 pub mod serve_args;
 pub mod setup;

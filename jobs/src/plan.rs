@@ -23,6 +23,7 @@ use crate::job::{Job, Length};
 use crate::journal::Provenance;
 use crate::layout::RunFolder;
 use crate::model_server::ModelServer;
+use crate::secrets;
 
 mod carry;
 mod checked;
@@ -146,6 +147,18 @@ impl RunPlan {
     #[must_use]
     pub fn of_launch(self, launch: Option<String>) -> Self {
         Self { launch, ..self }
+    }
+
+    /// What comes before [`RunPlan::settle`] of a run that this command line may begin: a folder that nobody else can look
+    /// into where the jobs refer to a secret.
+    ///
+    /// # Errors
+    /// Those of the file system, for the folder.
+    pub fn prepare(&self, folder: &RunFolder) -> Result<(), RunFolderError> {
+        if secrets::is_referred_to(&self.jobs, self.model_server.as_ref()) {
+            folder.make_private().map_err(error::io(folder.root()))?;
+        }
+        Ok(())
     }
 
     fn ask_git(&self) -> Option<Git> {

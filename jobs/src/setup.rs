@@ -13,6 +13,7 @@ use crate::model_server;
 use crate::placement::check::DivisionError;
 use crate::placement::{Components, Division, Placement, PlacementError, Resources};
 use crate::plan::{RunFolderError, RunPlan};
+use crate::secrets::{self, Secret};
 use crate::sha256;
 
 /// Unused settings that are named; of more the number is told.
@@ -75,6 +76,14 @@ pub enum SetupError {
     /// `--only`.
     #[error(transparent)]
     Only(#[from] OnlyError),
+    /// A secret in what would be written down.
+    #[error("`{}`: {secret}", path.display())]
+    Secret {
+        /// The jobs file.
+        path: PathBuf,
+        /// Where, and what is wanted instead.
+        secret: Secret,
+    },
     /// A shared job cannot be dealt.
     #[error("job {index} ({name}): {err}")]
     Division {
@@ -113,6 +122,8 @@ impl Setup {
             Some(only) => JobFile { jobs: only.choose(file.jobs)?, ..file },
             None => file,
         };
+        secrets::check(&file.jobs, file.model_server.as_ref())
+            .map_err(|secret| SetupError::Secret { path: file.path.clone(), secret })?;
         let assignment = args.assignment();
         Ok(Self { file, components, num_nodes: config.num_nodes, output, assignment, notes })
     }

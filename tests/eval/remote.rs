@@ -118,9 +118,10 @@ fn toy(policy: &str, config: Value) -> Value {
     })
 }
 
-/// An evaluation of one job that fails at its first failure.
+/// An evaluation of one job that fails at its first failure; `POLICY_TOKEN` is `s3cret`.
 fn eval(job: Value) -> Eval {
-    Eval::new(&[job]).nproc(1).words(&["--no-dataset", "--job-attempts", "1"])
+    let words = ["--no-dataset", "--job-attempts", "1"];
+    Eval::new(&[job]).nproc(1).words(&words).env("POLICY_TOKEN", "s3cret").env("WRONG_TOKEN", "x")
 }
 
 type Outcome = (u64, Option<bool>, u64, f64);
@@ -147,7 +148,8 @@ fn episodes_are_the_same_whoever_infers() {
     let wanted = local();
     assert!(wanted.len() == 6 && wanted.iter().any(|outcome| outcome.3 != wanted[0].3));
     let gr00t = Server::gr00t(json!({"token": "s3cret"}));
-    let job = gr00t.job("gr00t_remote_closedloop", json!({"remote_api_token": "s3cret", "policy_device": "cuda:0"}));
+    let job = gr00t
+        .job("gr00t_remote_closedloop", json!({"remote_api_token_env": "POLICY_TOKEN", "policy_device": "cuda:0"}));
     let over_zmq = eval(job);
     let said = format!("no effect of policy_device: the policy is at tcp://127.0.0.1:{}", gr00t.port);
     over_zmq.run().succeeds().stderr_has(&said);
@@ -160,7 +162,7 @@ fn episodes_are_the_same_whoever_infers() {
     over_npy.run().succeeds();
     assert_eq!(outcomes(&over_npy), wanted);
     let openpi = Server::openpi(json!({"token": "s3cret"}));
-    let over_websocket = eval(openpi.job("pi0_remote", json!({"remote_api_token": "s3cret"})));
+    let over_websocket = eval(openpi.job("pi0_remote", json!({"remote_api_token_env": "POLICY_TOKEN"})));
     over_websocket.run().succeeds();
     assert_eq!(outcomes(&over_websocket), wanted);
     assert_eq!(openpi.count("connected"), 4, "a connection an environment");
@@ -228,7 +230,7 @@ fn a_server_that_never_answers_costs_no_more_than_its_time() {
 #[test]
 fn what_a_server_says_is_wrong_is_the_jobs_error_in_its_words() {
     let failure = |server: &Server, policy: &str, reason: &str| {
-        eval(server.job(policy, json!({"remote_api_token": "x"}))).run().fails_with(1).stderr_has(reason);
+        eval(server.job(policy, json!({"remote_api_token_env": "WRONG_TOKEN"}))).run().fails_with(1).stderr_has(reason);
     };
     let gr00t = |settings: Value, reason: &str| failure(&Server::gr00t(settings), "gr00t_remote_closedloop", reason);
     gr00t(json!({"fault": "error"}), "get_action: it answers with the error `the arm is on fire`");

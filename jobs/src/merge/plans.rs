@@ -7,7 +7,7 @@ use super::{MergeError, journals};
 use crate::assign::Numbers;
 use crate::job::{Job, JobIndex, Status};
 use crate::plan::{Difference, RunPlan, joined_provenance};
-use crate::sha256;
+use crate::{secrets, sha256};
 
 /// The plan of all inputs together, which learn where their jobs are in it. A function of the set of inputs: where
 /// they differ in what does not matter, the smallest text counts.
@@ -99,7 +99,11 @@ fn jobs(inputs: &[Input]) -> Result<Vec<Job>, MergeError> {
     if !one_order {
         order.sort_unstable();
     }
-    let placed = |(index, name): (usize, &str)| Job { index: JobIndex(index), ..joined[name].1.clone() };
+    let placed = |(index, name): (usize, &str)| {
+        let mut job = Job { index: JobIndex(index), ..joined[name].1.clone() };
+        secrets::redact(&mut job);
+        job
+    };
     Ok(order.into_iter().enumerate().map(placed).collect())
 }
 

@@ -107,3 +107,13 @@ fn a_choice_of_jobs_has_a_folder_of_its_own() {
     assert_eq!(named.output, Path::new("there"));
     assert_eq!(setup(&["--jobs", &jobs, "--only", "push"]).unwrap_err(), "--only: no job is called `push`");
 }
+
+#[test]
+fn a_secret_in_a_jobs_file_is_refused_before_anything_is_written() {
+    let dir = folder();
+    let job = r#"{"jobs": [{"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": "pi0_remote",
+                            "policy_config_dict": {"remote_api_token": "s3cret"}, "num_episodes": 1}]}"#;
+    std::fs::write(dir.path().join("jobs.json"), job).unwrap();
+    let told = setup(&["--jobs", &path(&dir, "jobs.json")]).unwrap_err();
+    assert!(told.contains("remote_api_token_env names the variable that has it") && !told.contains("s3cret"), "{told}");
+}

@@ -253,11 +253,9 @@ impl EvalPlan {
     /// # Errors
     /// [`RunFolderError`] when the folder cannot be written, or meanwhile holds another run.
     pub fn settle(&self, launch: Option<&str>) -> Result<(), RunFolderError> {
-        self.run
-            .clone()
-            .of_launch(launch.map(str::to_owned))
-            .settle(&RunFolder::new(&self.output), self.accepts_changed_jobs)
-            .map(drop)
+        let folder = RunFolder::new(&self.output);
+        self.run.prepare(&folder)?;
+        self.run.clone().of_launch(launch.map(str::to_owned)).settle(&folder, self.accepts_changed_jobs).map(drop)
     }
 }
 

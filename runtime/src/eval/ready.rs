@@ -59,6 +59,9 @@ impl Ready {
         if let Some(bytes) = args.gpu_memory {
             notes.extend(device::limit(device.device, bytes, seating.ranks_on_gpu(args, &env, &visible))?);
         }
+        if env.rank == 0 {
+            plan.prepare(&folder).map_err(|err| err.to_string())?;
+        }
         let plan = plan.settle(&folder, args.accept_changed_jobs).map_err(|err| err.to_string())?;
         seating.settle(&plan.jobs, &env, device.device);
         Ok(Self { env, folder, plan, device, seating, notes })

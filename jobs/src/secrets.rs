@@ -1,0 +1,241 @@
+//! Secrets do not stand in what is written down: `plan.json`, journals, reports and pages are there to be handed on, and
+//! the words of a process can be read by every user of its machine.
+//!
+//! A field that holds one is refused with the field that names it instead. Which fields those are goes by their names, as
+//! in the settings of most programs, and by the form of a URL.
+
+use serde_json::{Map, Value};
+
+use crate::job::Job;
+use crate::model_server::{Health, ModelServer};
+
+/// A name that ends with one of these holds a secret: words, joined by nothing, `_`, `-` or capitals.
+const SECRETS: &[&[&str]] = &[
+    &["password"],
+    &["passwd"],
+    &["passphrase"],
+    &["secret"],
+    &["credential"],
+    &["credentials"],
+    &["authorization"],
+    &["bearer"],
+    &["apikey"],
+    &["apitoken"],
+    &["api", "key"],
+    &["access", "key"],
+    &["secret", "key"],
+    &["private", "key"],
+    &["auth", "key"],
+    &["api", "token"],
+    &["access", "token"],
+    &["auth", "token"],
+    &["bearer", "token"],
+    &["hub", "token"],
+    &["hf", "token"],
+    &["refresh", "token"],
+    &["session", "token"],
+    &["github", "token"],
+    &["gitlab", "token"],
+    &["wandb", "token"],
+];
+
+/// Words before `token` in the name of an environment variable that mean a word of a tokenizer.
+const OF_TOKENIZERS: &[&str] = &["pad", "eos", "bos", "unk", "mask", "sep", "cls", "image", "video", "stop"];
+
+/// A secret where there should be a reference to one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{place} holds a secret, which plan.json and others would show; {wanted}")]
+pub struct Secret {
+    /// Job and field.
+    pub place: String,
+    /// What is wanted instead, as a clause.
+    pub wanted: String,
+}
+
+/// Looks for secrets in jobs and in the model server beside them.
+///
+/// # Errors
+/// The first one, without its value.
+pub fn check(jobs: &[Job], server: Option<&ModelServer>) -> Result<(), Secret> {
+    for job in jobs {
+        let place = format!("job {} ({})", job.index.0, job.name);
+        for (field, object) in [
+            ("policy_config_dict", &job.policy_config),
+            ("arena_env_args", &job.env_args),
+            ("variations", &job.variations),
+        ] {
+            check_object(&format!("{place} field {field}"), object)?;
+        }
+    }
+    server.map_or(Ok(()), check_server)
+}
+
+/// Looks for secrets in an object of settings that stands at `place`.
+///
+/// # Errors
+/// The first one, without its value.
+pub fn check_object(place: &str, object: &Map<String, Value>) -> Result<(), Secret> {
+    let is_environment = place.ends_with(".env") || place.ends_with("field env");
+    for (name, value) in object {
+        let place = format!("{place}.{name}");
+        let is_named = is_secret(name) || (is_environment && is_secret_variable(name));
+        if is_named && value.as_str().is_some_and(|text| !text.is_empty()) {
+            let wanted = match is_environment {
+                true => inherited(name),
+                false => format!("{name}_env names the variable that has it, where there is such a field"),
+            };
+            return Err(Secret { place, wanted });
+        }
+        check_value(&place, value)?;
+    }
+    Ok(())
+}
+
+fn check_value(place: &str, value: &Value) -> Result<(), Secret> {
+    match value {
+        Value::Object(object) => check_object(place, object),
+        Value::Array(items) => items.iter().try_for_each(|item| check_value(place, item)),
+        Value::String(text) => check_text(place, text),
+        Value::Null | Value::Bool(_) | Value::Number(_) => Ok(()),
+    }
+}
+
+/// A URL with a password, or with a key in its query.
+fn check_text(place: &str, text: &str) -> Result<(), Secret> {
+    if !is_secret_url(text) {
+        return Ok(());
+    }
+    let wanted =
+        "a URL without a password and without a key is needed; a field that names an environment variable, as \
+                  api_key_env, has the key"
+            .to_owned();
+    Err(Secret { place: place.to_owned(), wanted })
+}
+
+fn check_server(server: &ModelServer) -> Result<(), Secret> {
+    if let Some(name) = server.env.iter().find(|(name, value)| is_secret_variable(name) && !value.is_empty()) {
+        return Err(Secret { place: format!("model_server field env.{}", name.0), wanted: inherited(name.0) });
+    }
+    let place = "model_server field command";
+    let wanted = || {
+        let wanted = "the words of a process can be read by every user of the machine; most servers take it from an \
+                      environment variable too (vllm: VLLM_API_KEY), which they inherit from rrun";
+        Secret { place: place.to_owned(), wanted: wanted.to_owned() }
+    };
+    // A line for the shell is one word.
+    let words: Vec<&str> = server.command.iter().flat_map(|word| word.split_whitespace()).collect();
+    for (nth, word) in words.iter().enumerate() {
+        check_text(place, word.trim_matches(['\'', '"']))?;
+        let (name, value) = match word.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None if word.starts_with('-') => (*word, words.get(nth + 1).copied()),
+            None => continue,
+        };
+        let name = name.trim_start_matches('-');
+        let value = value.map_or("", |value| value.trim_matches(['\'', '"']));
+        let is_given = !value.is_empty() && !value.starts_with(['$', '-']);
+        if is_given && (is_secret(name) || is_secret_variable(name)) {
+            return Err(wanted());
+        }
+    }
+    match &server.health {
+        Health::Url(url) => check_text("model_server field health_url", &format!("http://h{}", url.path)),
+        Health::Port(_) => Ok(()),
+    }
+}
+
+fn inherited(name: &str) -> String {
+    format!("`{name}` is needed in the environment of rrun, from which it is inherited")
+}
+
+/// Whether jobs or server name a secret: by an environment variable, or by a file.
+pub fn is_referred_to(jobs: &[Job], server: Option<&ModelServer>) -> bool {
+    fn refers(value: &Value) -> bool {
+        match value {
+            Value::Object(object) => object.iter().any(|(name, value)| {
+                let of = name.strip_suffix("_env").or_else(|| name.strip_suffix("_file"));
+                (of.is_some_and(is_secret) && !value.is_null()) || refers(value)
+            }),
+            Value::Array(items) => items.iter().any(refers),
+            _ => false,
+        }
+    }
+    let of_job = |job: &Job| {
+        [&job.policy_config, &job.env_args, &job.variations]
+            .into_iter()
+            .flat_map(|object| object.iter())
+            .any(|(name, value)| refers(&Value::Object(Map::from_iter([(name.clone(), value.clone())]))))
+    };
+    // The command line of a server may name a variable with a key.
+    let of_server = |server: &ModelServer| server.command.iter().any(|word| word.contains('$'));
+    jobs.iter().any(of_job) || server.is_some_and(of_server)
+}
+
+/// Takes the secrets out of a job that an older version has written down.
+pub fn redact(job: &mut Job) {
+    for object in [&mut job.policy_config, &mut job.env_args, &mut job.variations] {
+        redact_object(object, false);
+    }
+}
+
+fn redact_object(object: &mut Map<String, Value>, is_environment: bool) {
+    for (name, value) in object {
+        let is_named = is_secret(name) || (is_environment && is_secret_variable(name));
+        match value {
+            Value::Object(inner) => redact_object(inner, name == "env"),
+            Value::String(text) if (is_named && !text.is_empty()) || is_secret_url(text) => *text = "***".to_owned(),
+            _ => {}
+        }
+    }
+}
+
+/// Whether a field of this name holds a secret.
+fn is_secret(name: &str) -> bool {
+    let words = words(name);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    words == ["token"] || SECRETS.iter().any(|secret| words.ends_with(secret))
+}
+
+/// Whether an environment variable of this name does, where a token is more than a word of a tokenizer.
+fn is_secret_variable(name: &str) -> bool {
+    let words = words(name);
+    match &words[..] {
+        [.., before, last] if last == "token" => !OF_TOKENIZERS.contains(&before.as_str()),
+        _ => is_secret(name),
+    }
+}
+
+/// `remoteApi-token` as `remote`, `api`, `token`.
+fn words(name: &str) -> Vec<String> {
+    let (mut words, mut word) = (Vec::new(), String::new());
+    let mut was_lower = false;
+    for letter in name.chars() {
+        let is_end = !letter.is_alphanumeric() || (letter.is_uppercase() && was_lower);
+        if is_end && !word.is_empty() {
+            words.push(std::mem::take(&mut word));
+        }
+        if letter.is_alphanumeric() {
+            word.extend(letter.to_lowercase());
+        }
+        was_lower = letter.is_lowercase();
+    }
+    if !word.is_empty() {
+        words.push(word);
+    }
+    words
+}
+
+/// `scheme://user:password@host`, or a query with a key.
+fn is_secret_url(text: &str) -> bool {
+    let Some((_, rest)) = text.split_once("://") else { return false };
+    let (authority, rest) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let user = authority.rsplit_once('@').map(|(user, _)| user);
+    let has_password = user.and_then(|user| user.split_once(':')).is_some_and(|(_, password)| !password.is_empty());
+    let query = rest.split_once('?').map_or("", |(_, query)| query);
+    let fields = query.split('#').next().unwrap_or("").split('&').filter_map(|field| field.split_once('='));
+    let mut fields = fields.filter(|(_, value)| !value.is_empty());
+    has_password || fields.any(|(name, _)| is_secret(name) || matches!(name, "key" | "sig"))
+}
+
+#[cfg(test)]
+mod tests;
