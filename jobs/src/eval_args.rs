@@ -47,6 +47,11 @@ pub struct EvalArgs {
     #[arg(long)]
     pub accept_changed_jobs: bool,
 
+    /// With --resume and without --jobs: run what the plan names (programs, modules, servers), though you have not begun a
+    /// run with it yourself
+    #[arg(long, requires = "resume")]
+    pub trust_plan: bool,
+
     /// Base seed of every job that has none of its own
     #[arg(long, default_value_t = 42, value_name = "N")]
     pub seed: u64,
@@ -225,8 +230,18 @@ pub enum LogFormat {
 }
 
 /// What `--resume` does not take over: it names the run, or what differs from start to start.
-const OF_ONE_START: &[&str] =
-    &["jobs", "config", "set", "output", "resume", "accept-changed-jobs", "num-envs", "lease", "lease-timeout"];
+const OF_ONE_START: &[&str] = &[
+    "jobs",
+    "config",
+    "set",
+    "output",
+    "resume",
+    "accept-changed-jobs",
+    "trust-plan",
+    "num-envs",
+    "lease",
+    "lease-timeout",
+];
 
 /// Nor does it take over options under these headings: they say where, and what is shown.
 const HEADINGS_OF_ONE_START: &[&str] = &["Devices", "Output"];

@@ -45,5 +45,6 @@ pub mod suspects;
 pub mod table;
 pub mod threads;
 pub mod time;
+pub mod trust;
 pub mod usage;
 pub mod verify;

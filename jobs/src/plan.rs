@@ -23,7 +23,7 @@ use crate::job::{Job, Length};
 use crate::journal::Provenance;
 use crate::layout::RunFolder;
 use crate::model_server::ModelServer;
-use crate::secrets;
+use crate::{secrets, trust};
 
 mod carry;
 mod checked;
@@ -150,7 +150,7 @@ impl RunPlan {
     }
 
     /// What comes before [`RunPlan::settle`] of a run that this command line may begin: a folder that nobody else can look
-    /// into where the jobs refer to a secret.
+    /// into where the jobs refer to a secret, and a note that this user has begun a run with what they name.
     ///
     /// # Errors
     /// Those of the file system, for the folder.
@@ -158,6 +158,9 @@ impl RunPlan {
         if secrets::is_referred_to(&self.jobs, self.model_server.as_ref()) {
             folder.make_private().map_err(error::io(folder.root()))?;
         }
+        let uses = trust::uses(&self.jobs, self.model_server.as_ref());
+        // Without a home that can be written there is nothing to remember it in: `--resume` asks then.
+        let _ = trust::remember(&uses, &|name| std::env::var(name).ok());
         Ok(())
     }
 

@@ -14,7 +14,7 @@ use crate::placement::check::DivisionError;
 use crate::placement::{Components, Division, Placement, PlacementError, Resources};
 use crate::plan::{RunFolderError, RunPlan};
 use crate::secrets::{self, Secret};
-use crate::sha256;
+use crate::{sha256, trust};
 
 /// Unused settings that are named; of more the number is told.
 const NAMED: usize = 12;
@@ -70,6 +70,19 @@ pub enum SetupError {
         /// The run folder.
         folder: PathBuf,
     },
+    /// `--resume` of a plan that would run what the user has not named.
+    #[error(
+        "the plan of `{}` names what you have not begun a run with here:\n  {}\n--jobs FILE beside --resume names the jobs \
+         yourself, --trust-plan runs what the plan names",
+        folder.display(),
+        uses.join("\n  ")
+    )]
+    Foreign {
+        /// The run folder.
+        folder: PathBuf,
+        /// What would run, and what data would go to.
+        uses: Vec<String>,
+    },
     /// Jobs twice.
     #[error("--jobs `{}` and the `jobs` of --config are both given; one list of jobs is needed", .0.display())]
     TwoLists(PathBuf),
@@ -109,7 +122,7 @@ impl Setup {
             (line, below) => line.or(below),
         };
         let mut file = match &args.resume {
-            Some(folder) if args.jobs.is_none() && !config.has_jobs() => of_run(args, &config, folder)?,
+            Some(folder) if args.jobs.is_none() && !config.has_jobs() => of_run(args, &config, folder, variable)?,
             _ => jobs(args, &config)?,
         };
         if let Some(num_envs) = args.num_envs {
@@ -205,7 +218,12 @@ fn refusal(path: &Path, err: JobFileError) -> SetupError {
 }
 
 /// The jobs of a run that is gone on with.
-fn of_run(args: &EvalArgs, config: &Config, folder: &Path) -> Result<JobFile, SetupError> {
+fn of_run(
+    args: &EvalArgs,
+    config: &Config,
+    folder: &Path,
+    variable: &dyn Fn(&str) -> Option<String>,
+) -> Result<JobFile, SetupError> {
     let run = RunPlan::read(&RunFolder::new(folder))?;
     let needs_jobs = |option| Err(SetupError::NeedsJobs { option, folder: folder.to_owned() });
     if config.changes_jobs() {
@@ -216,6 +234,16 @@ fn of_run(args: &EvalArgs, config: &Config, folder: &Path) -> Result<JobFile, Se
         return needs_jobs("--num-steps");
     }
     let RunPlan { jobs_file, jobs_sha256: sha256, jobs, model_server, .. } = run;
+    // A server of this command takes the place of that of the plan.
+    let server = model_server.as_ref().filter(|_| config.model_server.is_none());
+    let uses = trust::uses(&jobs, server);
+    let unknown = if args.trust_plan { Vec::new() } else { trust::unknown(&uses, variable) };
+    if !unknown.is_empty() {
+        let more = unknown.len().saturating_sub(NAMED);
+        let named = unknown.iter().take(NAMED).map(|item| item.text.clone());
+        let rest = (more > 0).then(|| format!("and {more} more"));
+        return Err(SetupError::Foreign { folder: folder.to_owned(), uses: named.chain(rest).collect() });
+    }
     Ok(JobFile { path: jobs_file.into(), sha256, jobs, model_server })
 }
 

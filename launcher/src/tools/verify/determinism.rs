@@ -7,8 +7,10 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use jobs::journal;
 use jobs::layout::{RunFolder, write_whole};
@@ -38,6 +40,10 @@ pub(super) struct Rerun {
     #[arg(long, value_name = "N", requires = "determinism",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=4096))]
     num_envs: Option<usize>,
+
+    /// Run what the plan names (programs, modules, servers), though you have not begun a run with it yourself
+    #[arg(long, requires = "determinism")]
+    trust_plan: bool,
 }
 
 /// Why episodes cannot be run again.
@@ -77,7 +83,7 @@ impl Rerun {
         write(&folder, &again).map_err(named)?;
         // The number of threads has a say in the last bits of a network's results, and is no doing of the policy's.
         let threads = journal::first_rank(&of.journals()).map_err(named)?.and_then(|start| start.threads);
-        let status = launch(&folder, ranks, envs, threads).map_err(named)?;
+        let status = self.launch(&folder, (ranks, envs), threads).map_err(named)?;
         let journals = Journals::of(&folder).map_err(named)?;
         let came_out = Merged::new(&again, &journals).map_err(named)?;
         if !status.success() && again.jobs.iter().all(|job| came_out.scored_of(job).next().is_none()) {
@@ -109,34 +115,39 @@ impl Rerun {
         let envs = self.num_envs.or_else(|| multiples.clone().find(|envs| !had(*envs))).unwrap_or(ranks);
         (ranks, envs)
     }
+
+    /// Runs the plan in `folder`. Its exit code says little: every episode is looked at.
+    fn launch(
+        &self,
+        folder: &RunFolder,
+        (ranks, envs): (usize, usize),
+        threads: Option<usize>,
+    ) -> io::Result<ExitStatus> {
+        let output = File::create(log(folder))?;
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("--nproc-per-node").arg(ranks.to_string()).arg("eval");
+        command.arg("--resume").arg(folder.root()).arg("--num-envs").arg(envs.to_string());
+        command.args(self.trust_plan.then_some("--trust-plan"));
+        command.envs(threads.map(|threads| ("OMP_NUM_THREADS", threads.to_string())));
+        command.args(["--no-video", "--no-dataset", "--continue-on-error"]);
+        command.stdin(Stdio::null()).stderr(output.try_clone()?).stdout(output).status()
+    }
 }
 
-/// A folder of this process.
+/// A folder of this process, whose name nobody knows before.
 fn temporary() -> PathBuf {
-    std::env::temp_dir().join(format!("rrun-verify-{}", std::process::id()))
+    let nanos = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    std::env::temp_dir().join(format!("rrun-verify-{}-{nanos}", std::process::id()))
 }
 
 fn write(folder: &RunFolder, plan: &RunPlan) -> io::Result<()> {
-    match fs::remove_dir_all(folder.root()) {
-        Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
-        _ => {}
-    }
-    fs::create_dir_all(folder.journals())?;
+    // Others may write to the folder for temporary files: what is there is not ours.
+    fs::DirBuilder::new().mode(0o700).create(folder.root())?;
+    fs::create_dir(folder.journals())?;
     write_whole(&folder.plan(), &serde_json::to_vec_pretty(plan)?)
 }
 
 /// Where the second run says what it says.
 fn log(folder: &RunFolder) -> PathBuf {
     folder.root().join("output.log")
-}
-
-/// Runs the plan in `folder`. Its exit code says little: every episode is looked at.
-fn launch(folder: &RunFolder, ranks: usize, envs: usize, threads: Option<usize>) -> io::Result<ExitStatus> {
-    let output = File::create(log(folder))?;
-    let mut command = Command::new(std::env::current_exe()?);
-    command.arg("--nproc-per-node").arg(ranks.to_string()).arg("eval");
-    command.arg("--resume").arg(folder.root()).arg("--num-envs").arg(envs.to_string());
-    command.envs(threads.map(|threads| ("OMP_NUM_THREADS", threads.to_string())));
-    command.args(["--no-video", "--no-dataset", "--continue-on-error"]);
-    command.stdin(Stdio::null()).stderr(output.try_clone()?).stdout(output).status()
 }

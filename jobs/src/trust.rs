@@ -1,0 +1,226 @@
+//! What a plan would have run, read, written and asked, and whether this user has begun a run with it before.
+//!
+//! `rrun eval --resume DIR` takes its jobs from `DIR/plan.json`. In somebody else's folder that names programs, modules,
+//! addresses and variables that the user has not typed. What a jobs file of the command names is the user's own, and is
+//! remembered by its digest in `$XDG_STATE_HOME/rrun/begun`; anything else is asked about.
+//!
+//! ```text
+//! --jobs, --config ─► begun ─► remember ─┐
+//! --resume ─────────► of a plan ─► is it remembered? ─► goes on, or is refused with what it would run
+//! ```
+
+use std::collections::BTreeSet;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::job::{Job, Status};
+use crate::known::{canonical_policy, is_python_environment};
+use crate::model_server::ModelServer;
+use crate::{files, sha256};
+
+/// Bytes of the list of digests that are read, half a million of them; a longer list is begun anew.
+const MAX_BYTES: u64 = 32 << 20;
+
+/// Something that runs, or that data goes to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Use {
+    /// For the user.
+    pub text: String,
+    digest: String,
+}
+
+impl Use {
+    fn new(text: String, content: &Value) -> Self {
+        Self { text, digest: sha256::of(content.to_string()) }
+    }
+}
+
+/// What the jobs that are to run use, and the model server beside them; each once.
+pub fn uses(jobs: &[Job], server: Option<&ModelServer>) -> Vec<Use> {
+    let mut uses: Vec<Use> = server.map(of_server).into_iter().collect();
+    uses.extend(jobs.iter().filter(|job| job.status == Status::Pending).flat_map(of_job));
+    let mut seen = BTreeSet::new();
+    uses.retain(|item| seen.insert(item.digest.clone()));
+    uses
+}
+
+fn of_server(server: &ModelServer) -> Use {
+    let ModelServer { command, env, cwd, health, .. } = server;
+    let place = cwd.clone().or_else(|| is_path(&command[0]).then(|| std::env::current_dir().unwrap_or_default()));
+    let variables: Vec<_> = env.keys().map(String::as_str).collect();
+    let with = if variables.is_empty() { String::new() } else { format!(" with {}", variables.join(", ")) };
+    let content = json!(["model server", command, env, place, health]);
+    Use::new(format!("the model server `{}`{with}", command.join(" ")), &content)
+}
+
+fn of_job(job: &Job) -> Vec<Use> {
+    let mut uses = Vec::new();
+    if is_python_environment(&job.environment) {
+        let python = job.env_args.get("python").and_then(Value::as_str).unwrap_or("python3");
+        let script = job.environment.rsplit_once(".py:").map(|(stem, _)| format!("{stem}.py"));
+        let content = json!([
+            "environment",
+            job.environment,
+            script.map(|path| located(&path)),
+            of_value(&job.env_args.clone().into())
+        ]);
+        uses.push(Use::new(format!("the environment `{}` by `{python}`", job.environment), &content));
+    }
+    let config = Value::Object(job.policy_config.clone());
+    if texts(&config).next().is_some() {
+        let policy = canonical_policy(&job.policy_type);
+        let named: Vec<_> = texts(&config).take(4).map(|text| format!("`{text}`")).collect();
+        let content = json!(["policy", policy, of_value(&config)]);
+        uses.push(Use::new(format!("the policy {policy} with {}", named.join(", ")), &content));
+    }
+    if let Some(dir) = &job.video.base_dir {
+        let dir = located(&dir.to_string_lossy());
+        uses.push(Use::new(format!("videos written to `{dir}`"), &json!(["videos", dir])));
+    }
+    uses
+}
+
+/// The texts in a value; those of an empty name of nothing are left out.
+fn texts(value: &Value) -> Box<dyn Iterator<Item = &str> + '_> {
+    match value {
+        Value::String(text) => Box::new(std::iter::once(text.as_str())),
+        Value::Array(items) => Box::new(items.iter().flat_map(texts)),
+        Value::Object(object) => Box::new(object.values().flat_map(texts)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => Box::new(std::iter::empty()),
+    }
+}
+
+/// The value with absolute paths in the place of relative ones: the same words name other files elsewhere.
+fn of_value(value: &Value) -> Value {
+    match value {
+        Value::String(text) => located(text).into(),
+        Value::Array(items) => items.iter().map(of_value).collect(),
+        Value::Object(object) => object.iter().map(|(name, value)| (name.clone(), of_value(value))).collect(),
+        other => other.clone(),
+    }
+}
+
+fn located(text: &str) -> String {
+    let path = Path::new(text);
+    if !(is_path(text) || text.ends_with(".py")) || path.is_absolute() || !path.exists() {
+        return text.to_owned();
+    }
+    std::path::absolute(path).map_or_else(|_| text.to_owned(), |path| path.to_string_lossy().into_owned())
+}
+
+fn is_path(text: &str) -> bool {
+    text.contains('/') && !text.contains("://")
+}
+
+/// Those of `uses` that this user has not begun a run with; all of them where nothing is remembered.
+pub fn unknown<'a>(uses: &'a [Use], variable: &dyn Fn(&str) -> Option<String>) -> Vec<&'a Use> {
+    let known = list(variable).map(|path| read(&path)).unwrap_or_default();
+    uses.iter().filter(|item| !known.contains(&item.digest)).collect()
+}
+
+/// Remembers that this user has begun a run with `uses`.
+///
+/// # Errors
+/// Those of the file system; the user will be asked then.
+pub fn remember(uses: &[Use], variable: &dyn Fn(&str) -> Option<String>) -> io::Result<()> {
+    let unknown = unknown(uses, variable);
+    let Some(path) = list(variable).filter(|_| !unknown.is_empty()) else { return Ok(()) };
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    let is_full = fs::metadata(&path).is_ok_and(|metadata| metadata.len() > MAX_BYTES);
+    let text: String = unknown.iter().map(|item| format!("{}\n", item.digest)).collect();
+    let mut file = OpenOptions::new().create(true).write(true).append(!is_full).truncate(is_full).open(path)?;
+    // In one go: other launches write to it, too.
+    file.write_all(text.as_bytes())
+}
+
+/// The list of this user; none without a home.
+fn list(variable: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
+    let given = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = given("XDG_STATE_HOME").or_else(|| Some(given("HOME")?.join(".local/state")))?;
+    Some(state.join("rrun/begun"))
+}
+
+fn read(path: &Path) -> BTreeSet<String> {
+    let bytes = files::read(path, MAX_BYTES).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).lines().map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(environment: Value, policy: &str, config: Value) -> Job {
+        let entry = json!({"name": "a", "arena_env_args": environment, "policy_type": policy, "policy_config_dict": config,
+                           "num_episodes": 1});
+        crate::file::parse(&json!({"jobs": [entry]})).unwrap().remove(0)
+    }
+
+    fn scripted() -> Job {
+        job(json!({"environment": "reach"}), "scripted", json!({"x": 1}))
+    }
+
+    fn gym(python: &str, variables: Value) -> Job {
+        job(json!({"environment": "gym:X-v0", "python": python, "env": variables}), "scripted", json!({}))
+    }
+
+    fn said(jobs: &[Job]) -> Vec<String> {
+        uses(jobs, None).into_iter().map(|item| item.text).collect()
+    }
+
+    #[test]
+    fn what_comes_with_rrun_is_nothing_to_ask_about() {
+        assert_eq!(said(&[scripted()]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_runs_and_where_data_goes_is_named() {
+        let remote = json!({"model_url": "http://evil/v1", "api_key_env": "AWS_SECRET_ACCESS_KEY"});
+        let module = json!({"model_path": "/tmp/x.pt"});
+        let mut filmed = scripted();
+        filmed.video.base_dir = Some("/srv/www".into());
+        let jobs = [
+            gym("/tmp/evil", json!({})),
+            job(json!({"environment": "reach"}), "openai_agent", remote),
+            job(json!({"environment": "reach"}), "torchscript", module),
+            filmed,
+        ];
+        assert_eq!(
+            said(&jobs),
+            [
+                "the environment `gym:X-v0` by `/tmp/evil`",
+                "the policy openai_agent with `http://evil/v1`, `AWS_SECRET_ACCESS_KEY`",
+                "the policy torchscript with `/tmp/x.pt`",
+                "videos written to `/srv/www`",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_was_begun_with_is_known_and_whatever_differs_is_not() {
+        let home = tempfile::tempdir().unwrap();
+        let variable = |name: &str| (name == "HOME").then(|| home.path().to_string_lossy().into_owned());
+        let own = uses(&[gym("python3", json!({"MUJOCO_GL": "egl"}))], None);
+        assert_eq!(unknown(&own, &variable).len(), 1);
+        remember(&own, &variable).unwrap();
+        remember(&own, &variable).unwrap();
+        assert!(unknown(&own, &variable).is_empty());
+        assert_eq!(read(&home.path().join(".local/state/rrun/begun")).len(), 1);
+        for other in
+            [gym("/tmp/python3", json!({"MUJOCO_GL": "egl"})), gym("python3", json!({"LD_PRELOAD": "/tmp/x.so"}))]
+        {
+            assert_eq!(unknown(&uses(&[other], None), &variable).len(), 1);
+        }
+    }
+
+    #[test]
+    fn without_a_home_nothing_is_known() {
+        let own = uses(&[gym("python3", json!({}))], None);
+        remember(&own, &|_| None).unwrap();
+        assert_eq!(unknown(&own, &|_| None).len(), 1);
+    }
+}
