@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::job::{Job, Length};
+use crate::printable::printable_line;
 use crate::report::{Rates, Report};
 
 mod comparison;
@@ -39,7 +40,10 @@ fn first<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
 }
 
 /// Rows below a head, each column as wide as its widest cell.
+/// What is in a cell may come from anywhere, and keeps to its line.
 pub fn grid<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
+    let shown = |row: &[String; N]| row.each_ref().map(|cell| printable_line(cell).into_owned());
+    let rows: Vec<[String; N]> = rows.iter().map(shown).collect();
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
         cells.chain([head[column].chars().count()]).max().unwrap_or(0)
@@ -126,6 +130,12 @@ mod tests {
 +----------+---------+-------------+----------+-----------+--------------+--------------+
 ";
         assert_eq!(jobs(plan.jobs.iter().map(|job| (job, "pending"))), expected);
+    }
+
+    #[test]
+    fn a_cell_keeps_to_its_line_and_does_nothing_to_the_terminal() {
+        let text = grid(["Name"], &[["\u{1b}[2J\na".to_owned()]]);
+        assert!(text.contains(r"| \u{1b}[2J\na |") && text.lines().count() == 5, "{text}");
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod compare;
 mod fit;
 #[allow(dead_code, reason = "each file of tests takes what it needs")]
 mod folder;
+mod foreign;
 mod merge;
 mod report;
 mod verify;

@@ -9,7 +9,7 @@ use jobs::compare::{About, Comparison, Paired, Side, compare};
 use jobs::stats::paired::MeanDifference;
 use jobs::table;
 
-use super::{ToolError, print};
+use super::{ToolError, print, print_json};
 
 /// Compares two runs, episode by episode: only those of the same job, number and seed are pairs.
 ///
@@ -58,7 +58,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, ToolError> {
     }
     let found = compare(&a, &b, &renamed);
     if args.json {
-        print(serde_json::to_string_pretty(&found).map_err(std::io::Error::from)?)?;
+        print_json(&serde_json::to_string_pretty(&found).map_err(std::io::Error::from)?)?;
     } else {
         print(shown(&found, args.per_job))?;
     }

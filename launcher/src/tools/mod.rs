@@ -28,6 +28,7 @@ use jobs::eval_args::with_dashes;
 use jobs::layout::RunFolder;
 use jobs::merge::MergeError;
 use jobs::plan::{RunFolderError, RunPlan};
+use jobs::printable::{printable, printable_json, printable_line};
 use jobs::usage::{option_of_file, plain, with_negative_values};
 
 /// Bytes of the end of a run's output that are shown when it fails.
@@ -107,7 +108,7 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
         }
     };
     done.unwrap_or_else(|err| {
-        eprintln!("rrun: error: {err}");
+        eprintln!("rrun: error: {}", printable(&err.to_string()));
         ExitCode::FAILURE
     })
 }
@@ -132,8 +133,23 @@ fn end_of(log: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).trim_end().to_owned())
 }
 
-/// Writes to standard output; a reader that has seen enough is no error.
+/// Writes a text to standard output, in which names and messages of a run folder do nothing to the terminal.
 fn print(text: impl Display) -> io::Result<()> {
+    write(&printable(&text.to_string()))
+}
+
+/// The same as one line, whatever a name in it looks like.
+fn print_line(text: impl Display) -> io::Result<()> {
+    write(&printable_line(&text.to_string()))
+}
+
+/// The same for JSON, which stays the same JSON.
+fn print_json(text: &str) -> io::Result<()> {
+    write(&printable_json(text))
+}
+
+/// A reader that has seen enough is no error.
+fn write(text: &str) -> io::Result<()> {
     match writeln!(io::stdout(), "{text}") {
         Err(err) if err.kind() != io::ErrorKind::BrokenPipe => Err(err),
         _ => Ok(()),

@@ -22,7 +22,7 @@ use jobs::placement::{Placement, Resources};
 use jobs::setup::{Setup, SetupError};
 use serde::Serialize;
 
-use super::{ToolError, print};
+use super::{ToolError, print, print_json};
 use crate::cli::Environment;
 use crate::node::Node;
 use crate::plan::dedicated::Dedicated;
@@ -213,7 +213,7 @@ fn tell(args: &Args, planner: &Planner<'_>, found: Found) -> Result<ExitCode, Fi
         let lines: Vec<_> = host.into_iter().chain(notes).collect();
         format!("{}\n{}\n{}", table::needs(planner), table::proposals(&proposals), lines.join("\n"))
     };
-    print(text).map_err(FitError::Node)?;
+    if args.json { print_json(&text) } else { print(text) }.map_err(FitError::Node)?;
     Ok(if fits { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -11,7 +11,7 @@ use jobs::ppo::{self, Change, PpoError, Preset, Sizes, Training};
 use jobs::table::grid;
 use serde::Serialize;
 
-use crate::tools::print;
+use crate::tools::{print, print_json};
 
 /// Options of an evaluation, which say nothing about a training.
 const OF_EVALUATIONS: [&str; 13] = [
@@ -105,7 +105,11 @@ impl Ppo {
         }
         let found = Found::new(&training, self.devices, gpu)?;
         let is_good = found.valid && found.fits != Some(false);
-        print(if json { serde_json::to_string_pretty(&found)? } else { found.text() })?;
+        if json {
+            print_json(&serde_json::to_string_pretty(&found)?)?
+        } else {
+            print(found.text())?
+        }
         Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }

@@ -26,7 +26,7 @@ use jobs::report::{Context, JobReport, Journals, Merged, Report};
 use jobs::verify::{Findings, JobAudit};
 use jobs::{table, threads, verify};
 
-use super::{ToolError, open, print};
+use super::{ToolError, open, print, print_line};
 
 /// Checks that every episode of the plan is there once, and every dataset and video that the journals name is there and
 /// whole. Exits with 1 if something is wrong.
@@ -77,8 +77,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, ToolError> {
         all.notes.push(again.note);
         all.wrong.append(&mut again.wrong);
     }
-    all.notes.iter().try_for_each(|note| print(format_args!("note: {note}")))?;
-    all.wrong.iter().try_for_each(|wrong| print(format_args!("wrong: {wrong}")))?;
+    all.notes.iter().try_for_each(|note| print_line(format_args!("note: {note}")))?;
+    all.wrong.iter().try_for_each(|wrong| print_line(format_args!("wrong: {wrong}")))?;
     if all.wrong.is_empty() {
         print(format_args!("`{}` is all there", folder.root().display()))?;
         return Ok(ExitCode::SUCCESS);
