@@ -47,6 +47,7 @@ pub(crate) use lock::Lock as PlanLock;
 pub use provenance::fingerprint;
 pub(crate) use provenance::joined as joined_provenance;
 pub use resumed::Resumed;
+pub use supersede::are_moves_of_ours;
 pub use words::WordsError;
 
 use supersede::Standing;
@@ -175,8 +176,16 @@ impl RunPlan {
     pub fn read(folder: &RunFolder) -> Result<Self, RunFolderError> {
         let path = Standing::of(folder).plan;
         let text = files::read(&path, MAX_DOCUMENT_BYTES).map_err(error::io(folder.root()))?;
+        Self::parse(folder, &text)
+    }
+
+    /// Reads the text of the plan of a run folder, and holds it to what a jobs file may say.
+    ///
+    /// # Errors
+    /// As [`RunPlan::read`], without those of the file system.
+    pub fn parse(folder: &RunFolder, text: &[u8]) -> Result<Self, RunFolderError> {
         let plan: Self =
-            serde_json::from_slice(&text).map_err(|err| RunFolderError::Damaged { path: folder.plan(), err })?;
+            serde_json::from_slice(text).map_err(|err| RunFolderError::Damaged { path: folder.plan(), err })?;
         if plan.schema != SCHEMA {
             let (folder, found) = (folder.root().to_owned(), plan.schema);
             return Err(RunFolderError::Schema { folder, found, wanted: SCHEMA });

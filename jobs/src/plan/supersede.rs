@@ -172,12 +172,9 @@ fn moves(folder: &RunFolder, difference: &Difference, to: &Path) -> io::Result<V
 
 /// Step 3.
 fn finish(folder: &RunFolder, decided: &Path) -> io::Result<()> {
-    let moves: Vec<Move> = serde_json::from_slice(&files::read(&decided.join(MOVES), MAX_DOCUMENT_BYTES)?)?;
     let place = decided.strip_prefix(folder.root()).unwrap_or(decided);
-    if let Some(other) = moves.iter().find(|step| !step.is_ours(place)) {
-        let found = format!("`{}` to `{}`", other.from.display(), other.to.display());
-        return Err(refused(&decided.join(MOVES), &format!("it moves {found}, which no run of ours does")));
-    }
+    let moves = read(&files::read(&decided.join(MOVES), MAX_DOCUMENT_BYTES)?, place)
+        .map_err(|err| refused(&decided.join(MOVES), &err.to_string()))?;
     for dir in [place.to_owned(), place.join(NEXT)] {
         real_folder(&folder.root().join(dir))?;
     }
@@ -189,6 +186,23 @@ fn finish(folder: &RunFolder, decided: &Path) -> io::Result<()> {
         _ => {}
     }
     fs::remove_file(decided.join(MOVES))
+}
+
+/// The moves in the text of `.moves.json` in `place`, which is relative to the run folder.
+fn read(text: &[u8], place: &Path) -> io::Result<Vec<Move>> {
+    let moves: Vec<Move> = serde_json::from_slice(text)?;
+    if let Some(other) = moves.iter().find(|step| !step.is_ours(place)) {
+        let found = format!("`{}` to `{}`", other.from.display(), other.to.display());
+        let why = format!("it moves {found}, which no run of ours does");
+        return Err(io::Error::new(ErrorKind::InvalidData, why));
+    }
+    Ok(moves)
+}
+
+/// Whether a text in the place of `superseded/<n>/.moves.json` has only moves that a run of ours has written down: none
+/// leads out of the run folder, and none replaces anything but the plan. `place` is `superseded/<n>`.
+pub fn are_moves_of_ours(text: &[u8], place: &Path) -> bool {
+    read(text, place).is_ok()
 }
 
 /// Refuses a link in the place of a folder, through which files would be moved out of the run folder.

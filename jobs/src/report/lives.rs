@@ -113,7 +113,7 @@ impl Events {
         self.peak_vram_bytes = self.peak_vram_bytes.max(end.peak_vram_bytes);
         self.peak_env_bytes = self.peak_env_bytes.max(end.peak_env_bytes);
         self.peak_env_vram_bytes = self.peak_env_vram_bytes.max(end.peak_env_vram_bytes);
-        self.out_of_memory += end.out_of_memory;
+        self.out_of_memory = self.out_of_memory.saturating_add(end.out_of_memory);
         self.gpu_busy.extend(busy::of_job(end));
     }
 

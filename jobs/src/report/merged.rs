@@ -13,6 +13,7 @@ use std::ops::Range;
 use serde_json::Value;
 
 use crate::episode::Episode;
+use crate::file::rollout::MAX_EPISODES;
 use crate::job::{Job, JobIndex, Length, Status};
 use crate::journal::{Accepted, JobEnd, JobStart, Line, PolicyFiles};
 use crate::plan::RunPlan;
@@ -203,7 +204,11 @@ impl<'a> Merged<'a> {
         match (job.status, job.length) {
             (Status::Pending, Length::Episodes(count)) => Some(job.selected(count)),
             (Status::Pending, Length::Steps(_)) => Some(lines.episodes.len() as u64),
-            (Status::Pending, Length::Policy) => lines.starts.iter().rev().find_map(|start| start.episodes),
+            (Status::Pending, Length::Policy) => {
+                let said = lines.starts.iter().rev().find_map(|start| start.episodes);
+                // The journal may be somebody else's: no job of ours has more.
+                said.map(|count| count.min(MAX_EPISODES))
+            }
             _ => Some(0),
         }
     }
@@ -316,11 +321,11 @@ fn counted(records: [&Record; 2], reader: &mut Reader) -> io::Result<Record> {
 
 /// Reads a line of an episode.
 pub(super) fn episode(line: &[u8]) -> io::Result<Episode> {
-    match serde_json::from_slice(line) {
-        Ok(Line::Episode(episode)) => Ok(*episode),
-        Ok(_) => Err(io::Error::new(io::ErrorKind::InvalidData, "the journal was changed while it was read")),
-        Err(err) => Err(err.into()),
-    }
+    // What the scan has taken for an episode is one, unless the file has changed meanwhile.
+    serde_json::from_slice(line).map_err(|err| {
+        let what = format!("the journal was changed while it was read: {err}");
+        io::Error::new(io::ErrorKind::InvalidData, what)
+    })
 }
 
 /// Scans all pieces of all journals, several at a time, and hands them over in order.

@@ -18,7 +18,7 @@ pub(super) fn job(merged: &Merged, job: &Job, tally: &Tally) -> JobReport {
     let (episodes, starts, ends) = (&lines.episodes, &lines.starts, &lines.ends);
     let standing = merged.standing(job.index);
     let rates = tally.rates();
-    let sum = |part: fn(&JobEnd) -> u64| ends.iter().map(part).sum::<u64>();
+    let sum = |part: fn(&JobEnd) -> u64| ends.iter().map(part).fold(0, u64::saturating_add);
     let (wall_s, env_steps) = (by_rank(job, ends, |end| end.rank, |end| end.wall_s), sum(|end| end.env_steps));
     let ranks: BTreeSet<usize> = episodes.iter().map(|record| record.rank as usize).collect();
     let places = || merged.events.iter().filter(|events| ranks.contains(&events.rank)).filter_map(|rank| rank.place());

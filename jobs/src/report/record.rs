@@ -3,10 +3,11 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::fmt;
 use std::num::NonZeroU32;
 
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use crate::episode::{End, Episode};
 use crate::job::JobIndex;
@@ -70,21 +71,21 @@ impl Record {
     }
 }
 
-/// A line of an episode as far as a report needs it; fields that a whole line has are asked for, so that what is no
-/// [`Episode`] is none here.
+/// A line of an episode as far as a report needs it. All fields of a whole line are read as what they are there: what is no
+/// [`Episode`] is damage here, and not an error when the line is looked up.
 #[derive(Deserialize)]
 pub(super) struct EpisodeLine<'a> {
-    #[serde(rename = "job")]
-    _job: IgnoredAny,
+    #[serde(borrow, rename = "job")]
+    _job: Cow<'a, str>,
     pub(super) job_index: JobIndex,
     episode: u64,
     #[serde(rename = "seed")]
-    _seed: IgnoredAny,
+    _seed: u64,
     rank: usize,
     #[serde(rename = "env")]
-    _env: IgnoredAny,
+    _env: usize,
     #[serde(rename = "rebuild")]
-    _rebuild: IgnoredAny,
+    _rebuild: u64,
     success: Option<bool>,
     #[serde(default)]
     success_at_end: Option<bool>,
@@ -98,35 +99,79 @@ pub(super) struct EpisodeLine<'a> {
     #[serde(borrow)]
     language_instruction: Cow<'a, str>,
     #[serde(rename = "wall_s")]
-    _wall_s: IgnoredAny,
+    _wall_s: f64,
     #[serde(rename = "infer_calls")]
-    _infer_calls: IgnoredAny,
+    _infer_calls: u64,
     #[serde(default)]
     actions_out_of_bounds: u64,
     #[serde(borrow)]
     ended: Cow<'a, str>,
-    #[serde(default)]
-    error: Option<IgnoredAny>,
     #[serde(borrow, default)]
-    dataset: Option<FileOf<'a>>,
+    error: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
-    video: Option<FileOf<'a>>,
+    dataset: Option<Dataset<'a>>,
+    #[serde(borrow, default)]
+    video: Option<Video<'a>>,
+    #[serde(borrow, default, rename = "episode_video")]
+    _episode_video: Option<Cow<'a, str>>,
+    #[serde(default, rename = "metrics")]
+    _metrics: Metrics,
     #[serde(borrow, default)]
     pub(super) run: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub(super) fingerprint: Option<Cow<'a, str>>,
 }
 
+/// As [`crate::episode::DemoRef`].
 #[derive(Deserialize)]
-struct FileOf<'a> {
+struct Dataset<'a> {
     #[serde(borrow)]
     file: Cow<'a, str>,
+    #[serde(borrow, rename = "demo")]
+    _demo: Cow<'a, str>,
+}
+
+/// As [`crate::episode::VideoRef`].
+#[derive(Deserialize)]
+struct Video<'a> {
+    #[serde(borrow)]
+    file: Cow<'a, str>,
+    #[serde(rename = "first_frame")]
+    _first_frame: u64,
+    #[serde(rename = "frames")]
+    _frames: u64,
+    #[serde(default, rename = "fps")]
+    _fps: Option<u32>,
+}
+
+/// Numbers by name, of which nothing is kept.
+#[derive(Default)]
+struct Metrics;
+
+impl<'de> Deserialize<'de> for Metrics {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Numbers;
+        impl<'de> Visitor<'de> for Numbers {
+            type Value = Metrics;
+
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                f.write_str("numbers by name")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Metrics, A::Error> {
+                while map.next_entry::<Cow<str>, f64>()?.is_some() {}
+                Ok(Metrics)
+            }
+        }
+        from.deserialize_map(Numbers)
+    }
 }
 
 impl EpisodeLine<'_> {
     /// What is kept; file names and instructions go into `names`.
     pub(super) fn record(&self, place: Place, names: &mut Names) -> Record {
-        let mut name = |file: &Option<FileOf>| file.as_ref().map(|file| names.number(&file.file));
+        let dataset = self.dataset.as_ref().map(|dataset| names.number(&dataset.file));
+        let video = self.video.as_ref().map(|video| names.number(&video.file));
         let scored = Scored { solved: self.success == Some(true), solved_at_end: self.success_at_end };
         Record {
             episode: self.episode,
@@ -137,8 +182,8 @@ impl EpisodeLine<'_> {
             length: u32::try_from(self.length).unwrap_or(u32::MAX),
             rank: u32::try_from(self.rank).unwrap_or(u32::MAX),
             out_of_bounds: u32::try_from(self.actions_out_of_bounds).unwrap_or(u32::MAX),
-            dataset: name(&self.dataset),
-            video: name(&self.video),
+            dataset,
+            video,
             instruction: names.number(&self.language_instruction),
             outcome: if self.error.is_some() { Err(Broken) } else { Ok(scored) },
             again: Again::Once,
