@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::file::rollout::MAX_EPISODES;
 use crate::job::{Job, JobIndex, Length};
 use crate::journal::{JobEnd, Line};
 use crate::placement::Share;
@@ -58,7 +59,8 @@ pub fn finished<'a>(lines: impl IntoIterator<Item = &'a Line>, job: &Job, share:
             }
             Line::JobEnd(end) if end.job_index == job.index => ends.push(end),
             Line::JobStart(start) if start.job_index == job.index => {
-                let this = start.episodes.map(|count| (start.started.as_str(), count));
+                // The journal may be somebody else's: no job of ours has more.
+                let this = start.episodes.map(|count| (start.started.as_str(), count.min(MAX_EPISODES)));
                 said = said.max(this);
             }
             _ => {}
@@ -72,7 +74,10 @@ pub fn finished<'a>(lines: impl IntoIterator<Item = &'a Line>, job: &Job, share:
     ends.sort_by(|a, b| a.ended.cmp(&b.ended));
     let standing = standing(ends.into_iter());
     let touches = |end: &JobEnd| match (end.share, share) {
-        (Some(theirs), Some(ours)) => theirs.envs().any(|env| ours.envs().contains(&env)),
+        (Some(theirs), Some(ours)) => {
+            let (theirs, ours) = (theirs.envs(), ours.envs());
+            theirs.start.max(ours.start) < theirs.end.min(ours.end)
+        }
         _ => true,
     };
     let ended = || {

@@ -1,6 +1,6 @@
 //! How a job stands: which of its ends say so, and whether all of it has come to one.
 
-use std::collections::BTreeSet;
+use std::ops::Range;
 
 use crate::job::Job;
 use crate::journal::JobEnd;
@@ -9,7 +9,7 @@ use crate::placement::Share;
 /// Ends that say how a job stands, the latest first; `ends` are in time. Of several ranks that share it, the last one of
 /// each; an end is of the past when all its environments have a later one.
 pub(super) fn standing<'a>(ends: impl DoubleEndedIterator<Item = &'a JobEnd>) -> Vec<&'a JobEnd> {
-    let (mut standing, mut covered) = (Vec::new(), BTreeSet::new());
+    let (mut standing, mut covered) = (Vec::new(), Vec::new());
     for end in ends.rev() {
         let Some(share) = end.share else {
             // All environments: what was before it does not stand any more.
@@ -18,9 +18,9 @@ pub(super) fn standing<'a>(ends: impl DoubleEndedIterator<Item = &'a JobEnd>) ->
             }
             break;
         };
-        if share.envs().any(|env| !covered.contains(&env)) {
+        if !is_covered(share.envs(), &covered) {
             standing.push(end);
-            covered.extend(share.envs());
+            covered.push(share.envs());
         }
     }
     standing
@@ -29,7 +29,44 @@ pub(super) fn standing<'a>(ends: impl DoubleEndedIterator<Item = &'a JobEnd>) ->
 /// Whether every environment in `share` (`None`: every one of the job) has come to an end.
 pub(super) fn has_ended(standing: &[&JobEnd], job: &Job, share: Option<Share>) -> bool {
     let total = job.sharing.map_or(1, |sharing| sharing.total_num_envs);
-    let mut envs = share.map_or(0..total, |share| share.envs());
-    let covers = |end: &JobEnd, env: usize| end.share.is_none_or(|share| share.envs().contains(&env));
-    envs.all(|env| standing.iter().any(|end| covers(end, env)))
+    let envs = share.map_or(0..total, |share| share.envs());
+    let ended: Vec<_> = standing.iter().map(|end| end.share.map_or(0..usize::MAX, |share| share.envs())).collect();
+    is_covered(envs, &ended)
+}
+
+/// Whether all of `envs` are in others, without a look at each: a journal may be somebody else's, and have shares of any
+/// size in each of its lines.
+fn is_covered(envs: Range<usize>, by: &[Range<usize>]) -> bool {
+    let mut left = vec![envs];
+    left.retain(|part| !part.is_empty());
+    for other in by {
+        if left.is_empty() {
+            break;
+        }
+        let without = |part: Range<usize>| {
+            let before = part.start..part.end.min(other.start);
+            let behind = part.start.max(other.end)..part.end;
+            [before, behind].into_iter().filter(|part| !part.is_empty())
+        };
+        left = left.into_iter().flat_map(without).collect();
+    }
+    left.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_is_covered_is_what_a_look_at_each_says(
+            envs in (0usize..12, 0usize..12), by in proptest::collection::vec((0usize..12, 0usize..12), 0..5)
+        ) {
+            let (envs, by) = (envs.0..envs.1, by.into_iter().map(|(first, end)| first..end).collect::<Vec<_>>());
+            let wanted = envs.clone().all(|env| by.iter().any(|other| other.contains(&env)));
+            prop_assert_eq!(is_covered(envs, &by), wanted);
+        }
+    }
 }
