@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
+use jobs::printable::printable_json;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -142,7 +143,7 @@ pub fn record(round: &Round<'_>, happening: &Happening<'_>) {
     if round.plan.events == EventLog::None {
         return;
     }
-    let line = format!("{}\n", line::event(round, happening, SystemTime::now()));
+    let line = format!("{}\n", printable_json(&line::event(round, happening, SystemTime::now()).to_string()));
     match &round.plan.events {
         EventLog::None => {}
         EventLog::Console => say::print(Some(line)),

@@ -6,6 +6,7 @@ use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::ExitCode;
 
+use jobs::printable::{printable, printable_json};
 use launcher::agent;
 use launcher::agent::event::End;
 use launcher::agent::folder_lock::FolderLock;
@@ -37,7 +38,7 @@ fn main() -> ExitCode {
             if let CliError::Usage(_) = err {
                 eprintln!("{}", cli::usage());
             }
-            eprintln!("rrun: error: {err}");
+            eprintln!("rrun: error: {}", printable(&err.to_string()));
             ExitCode::from(err.exit_code())
         }
     }
@@ -94,7 +95,7 @@ fn taken(plan: &Plan, lock: &FolderLock) -> Result<(), Box<dyn std::error::Error
 fn show(plan: &Plan) -> ExitCode {
     plan.notes.iter().for_each(Note::say);
     match serde_json::to_string_pretty(plan) {
-        Ok(text) => print(&format!("{text}\n")),
+        Ok(text) => print(&format!("{}\n", printable_json(&text))),
         Err(err) => refuse(err),
     }
 }

@@ -4,6 +4,9 @@
 //! rrun: rank 2 was killed by SIGKILL; restart 1 of 3 in 1 s, the other ranks go on
 //! {"time":"2026-11-21T10:15:30.125Z","level":"warning","message":"rank 2 was killed by …","rank":2,"pid":4711}
 //! ```
+//! Lines repeat what others have written: errors of ranks, names, values of the store. What a terminal would obey in them
+//! is shown as text; only what ranks print themselves passes through as it is, as under torchrun.
+//!
 //! Each is written whole and at once. Unlike `eprintln!` nothing panics when nobody reads any more: the launch goes on.
 
 pub mod note;
@@ -12,6 +15,7 @@ pub mod trace;
 use std::fmt::Display;
 use std::io::{self, Write as _};
 
+use jobs::printable::{printable, printable_json};
 use jobs::say::object;
 pub use jobs::say::{Level, Style};
 use serde_json::{Map, Value};
@@ -37,8 +41,8 @@ pub fn style(cli: &Cli) -> Style {
 fn text(style: Style, level: Level, line: &str, facts: Map<String, Value>) -> Option<String> {
     match style {
         _ if !style.shows(level) => None,
-        Style { json: true, .. } => Some(format!("{}\n", object(level.name(), line, facts))),
-        Style { json: false, .. } => Some(format!("rrun: {line}\n")),
+        Style { json: true, .. } => Some(json_line(level, line, facts)),
+        Style { json: false, .. } => Some(format!("rrun: {}\n", printable(line))),
     }
 }
 
@@ -72,9 +76,13 @@ pub fn of_rank(level: Level, about: About, line: impl Display) {
 /// Lines that belong together, and that people know without a name before them.
 pub fn block(level: Level, text: &str) {
     match Style::current() {
-        Style { json: true, .. } => print(Some(format!("{}\n", object(level.name(), text.trim_end(), Map::new())))),
-        Style { json: false, .. } => print(Some(text.to_owned())),
+        Style { json: true, .. } => print(Some(json_line(level, text.trim_end(), Map::new()))),
+        Style { json: false, .. } => print(Some(printable(text).into_owned())),
     }
+}
+
+fn json_line(level: Level, line: &str, facts: Map<String, Value>) -> String {
+    format!("{}\n", printable_json(&object(level.name(), line, facts).to_string()))
 }
 
 /// Text that has its form already.
@@ -103,5 +111,16 @@ mod tests {
     fn a_line_for_programs_is_an_object_and_ends() {
         let line = text(Style { json: true, quiet: false }, Level::Warning, "two\nlines", Map::new()).expect("shown");
         assert!(line.starts_with("{\"time\":") && line.ends_with("}\n") && line.lines().count() == 1, "{line}");
+    }
+
+    #[test]
+    fn what_a_terminal_would_obey_is_shown_as_text() {
+        let line = "rank 1 says \u{1b}]0;owned\u{7}\u{9b}2J\u{202e}\r";
+        let shown = text(Style::default(), Level::Error, line, Map::new()).expect("shown");
+        assert_eq!(shown, "rrun: rank 1 says \\u{1b}]0;owned\\u{7}\\u{9b}2J\\u{202e}\\r\n");
+        let json = text(Style { json: true, quiet: false }, Level::Error, line, Map::new()).expect("shown");
+        assert!(json.trim_end().chars().all(|char| !char.is_control() && char != '\u{202e}'), "{json:?}");
+        let read: Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(read["message"], line, "a program reads what was said");
     }
 }

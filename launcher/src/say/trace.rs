@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 
+use jobs::printable::printable_json;
 use jobs::say::object;
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
@@ -49,7 +50,7 @@ where
         let level = metadata.level().as_str().to_lowercase();
         // The same word for a warning as in all other lines.
         let level = if level == "warn" { "warning" } else { &level };
-        writeln!(writer, "{}", object(level, &message, others))
+        writeln!(writer, "{}", printable_json(&object(level, &message, others).to_string()))
     }
 }
 
