@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -132,7 +133,8 @@ fn explain(casualty: &Casualty) -> String {
 }
 
 fn read(path: &Path) -> Result<Option<Value>, String> {
-    let file = match File::open(path) {
+    // A rank may have put a pipe in its place, which nobody writes into: to open that must not wait.
+    let file = match File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path) {
         Ok(file) => file,
         Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(err) => return Err(err.to_string()),
@@ -223,6 +225,15 @@ mod tests {
         let failure = Failure::read(casualty(Exit::Signal(9)), Some(Path::new("/nonexistent/error.json")));
         assert_eq!(failure.message, "Signal 9 (SIGKILL) received by PID 1234");
         assert_eq!(failure.error_file, None);
+    }
+
+    #[test]
+    fn a_pipe_in_the_place_of_the_file_keeps_nobody_waiting() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("error.json");
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+        let failure = Failure::read(casualty(Exit::Code(9)), Some(&path));
+        assert!(failure.message.contains("The error file is unusable"), "{}", failure.message);
     }
 
     #[test]
