@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 use crate::plan::rendezvous::RendezvousPlan;
 use crate::rendezvous::error::RendezvousError;
 use crate::rendezvous::reach;
-use crate::store::{Client, Server, ServerHandle, StoreError};
+use crate::store::{Client, Scope, Server, ServerHandle, StoreError};
 
 /// Between two looks into a file whose host has not written yet.
 const LOOK: Duration = Duration::from_millis(20);
@@ -31,9 +31,9 @@ pub struct Spot {
 }
 
 impl Spot {
-    /// The endpoint, hosted here.
+    /// The endpoint, hosted here. Nodes come from other machines, and may know this one under other names.
     pub fn hosted(host: &str, port: u16) -> Result<Spot, StoreError> {
-        let server = Server::bind(host, Some(port))?.spawn();
+        let server = Server::bind_in(Scope::Everybody, host, Some(port))?.spawn();
         let port = server.port();
         Ok(Spot { server: Some(server), host: host.to_owned(), port, _lock: None })
     }

@@ -161,6 +161,20 @@ impl Client {
             .await
     }
 
+    /// The values as they are now, empty where absent.
+    pub async fn peek(&mut self, keys: &[&str]) -> Result<Vec<Vec<u8>>, StoreError> {
+        let wire: Vec<_> = keys.iter().map(|key| wire(key)).collect();
+        let request = Request::MultiGet { keys: wire.iter().map(Vec::as_slice).collect() };
+        let read = async |stream: &mut TcpStream| {
+            let mut values = Vec::with_capacity(keys.len());
+            for _ in keys {
+                values.push(read_value(stream).await?);
+            }
+            Ok(values)
+        };
+        self.ask(&request, read).await
+    }
+
     /// Whether all keys exist.
     pub async fn check(&mut self, keys: &[&str]) -> Result<bool, StoreError> {
         let keys: Vec<_> = keys.iter().map(|key| wire(key)).collect();
@@ -178,16 +192,7 @@ impl Client {
     /// The values, when all keys exist.
     pub async fn multi_get(&mut self, keys: &[&str]) -> Result<Vec<Vec<u8>>, StoreError> {
         self.wait(keys, self.timeout).await?;
-        let wire: Vec<_> = keys.iter().map(|key| wire(key)).collect();
-        let request = Request::MultiGet { keys: wire.iter().map(Vec::as_slice).collect() };
-        let read = async |stream: &mut TcpStream| {
-            let mut values = Vec::with_capacity(keys.len());
-            for _ in keys {
-                values.push(read_value(stream).await?);
-            }
-            Ok(values)
-        };
-        self.ask(&request, read).await
+        self.peek(keys).await
     }
 
     /// Ends when all keys exist.

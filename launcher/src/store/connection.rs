@@ -5,10 +5,12 @@
 //!        └──────────────────────────── receive, collect ◄──────────────────────────────────────────────┘
 //! ```
 //!
-//! A client that does not read its replies is not read from either, so what is kept for it stays bounded.
+//! A client that does not read its replies is not read from either, so what is kept for it stays bounded. A request of
+//! many keys is answered in parts, between which the others have their turn.
 
 use std::future::poll_fn;
 use std::io::{self, ErrorKind, IoSlice};
+use std::ops::Range;
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
@@ -16,23 +18,14 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, Interest, Ready};
 use tokio::net::TcpStream;
 
-use crate::store::hub::Seat;
+use crate::store::hub::{Evicted, Seat};
+use crate::store::limits::{FREE_BUFFER, HALF_REQUEST_PATIENCE, HIGH_WATER, PATIENCE, TURN, TURN_BYTES};
 use crate::store::outbox::Outbox;
 use crate::store::table::Refusal;
 use crate::store::wire::{Parsed, Request, WireError, parse};
 
-/// With more replies than this not yet sent, no further request is looked at. One reply can go beyond it. Bytes.
-const HIGH_WATER: usize = 1024 * 1024;
-
-/// A client that owes its greeting, or has replies to read and takes none of them, is dropped after this. Generous: the
-/// kernel's buffers take the replies of a rank that is merely stopped.
-const PATIENCE: Duration = Duration::from_secs(60);
-
 /// Room for one read. Bytes.
 const READ: usize = 4096;
-
-/// A larger buffer is given back when it is empty, so that idle clients cost little. Bytes.
-const KEEP: usize = 64 * 1024;
 
 /// Why a connection was ended from this side, or broke.
 #[derive(Debug, thiserror::Error)]
@@ -46,12 +39,21 @@ pub enum Ended {
     /// The first request was another.
     #[error("the first request is not VALIDATE")]
     Greeting,
-    /// It neither greeted nor took its replies.
-    #[error("nothing happened for {} s", PATIENCE.as_secs())]
-    Stalled,
+    /// It neither greeted, nor took its replies, nor sent the rest of its request.
+    #[error("nothing happened for {} s", .0.as_secs())]
+    Stalled(Duration),
+    /// Others need the room.
+    #[error("it was silent, and others need the room")]
+    Evicted,
     /// The connection broke.
     #[error(transparent)]
     Io(#[from] io::Error),
+}
+
+impl From<Evicted> for Ended {
+    fn from(_: Evicted) -> Ended {
+        Ended::Evicted
+    }
 }
 
 /// One client.
@@ -60,8 +62,12 @@ pub struct Connection {
     stream: TcpStream,
     seat: Seat,
     input: Vec<u8>,
-    /// Less than this in `input` holds no whole request. Bytes.
+    /// The bytes of `input` before this are answered.
+    at: usize,
+    /// Less than this after `at` holds no whole request. Bytes.
     needed: usize,
+    /// Keys of the request at `at` that are answered.
+    done: usize,
     output: Outbox,
     is_greeted: bool,
 }
@@ -69,7 +75,8 @@ pub struct Connection {
 impl Connection {
     /// A client that has just come.
     pub fn new(stream: TcpStream, seat: Seat) -> Connection {
-        Connection { stream, seat, input: Vec::new(), needed: 1, output: Outbox::default(), is_greeted: false }
+        let (input, output) = (Vec::new(), Outbox::default());
+        Connection { stream, seat, input, at: 0, needed: 1, done: 0, output, is_greeted: false }
     }
 
     /// Answers the client until it goes.
@@ -77,44 +84,68 @@ impl Connection {
         loop {
             self.answer()?;
             self.flush()?;
+            self.seat.buffer(self.input.capacity() + self.output.owned())?;
             if self.has_work() {
                 tokio::task::yield_now().await; // a client that never pauses leaves room for the others
+                self.seat.collect(&mut self.output)?;
                 continue;
             }
+            let patience = self.patience();
             let ready = tokio::select! {
                 ready = self.stream.ready(self.interest()) => ready?,
                 () = self.seat.ready() => Ready::EMPTY,
-                () = tokio::time::sleep(PATIENCE), if self.owes() => return Err(Ended::Stalled),
+                () = tokio::time::sleep(patience.unwrap_or_default()), if patience.is_some() => {
+                    return Err(Ended::Stalled(patience.unwrap_or_default()));
+                }
             };
+            if !ready.is_empty() {
+                self.seat.heard();
+            }
             if ready.is_readable() && !self.receive().await? {
                 return Ok(());
             }
-            self.seat.collect(&mut self.output);
+            self.seat.collect(&mut self.output)?;
         }
     }
 
-    /// Answers the whole requests that are there, as long as there is room for their replies.
+    /// Answers the whole requests that are there, as long as this is its turn and there is room for their replies.
     fn answer(&mut self) -> Result<(), Ended> {
-        let mut at = 0;
-        while self.output.len() < HIGH_WATER && self.input.len() - at >= self.needed {
-            match parse(&self.input[at..])? {
+        let mut left = TURN;
+        while left > 0 && self.has_work() {
+            match parse(&self.input[self.at..])? {
                 Parsed::Needs(needed) => self.needed = needed,
                 Parsed::Request(request, length) => {
                     self.is_greeted |= request == Request::Validate;
                     if !self.is_greeted {
                         return Err(Ended::Greeting);
                     }
-                    self.seat.on(&request, &mut self.output)?;
+                    let items = request.items().max(1);
+                    let cost_of_one = 1 + length / items / TURN_BYTES;
+                    let end = items.min(self.done + (left / cost_of_one).max(1));
+                    left = left.saturating_sub((end - self.done) * cost_of_one);
                     self.needed = 1;
-                    at += length;
+                    if answer_part(&self.seat, &request, self.done..end, &mut self.output)? {
+                        self.done = 0;
+                        self.at += length;
+                    } else {
+                        self.done = end;
+                    }
                 }
             }
         }
-        self.input.drain(..at);
-        if self.input.is_empty() && self.input.capacity() > KEEP {
+        self.forget_answered();
+        Ok(())
+    }
+
+    /// Moves what is not answered to the front, once that is less than what is.
+    fn forget_answered(&mut self) {
+        if self.at * 2 >= self.input.len() {
+            self.input.drain(..self.at);
+            self.at = 0;
+        }
+        if self.input.is_empty() && self.input.capacity() > FREE_BUFFER {
             self.input = Vec::new();
         }
-        Ok(())
     }
 
     /// Sends what the kernel takes.
@@ -131,20 +162,25 @@ impl Connection {
     }
 
     /// Reads once; false at the end of the connection. The buffer grows with what came, not with what was announced.
-    async fn receive(&mut self) -> io::Result<bool> {
-        let missing = self.needed.saturating_sub(self.input.len());
-        self.input.reserve(missing.clamp(READ, self.input.len().max(READ)));
+    async fn receive(&mut self) -> Result<bool, Ended> {
+        self.input.drain(..self.at);
+        self.at = 0;
+        let more = self.needed.saturating_sub(self.input.len()).clamp(READ, self.input.len().max(READ));
+        if self.input.len() + more > self.input.capacity() {
+            self.seat.buffer(self.input.len() + more + self.output.owned())?;
+            self.input.reserve_exact(more);
+        }
         // Unlike `try_read_buf` this takes a short read for the end of what is there. A second read, which finds
         // nothing, would cost as much, and a client that is quick to ask again would keep the others waiting.
         let mut read = pin!(self.stream.read_buf(&mut self.input));
         match poll_fn(|context| Poll::Ready(read.as_mut().poll(context))).await {
-            Poll::Ready(read) => Ok(read? > 0),
+            Poll::Ready(read) => Ok(read.map_err(Ended::Io)? > 0),
             Poll::Pending => Ok(true),
         }
     }
 
     fn has_work(&self) -> bool {
-        self.output.len() < HIGH_WATER && self.input.len() >= self.needed
+        self.output.len() < HIGH_WATER && self.input.len() - self.at >= self.needed
     }
 
     fn interest(&self) -> Interest {
@@ -155,7 +191,30 @@ impl Connection {
         }
     }
 
-    fn owes(&self) -> bool {
-        !self.is_greeted || !self.output.is_empty()
+    /// How long the client may go on as it is, if it owes something.
+    fn patience(&self) -> Option<Duration> {
+        match (self.is_greeted && self.output.is_empty(), self.input.len() > self.at) {
+            (false, _) => Some(PATIENCE),
+            (true, true) => Some(HALF_REQUEST_PATIENCE),
+            (true, false) => None,
+        }
     }
+}
+
+/// Answers a part of a request, which are keys by their number; whether the request is answered by that. That requests of
+/// others may come between the parts is no different from several requests.
+fn answer_part(seat: &Seat, request: &Request<'_>, part: Range<usize>, out: &mut Outbox) -> Result<bool, Refusal> {
+    let is_last = part.end >= request.items();
+    let of_part = match request {
+        _ if is_last && part.start == 0 => return seat.on(request, out).map(|()| true),
+        Request::Wait { keys } if !is_last => return seat.begin_wait(&keys[part]).map(|()| false),
+        Request::Check { keys } if !is_last && seat.has_all(&keys[part.clone()]) => return Ok(false),
+        Request::Wait { keys } => Request::Wait { keys: keys[part].to_vec() },
+        Request::MultiGet { keys } => Request::MultiGet { keys: keys[part].to_vec() },
+        Request::MultiSet { pairs } => Request::MultiSet { pairs: pairs[part].to_vec() },
+        // One key that is missing is enough.
+        Request::Check { keys } => return seat.on(&Request::Check { keys: keys[part].to_vec() }, out).map(|()| true),
+        whole => return seat.on(whole, out).map(|()| true),
+    };
+    seat.on(&of_part, out).map(|()| is_last)
 }

@@ -1,31 +1,48 @@
-//! The table and the way to each of its clients.
+//! The table and the way to each of its clients, and who has to go when there is no room for all.
+//!
+//! Nobody can tell a rank from a stranger, but ranks say what they want. So whoever has asked for nothing yet goes when
+//! all places are taken, and whoever has stopped in the middle of a request goes when there is no memory for another's;
+//! those who have been silent for longest go first.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
+use crate::store::limits::{FREE_BUFFER, Limits};
 use crate::store::outbox::Outbox;
 use crate::store::table::{Action, ClientId, Refusal, Table};
 use crate::store::wire::Request;
 
 /// Shared by all connections of one store. All of them run on one thread, so that the lock is never waited for.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Hub(Arc<Mutex<Inner>>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Inner {
     table: Table,
     peers: HashMap<ClientId, Peer>,
     next: u64,
+    limits: Limits,
+    /// Bytes that all connections buffer, but for what is free.
+    buffered: usize,
 }
 
 /// What waits for a connection to fetch it. A client has at most one wait, so others can put little more here than one
 /// byte for it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Peer {
     outbox: Outbox,
     ready: Arc<Notify>,
+    /// Whether it has asked for anything.
+    has_asked: bool,
+    /// When it last sent something.
+    heard_at: Instant,
+    /// Bytes that it buffers, but for what is free.
+    buffered: usize,
+    /// Whether it has to go.
+    is_evicted: bool,
 }
 
 /// The place of one connection; dropping it ends the client's waits.
@@ -34,24 +51,52 @@ pub struct Seat {
     hub: Hub,
     client: ClientId,
     ready: Arc<Notify>,
+    /// Bytes that are counted as buffered.
+    buffered: usize,
 }
 
+/// The others need the room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Evicted;
+
 impl Hub {
+    /// An empty store.
+    pub fn new(limits: Limits) -> Hub {
+        let (peers, table) = (HashMap::new(), Table::with_limit(limits.held));
+        Hub(Arc::new(Mutex::new(Inner { table, peers, next: 0, limits, buffered: 0 })))
+    }
+
     /// A place for a new client.
     pub fn enter(&self) -> Seat {
         let mut inner = self.lock();
         let client = ClientId(inner.next);
         inner.next += 1;
-        let peer = Peer::default();
-        let ready = Arc::clone(&peer.ready);
+        let ready = Arc::new(Notify::new());
+        let peer = Peer {
+            outbox: Outbox::default(),
+            ready: Arc::clone(&ready),
+            has_asked: false,
+            heard_at: Instant::now(),
+            buffered: 0,
+            is_evicted: false,
+        };
         inner.peers.insert(client, peer);
-        Seat { hub: self.clone(), client, ready }
+        Seat { hub: self.clone(), client, ready, buffered: 0 }
     }
 
     /// Stores a value without a connection.
     pub fn set(&self, key: &[u8], value: &[u8]) -> Result<(), Refusal> {
         let seat = self.enter();
         seat.on(&Request::Set { key, value }, &mut Outbox::default())
+    }
+
+    /// Lets clients go that have asked for nothing for a while, an eighth of all at most; how many.
+    pub fn evict_silent(&self) -> usize {
+        let mut guard = self.lock();
+        let inner = &mut *guard;
+        let most = inner.peers.len() / 8 + 1;
+        let silent = inner.idle(|peer| !peer.has_asked);
+        silent.iter().take(most).filter(|client| inner.evict(**client)).count()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -65,13 +110,48 @@ impl Seat {
         let mut inner = self.hub.lock();
         let actions = inner.table.on(self.client, request);
         let refused = inner.deliver(self.client, actions);
-        inner.collect(self.client, out);
+        if let Some(peer) = inner.peers.get_mut(&self.client) {
+            peer.has_asked |= !matches!(request, Request::Validate | Request::Ping { .. });
+            out.append(&mut peer.outbox);
+        }
         refused.map_or(Ok(()), Err)
     }
 
+    /// Begins to wait for these keys and more.
+    pub fn begin_wait(&self, keys: &[&[u8]]) -> Result<(), Refusal> {
+        self.hub.lock().table.begin_wait(self.client, keys)
+    }
+
+    /// Whether all of these keys are there.
+    pub fn has_all(&self, keys: &[&[u8]]) -> bool {
+        self.hub.lock().table.has_all(keys)
+    }
+
     /// Moves what others caused to be sent to this client to the end of `out`.
-    pub fn collect(&self, out: &mut Outbox) {
-        self.hub.lock().collect(self.client, out);
+    pub fn collect(&self, out: &mut Outbox) -> Result<(), Evicted> {
+        match self.hub.lock().peers.get_mut(&self.client) {
+            Some(peer) if peer.is_evicted => return Err(Evicted),
+            Some(peer) => out.append(&mut peer.outbox),
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Notes that the client has sent something, or takes what it is sent.
+    pub fn heard(&self) {
+        if let Some(peer) = self.hub.lock().peers.get_mut(&self.client) {
+            peer.heard_at = Instant::now();
+        }
+    }
+
+    /// Counts so many bytes that this connection buffers, or is about to. Others may have to go for that.
+    pub fn buffer(&mut self, bytes: usize) -> Result<(), Refusal> {
+        let bytes = bytes.saturating_sub(FREE_BUFFER);
+        if bytes != self.buffered {
+            self.hub.lock().buffer(self.client, bytes)?;
+            self.buffered = bytes;
+        }
+        Ok(())
     }
 
     /// Ends when there may be something to collect.
@@ -83,6 +163,7 @@ impl Seat {
 impl Drop for Seat {
     fn drop(&mut self) {
         let mut inner = self.hub.lock();
+        inner.release(self.client);
         inner.peers.remove(&self.client);
         let actions = inner.table.leave(self.client);
         inner.deliver(self.client, actions);
@@ -108,9 +189,60 @@ impl Inner {
         refused
     }
 
-    fn collect(&mut self, client: ClientId, out: &mut Outbox) {
-        if let Some(peer) = self.peers.get_mut(&client) {
-            out.append(&mut peer.outbox);
+    fn buffer(&mut self, client: ClientId, bytes: usize) -> Result<(), Refusal> {
+        let before = self.peers.get(&client).map_or(0, |peer| peer.buffered);
+        let mut refused = self.exchange(before, bytes);
+        if refused.is_err() {
+            for idle in self.idle(|peer| peer.buffered > 0) {
+                if idle != client && self.evict(idle) {
+                    refused = self.exchange(before, bytes);
+                }
+                if refused.is_ok() {
+                    break;
+                }
+            }
         }
+        refused?;
+        if let Some(peer) = self.peers.get_mut(&client) {
+            peer.buffered = bytes;
+        }
+        Ok(())
+    }
+
+    fn exchange(&mut self, before: usize, now: usize) -> Result<(), Refusal> {
+        let (held, most) = (self.buffered - before, self.limits.buffered);
+        if now > before && now > most.saturating_sub(held) {
+            return Err(Refusal::Buffers { held: self.buffered, most });
+        }
+        self.table.buffer(before, now)?;
+        self.buffered = held + now;
+        Ok(())
+    }
+
+    /// Those who have been silent for a while, the longest first.
+    fn idle(&self, is_meant: impl Fn(&Peer) -> bool) -> Vec<ClientId> {
+        let now = Instant::now();
+        let is_idle = |peer: &Peer| now.duration_since(peer.heard_at) >= self.limits.grace;
+        let idle = self.peers.iter().filter(|(_, peer)| !peer.is_evicted && is_idle(peer) && is_meant(peer));
+        let mut idle: Vec<_> = idle.map(|(client, peer)| (peer.heard_at, *client)).collect();
+        idle.sort_unstable();
+        idle.into_iter().map(|(_, client)| client).collect()
+    }
+
+    /// Tells a client to go. What it buffers is as good as free.
+    fn evict(&mut self, client: ClientId) -> bool {
+        self.release(client);
+        let Some(peer) = self.peers.get_mut(&client) else { return false };
+        peer.is_evicted = true;
+        peer.ready.notify_one();
+        true
+    }
+
+    fn release(&mut self, client: ClientId) {
+        let Some(peer) = self.peers.get_mut(&client) else { return };
+        let before = std::mem::take(&mut peer.buffered);
+        self.buffered -= before;
+        // To give back is never refused.
+        let _ = self.table.buffer(before, 0);
     }
 }

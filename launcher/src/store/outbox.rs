@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::store::reply::Value;
 
 /// From here on a text is shared: copying less is cheaper than a piece of its own. Bytes.
-const SHARE: usize = 1024;
+pub const SHARE: usize = 1024;
 
 /// With this much queued every text is shared. Bytes.
 const SHARE_ALL: usize = 64 * 1024;
@@ -24,6 +24,8 @@ pub struct Outbox {
     sent: usize,
     /// Bytes not sent yet.
     length: usize,
+    /// Bytes that the pieces take besides what they share.
+    owned: usize,
 }
 
 #[derive(Debug)]
@@ -47,12 +49,22 @@ impl Piece {
     fn len(&self) -> usize {
         self.parts().iter().map(|part| part.len()).sum()
     }
+
+    fn owned(&self) -> usize {
+        let bytes = if let Piece::Own(bytes) = self { bytes.len() } else { 0 };
+        size_of::<Piece>() + bytes
+    }
 }
 
 impl Outbox {
     /// Bytes not sent yet.
     pub fn len(&self) -> usize {
         self.length
+    }
+
+    /// Bytes that it takes itself, without the values that it shares with the table.
+    pub fn owned(&self) -> usize {
+        self.owned
     }
 
     /// Whether all is sent.
@@ -77,7 +89,12 @@ impl Outbox {
             return self.raw(text);
         }
         self.length += length.len() + text.len();
-        self.pieces.push_back(share(length));
+        self.push(share(length));
+    }
+
+    fn push(&mut self, piece: Piece) {
+        self.owned += piece.owned();
+        self.pieces.push_back(piece);
     }
 
     /// Adds bytes.
@@ -87,8 +104,11 @@ impl Outbox {
         }
         self.length += bytes.len();
         match self.pieces.back_mut() {
-            Some(Piece::Own(piece)) => piece.extend_from_slice(bytes),
-            _ => self.pieces.push_back(Piece::Own(bytes.to_vec())),
+            Some(Piece::Own(piece)) => {
+                self.owned += bytes.len();
+                piece.extend_from_slice(bytes);
+            }
+            _ => self.push(Piece::Own(bytes.to_vec())),
         }
     }
 
@@ -98,6 +118,7 @@ impl Outbox {
             return std::mem::swap(self, other);
         }
         self.length += std::mem::take(&mut other.length);
+        self.owned += std::mem::take(&mut other.owned);
         self.pieces.append(&mut other.pieces);
     }
 
@@ -119,10 +140,11 @@ impl Outbox {
     fn advance(&mut self, taken: usize) {
         self.length -= taken;
         self.sent += taken;
-        while let Some(length) = self.pieces.front().map(Piece::len)
-            && self.sent >= length
+        while let Some(piece) = self.pieces.front()
+            && self.sent >= piece.len()
         {
-            self.sent -= length;
+            self.sent -= piece.len();
+            self.owned -= piece.owned();
             self.pieces.pop_front();
         }
     }
@@ -196,6 +218,7 @@ mod tests {
                 Ok(taken)
             }).unwrap();
             prop_assert_eq!(got, wanted);
+            prop_assert_eq!(out.owned(), 0);
         }
     }
 }

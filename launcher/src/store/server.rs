@@ -1,5 +1,6 @@
 //! The listening end of the store.
 
+use std::future::pending;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener as StdListener};
 use std::sync::Arc;
@@ -9,11 +10,11 @@ use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::process::files::FileLimit;
 use crate::say;
 use crate::store::connection::Connection;
 use crate::store::error::{StoreError, authority};
 use crate::store::hub::Hub;
+use crate::store::limits::Limits;
 use crate::store::port_owner::PortOwner;
 use crate::store::table::Refusal;
 
@@ -29,32 +30,63 @@ const KEEPALIVE_AFTER: Duration = Duration::from_secs(60);
 /// Between two probes; the kernel gives up after nine.
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
 
-/// File descriptors that clients leave to the rest of the launcher: pipes, logs, pidfds.
-const LEFT_OVER: usize = 256;
+/// Between two looks whether a silent client can make room, when all places are taken.
+const LOOK: Duration = Duration::from_millis(500);
 
-/// File descriptors a process may have, where the system does not say.
-const USUAL_FILES: usize = 1024;
+/// Tries to find a port that is free on both loopback addresses: somebody may have taken the other one.
+const LOOPBACK_TRIES: u32 = 16;
 
 /// A store that has its port and waits to be served.
 #[derive(Debug)]
 pub struct Server {
-    listener: StdListener,
+    listeners: Vec<StdListener>,
     port: u16,
+    limits: Limits,
+}
+
+/// Who can reach a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Processes of this machine: it listens on 127.0.0.1 and ::1.
+    Machine,
+    /// Everybody: it listens on all addresses, IPv6 and IPv4, as torch does.
+    Everybody,
+}
+
+impl Scope {
+    /// That of a store which all ranks reach under this name: one that leads to no other machine needs no more.
+    pub fn of(host: &str) -> Scope {
+        if ["localhost", "127.0.0.1", "::1"].contains(&host) { Scope::Machine } else { Scope::Everybody }
+    }
 }
 
 impl Server {
-    /// Takes the port on all interfaces, IPv6 and IPv4, as torch does; any free port if `None` or 0. `host` is the name
-    /// under which ranks reach it and only serves messages. Clients can connect from now on and are answered after
-    /// [`Server::spawn`].
+    /// Takes the port, any free one if `None` or 0. `host` is the name under which ranks reach it: it decides where the
+    /// store listens. Clients can connect from now on and are answered after [`Server::spawn`].
     pub fn bind(host: &str, port: Option<u16>) -> Result<Server, StoreError> {
+        Server::bind_in(Scope::of(host), host, port)
+    }
+
+    /// The same where some know the store under other names than `host`, which only serves messages then.
+    pub fn bind_in(scope: Scope, host: &str, port: Option<u16>) -> Result<Server, StoreError> {
         let port = port.unwrap_or(0);
         let addr = || authority(host, port);
-        let listener = listen(port).map_err(|err| match err.kind() {
+        let listening = match scope {
+            Scope::Machine => listen_on_loopback(port),
+            Scope::Everybody => listen(port).map(|listener| vec![listener]),
+        };
+        let listeners = listening.map_err(|err| match err.kind() {
             ErrorKind::AddrInUse => StoreError::PortInUse { addr: addr(), owner: PortOwner::of(port) },
             _ => StoreError::Listen { addr: addr(), err },
         })?;
-        let port = listener.local_addr().map_err(|err| StoreError::Listen { addr: addr(), err })?.port();
-        Ok(Server { listener, port })
+        let port = listeners[0].local_addr().map_err(|err| StoreError::Listen { addr: addr(), err })?.port();
+        Ok(Server { listeners, port, limits: Limits::of_process() })
+    }
+
+    /// Other limits than those of this process.
+    #[must_use]
+    pub fn with_limits(self, limits: Limits) -> Server {
+        Server { limits, ..self }
     }
 
     /// The port taken.
@@ -65,17 +97,18 @@ impl Server {
     /// Serves an empty store on the current tokio runtime, which needs its I/O and time drivers, until the handle is
     /// dropped. Must be called on a runtime.
     pub fn spawn(self) -> ServerHandle {
-        let listener = Arc::new(self.listener);
-        let (hub, task) = start(&listener);
-        ServerHandle { listener, port: self.port, hub, task }
+        let listeners = Arc::new(self.listeners);
+        let (hub, task) = start(&listeners, self.limits);
+        ServerHandle { listeners, port: self.port, limits: self.limits, hub, task }
     }
 }
 
 /// A store that is served. Dropping it frees the port at once and closes all connections.
 #[derive(Debug)]
 pub struct ServerHandle {
-    listener: Arc<StdListener>,
+    listeners: Arc<Vec<StdListener>>,
     port: u16,
+    limits: Limits,
     hub: Hub,
     task: AbortHandle,
 }
@@ -95,7 +128,7 @@ impl ServerHandle {
     /// Begins anew: closes all connections and serves an empty store on the same port, which is not let go in between.
     pub fn renew(&mut self) {
         self.task.abort();
-        (self.hub, self.task) = start(&self.listener);
+        (self.hub, self.task) = start(&self.listeners, self.limits);
     }
 }
 
@@ -103,8 +136,10 @@ impl Drop for ServerHandle {
     fn drop(&mut self) {
         self.task.abort();
         // The task lets go of the listener when the runtime next runs; a shut one does not hold the port until then.
-        if let Err(err) = SockRef::from(&*self.listener).shutdown(std::net::Shutdown::Both) {
-            tracing::debug!("cannot shut the store's listener: {err}");
+        for listener in self.listeners.iter() {
+            if let Err(err) = SockRef::from(listener).shutdown(std::net::Shutdown::Both) {
+                tracing::debug!("cannot shut the store's listener: {err}");
+            }
         }
     }
 }
@@ -121,12 +156,33 @@ fn listen(port: u16) -> io::Result<StdListener> {
     }
 }
 
+/// On 127.0.0.1, and on ::1 where the system has it, as `localhost` may mean either: never on one alone because the other
+/// is taken.
+fn listen_on_loopback(port: u16) -> io::Result<Vec<StdListener>> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let listener = listen_on(Ipv4Addr::LOCALHOST.into(), port)?;
+        let taken = listener.local_addr()?.port();
+        match listen_on(Ipv6Addr::LOCALHOST.into(), taken) {
+            Ok(other) => return Ok(vec![listener, other]),
+            Err(err) if err.kind() != ErrorKind::AddrInUse => {
+                tracing::debug!("the store has no IPv6: {err}");
+                return Ok(vec![listener]);
+            }
+            Err(_) if port == 0 && tries < LOOPBACK_TRIES => {}
+            Err(err) => return Err(err),
+        }
+    }
+}
+
 fn listen_on(ip: IpAddr, port: u16) -> io::Result<StdListener> {
     let addr = SocketAddr::new(ip, port);
     let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?; // connections of the job before may linger on the port
     if ip.is_ipv6() {
-        socket.set_only_v6(false)?;
+        // `::1` alone leaves 127.0.0.1 to its own listener.
+        socket.set_only_v6(!ip.is_unspecified())?;
     }
     socket.bind(&addr.into())?;
     socket.listen(BACKLOG)?;
@@ -134,32 +190,51 @@ fn listen_on(ip: IpAddr, port: u16) -> io::Result<StdListener> {
     Ok(socket.into())
 }
 
-fn start(listener: &Arc<StdListener>) -> (Hub, AbortHandle) {
-    let hub = Hub::default();
-    let task = tokio::spawn(serve(Arc::clone(listener), hub.clone())).abort_handle();
+fn start(listeners: &Arc<Vec<StdListener>>, limits: Limits) -> (Hub, AbortHandle) {
+    let hub = Hub::new(limits);
+    let task = tokio::spawn(serve(Arc::clone(listeners), hub.clone(), limits)).abort_handle();
     (hub, task)
 }
 
 /// Accepts until aborted. The connections live in this task and end with it.
-async fn serve(listener: Arc<StdListener>, hub: Hub) {
-    let listener = register(&listener).await;
-    let most = max_clients();
+async fn serve(listeners: Arc<Vec<StdListener>>, hub: Hub, limits: Limits) {
+    let first = register(&listeners[0]).await;
+    let second = match listeners.get(1) {
+        Some(listener) => Some(register(listener).await),
+        None => None,
+    };
     let mut connections = JoinSet::new();
     let mut is_told = false;
     loop {
-        if connections.len() == most && !is_told {
+        let is_full = connections.len() >= limits.clients;
+        if is_full && !is_told {
             say::warning(format_args!(
-                "the store has {most} clients, no more than that fit the limit of open files (`ulimit -n`)"
+                "the store has {} clients, no more than that fit the limit of open files (`ulimit -n`); those that ask \
+                 for nothing make room for others",
+                limits.clients
             ));
             is_told = true;
         }
-        tokio::select! {
-            accepted = listener.accept(), if connections.len() < most => match accepted {
-                Ok((stream, peer)) => drop(connections.spawn(attend(stream, peer, hub.clone()))),
-                Err(err) => pause(&err).await,
-            },
-            Some(_) = connections.join_next() => {}
+        if is_full {
+            hub.evict_silent();
         }
+        let accepted = tokio::select! {
+            accepted = first.accept(), if !is_full => accepted,
+            accepted = accept(second.as_ref()), if !is_full => accepted,
+            Some(_) = connections.join_next() => continue,
+            () = tokio::time::sleep(LOOK), if is_full => continue,
+        };
+        match accepted {
+            Ok((stream, peer)) => drop(connections.spawn(attend(stream, peer, hub.clone()))),
+            Err(err) => pause(&err).await,
+        }
+    }
+}
+
+async fn accept(listener: Option<&TcpListener>) -> io::Result<(TcpStream, SocketAddr)> {
+    match listener {
+        Some(listener) => listener.accept().await,
+        None => pending().await,
     }
 }
 
@@ -190,13 +265,6 @@ async fn attend(stream: TcpStream, peer: SocketAddr, hub: Hub) {
     if let Err(ended) = Connection::new(stream, hub.enter()).serve().await {
         tracing::warn!("the store closed the connection of {peer}: {ended}");
     }
-}
-
-/// Clients beyond this wait to be accepted, so that a flood of them cannot keep the launcher from opening files.
-fn max_clients() -> usize {
-    let soft = FileLimit::current().map(|limit| usize::try_from(limit.soft).unwrap_or(usize::MAX));
-    let files = soft.unwrap_or(USUAL_FILES);
-    files.saturating_sub(LEFT_OVER).max(files / 2).max(1)
 }
 
 #[cfg(test)]

@@ -12,16 +12,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use crate::store::limits::{ENTRY, MAX_APPENDED, MAX_HELD};
 use crate::store::reply::{Reply, Value};
+use crate::store::retired::Retired;
 use crate::store::waits::Waits;
 use crate::store::wire::Request;
-
-/// What all keys and values together may take; torch has no limit. Far above what rendezvous and object collectives
-/// leave behind, below what would make the node kill the launcher. Bytes.
-pub const MAX_TABLE: usize = 4 * 1024 * 1024 * 1024;
-
-/// What an entry takes besides its key and value, about. Bytes.
-const ENTRY: usize = 96;
 
 /// One connection, for the life of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -53,6 +48,17 @@ pub enum Refusal {
         /// What it may hold.
         most: usize,
     },
+    /// Others are in the middle of long requests.
+    #[error("requests and replies under way take {held} bytes, at most {most} are taken")]
+    Buffers {
+        /// What they take.
+        held: usize,
+        /// What they may take.
+        most: usize,
+    },
+    /// `APPEND` without end.
+    #[error("a value of {0} bytes, at most {MAX_APPENDED} can be appended together")]
+    TooLong(usize),
 }
 
 /// The store.
@@ -65,14 +71,16 @@ pub struct Table {
     barriers: Waits,
     /// Clients woken by a push who have not sent anything since, and the queue.
     woken: HashMap<ClientId, Box<[u8]>>,
-    /// Bytes of all keys and values, and `ENTRY` each.
+    /// Bytes of all keys and values, and `ENTRY` each; and of what connections buffer.
     held: usize,
+    /// Values that are no longer here, but on their way to somebody.
+    retired: Retired,
     most: usize,
 }
 
 impl Default for Table {
     fn default() -> Table {
-        Table::with_limit(MAX_TABLE)
+        Table::with_limit(MAX_HELD)
     }
 }
 
@@ -86,6 +94,7 @@ impl Table {
             barriers: Waits::default(),
             woken: HashMap::new(),
             held: 0,
+            retired: Retired::default(),
             most,
         }
     }
@@ -101,6 +110,27 @@ impl Table {
             Err(refusal) => actions.push(Action::Close(client, refusal)),
         }
         actions
+    }
+
+    /// Begins the wait of a client for these keys and more, which the next part or a `WAIT` names.
+    pub fn begin_wait(&mut self, client: ClientId, keys: &[&[u8]]) -> Result<(), Refusal> {
+        self.is_free_to_wait(client)?;
+        let missing: Vec<&[u8]> = keys.iter().copied().filter(|key| !self.has(key)).collect();
+        // Nothing is kept of it: this only asks whether there is room.
+        self.exchange(0, Waits::cost(missing.iter().copied()))?;
+        self.held -= Waits::cost(missing.iter().copied());
+        self.waits.begin_part(client, missing);
+        Ok(())
+    }
+
+    /// Whether all of these keys are there.
+    pub fn has_all(&self, keys: &[&[u8]]) -> bool {
+        keys.iter().all(|key| self.has(key))
+    }
+
+    /// Counts what connections buffer: so many bytes in the place of so many before.
+    pub fn buffer(&mut self, before: usize, now: usize) -> Result<(), Refusal> {
+        self.exchange(before, now)
     }
 
     /// The client is gone, whatever the reason.
@@ -126,7 +156,7 @@ impl Table {
             }
             Request::Get { key } => Reply::Value(self.get(key)),
             Request::Add { key, delta } => Reply::Number(self.add(key, delta, actions)?),
-            Request::Check { ref keys } => Reply::Exist(keys.iter().all(|key| self.has(key))),
+            Request::Check { ref keys } => Reply::Exist(self.has_all(keys)),
             Request::Wait { ref keys } => return self.wait(client, keys),
             Request::NumKeys => Reply::Number(number(self.values.len())),
             Request::Delete { key } => Reply::Number(i64::from(self.delete(key))),
@@ -160,12 +190,11 @@ impl Table {
     }
 
     fn set(&mut self, key: &[u8], value: &[u8], actions: &mut Vec<Action>) -> Result<(), Refusal> {
-        let place = self.values.get_mut(key);
-        let old = place.as_ref().map_or(0, |old| ENTRY + key.len() + old.len());
-        exchange(&mut self.held, self.most, old, ENTRY + key.len() + value.len())?;
+        let old = self.values.get(key).map_or(0, |old| ENTRY + key.len() + old.len());
+        self.exchange(old, ENTRY + key.len() + value.len())?;
         let value = Arc::new(value.to_vec());
-        match place {
-            Some(old) => *old = value,
+        match self.values.get_mut(key) {
+            Some(place) => self.retired.add(std::mem::replace(place, value)),
             None => drop(self.values.insert(Arc::from(key), value)),
         }
         self.wake(key, actions);
@@ -196,11 +225,16 @@ impl Table {
     }
 
     fn append(&mut self, key: &[u8], value: &[u8], actions: &mut Vec<Action>) -> Result<(), Refusal> {
-        if !self.values.contains_key(key) {
-            return self.set(key, value, actions);
+        let Some(old) = self.values.get(key) else { return self.set(key, value, actions) };
+        let length = old.len() + value.len();
+        if length > MAX_APPENDED {
+            return Err(Refusal::TooLong(length));
         }
-        exchange(&mut self.held, self.most, 0, value.len())?;
+        self.exchange(0, value.len())?;
         if let Some(old) = self.values.get_mut(key) {
+            if Arc::strong_count(old) > 1 {
+                self.retired.add(Arc::clone(old));
+            }
             Arc::make_mut(old).extend_from_slice(value);
         }
         Ok(())
@@ -209,11 +243,12 @@ impl Table {
     fn delete(&mut self, key: &[u8]) -> bool {
         let Some(old) = self.values.remove(key) else { return false };
         self.held -= ENTRY + key.len() + old.len();
+        self.retired.add(old);
         true
     }
 
     fn push(&mut self, key: &[u8], value: &[u8], actions: &mut Vec<Action>) -> Result<(), Refusal> {
-        exchange(&mut self.held, self.most, 0, ENTRY + key.len() + value.len())?;
+        self.exchange(0, ENTRY + key.len() + value.len())?;
         let value = Arc::new(value.to_vec());
         match self.queues.get_mut(key) {
             Some(queue) => queue.push_back(value),
@@ -231,17 +266,13 @@ impl Table {
             self.queues.remove(key);
         }
         self.held -= ENTRY + key.len() + value.len();
+        self.retired.add_sent(&value);
         Some((length, value))
     }
 
     fn wait(&mut self, client: ClientId, keys: &[&[u8]]) -> Result<Option<Reply>, Refusal> {
-        self.is_free_to_wait(client)?;
-        let missing: Vec<&[u8]> = keys.iter().copied().filter(|key| !self.has(key)).collect();
-        if missing.is_empty() {
-            return Ok(Some(Reply::StopWaiting));
-        }
-        self.waits.begin(client, missing);
-        Ok(None)
+        self.begin_wait(client, keys)?;
+        Ok(self.waits.end_parts(client).then_some(Reply::StopWaiting))
     }
 
     fn barrier(
@@ -253,15 +284,35 @@ impl Table {
     ) -> Result<Option<Reply>, Refusal> {
         self.is_free_to_wait(client)?;
         if self.add(key, 1, actions)? < world {
-            self.barriers.begin(client, [key]);
+            self.exchange(0, Waits::cost([key]))?;
+            self.held -= Waits::cost([key]);
+            self.barriers.begin_part(client, [key]);
+            self.barriers.end_parts(client);
             return Ok(None);
         }
         actions.extend(self.barriers.appeared(key).into_iter().map(stop_waiting));
         Ok(Some(Reply::StopWaiting))
     }
 
+    /// Counts bytes that are about to be stored in the place of others.
+    fn exchange(&mut self, old: usize, new: usize) -> Result<(), Refusal> {
+        if new > old && !self.has_room(new - old) {
+            self.retired.sweep();
+            if !self.has_room(new - old) {
+                return Err(Refusal::Full { held: self.held, most: self.most });
+            }
+        }
+        self.held = self.held - old + new;
+        Ok(())
+    }
+
+    fn has_room(&self, more: usize) -> bool {
+        let held = self.held + self.waits.held() + self.barriers.held() + self.retired.held();
+        more <= self.most.saturating_sub(held)
+    }
+
     fn is_free_to_wait(&self, client: ClientId) -> Result<(), Refusal> {
-        if self.waits.has(client) || self.barriers.has(client) { Err(Refusal::SecondWait) } else { Ok(()) }
+        if self.waits.has_whole(client) || self.barriers.has_whole(client) { Err(Refusal::SecondWait) } else { Ok(()) }
     }
 
     fn wake(&mut self, key: &[u8], actions: &mut Vec<Action>) {
@@ -284,16 +335,6 @@ impl Table {
             self.wake_one(&key, actions);
         }
     }
-}
-
-/// Counts bytes that are about to be stored in the place of others.
-fn exchange(held: &mut usize, most: usize, old: usize, new: usize) -> Result<(), Refusal> {
-    let rest = *held - old;
-    if new > old && new > most - rest {
-        return Err(Refusal::Full { held: *held, most });
-    }
-    *held = rest + new;
-    Ok(())
 }
 
 fn stop_waiting(client: ClientId) -> Action {

@@ -1,50 +1,92 @@
 //! Who waits for which keys. Pure.
 //!
 //! A client has at most one wait. A key that has appeared counts for good, even if it is deleted before the others come.
+//! A wait of many keys may begin in parts, and ends no earlier than its last part has begun.
+//!
+//! What a cancelled wait leaves in the lists of its keys is swept out when it is more than what is alive there: a client
+//! that goes costs no search through the keys that it has waited for.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, VecDeque};
 
+use crate::store::limits::{ENTRY, WAIT_ENTRY};
 use crate::store::table::ClientId;
+
+/// Fewer cancelled entries than this are not worth a sweep.
+const SWEEP: usize = 1024;
 
 /// The waits that are not over.
 #[derive(Debug, Default)]
 pub struct Waits {
-    missing: HashMap<ClientId, Wait>,
-    /// In the order in which they began to wait. No set is empty.
-    waiters: HashMap<Box<[u8]>, BTreeSet<(Turn, ClientId)>>,
+    current: HashMap<ClientId, Wait>,
+    /// In the order in which they began to wait. No list is empty.
+    waiters: HashMap<Box<[u8]>, VecDeque<Waiter>>,
     next: Turn,
+    /// In all lists.
+    entries: usize,
+    /// Entries of cancelled waits.
+    stale: usize,
+    /// Bytes of all keys in `waiters`.
+    key_bytes: usize,
 }
 
 /// A wait that began earlier has a smaller one.
 type Turn = u64;
 
+type Waiter = (Turn, ClientId);
+
 #[derive(Debug)]
 struct Wait {
     turn: Turn,
-    keys: HashSet<Box<[u8]>>,
+    /// Keys that have not appeared.
+    missing: usize,
+    /// Whether no further part will begin.
+    is_whole: bool,
 }
 
 impl Waits {
-    /// Lets the client wait until all of these keys have appeared. At least one key; the client must not wait already.
-    pub fn begin<'a>(&mut self, client: ClientId, keys: impl IntoIterator<Item = &'a [u8]>) {
-        let (turn, keys) = (self.next, keys.into_iter().map(Box::from).collect::<HashSet<Box<[u8]>>>());
+    /// Lets the client wait until all of these keys have appeared, and those of later parts; none of them is there. The
+    /// client must not have a whole wait.
+    pub fn begin_part<'a>(&mut self, client: ClientId, keys: impl IntoIterator<Item = &'a [u8]>) {
+        let next = self.next;
         self.next += 1;
-        for key in &keys {
-            self.waiters.entry(key.clone()).or_default().insert((turn, client));
+        let wait = self.current.entry(client).or_insert(Wait { turn: next, missing: 0, is_whole: false });
+        let waiter = (wait.turn, client);
+        for key in keys {
+            let waiters = match self.waiters.get_mut(key) {
+                Some(waiters) => waiters,
+                None => {
+                    self.key_bytes += key.len();
+                    self.waiters.entry(Box::from(key)).or_default()
+                }
+            };
+            // A key may be named twice.
+            if let Err(place) = waiters.binary_search(&waiter) {
+                waiters.insert(place, waiter);
+                wait.missing += 1;
+                self.entries += 1;
+            }
         }
-        self.missing.insert(client, Wait { turn, keys });
     }
 
-    /// Whether this client waits.
-    pub fn has(&self, client: ClientId) -> bool {
-        self.missing.contains_key(&client)
+    /// Says that all parts have begun; whether the wait is over by that.
+    pub fn end_parts(&mut self, client: ClientId) -> bool {
+        if let Some(wait) = self.current.get_mut(&client) {
+            wait.is_whole = true;
+        }
+        self.is_over(client)
+    }
+
+    /// Whether this client has a wait of which all parts have begun.
+    pub fn has_whole(&self, client: ClientId) -> bool {
+        self.current.get(&client).is_some_and(|wait| wait.is_whole)
     }
 
     /// Ends the wait of this client, if it has one.
     pub fn cancel(&mut self, client: ClientId) {
-        let Some(Wait { turn, keys }) = self.missing.remove(&client) else { return };
-        for key in keys {
-            self.forget(&key, (turn, client));
+        let Some(wait) = self.current.remove(&client) else { return };
+        self.stale += wait.missing;
+        if self.stale > SWEEP.max(self.entries / 2) {
+            self.sweep();
         }
     }
 
@@ -53,44 +95,74 @@ impl Waits {
         if self.waiters.is_empty() {
             return Vec::new(); // nearly always: no need to hash
         }
-        let waiters = self.waiters.remove(key).unwrap_or_default();
-        waiters.into_iter().filter(|(_, client)| self.is_last(*client, key)).map(|(_, client)| client).collect()
+        let Some(waiters) = self.waiters.remove(key) else { return Vec::new() };
+        self.key_bytes -= key.len();
+        waiters.into_iter().filter(|waiter| self.is_last(*waiter)).map(|(_, client)| client).collect()
     }
 
     /// A key is there for one client: the first whose wait that ends. It counts for those before it, who wait for more.
     pub fn appeared_for_one(&mut self, key: &[u8]) -> Option<ClientId> {
-        while let Some(&(turn, client)) = self.waiters.get(key).and_then(BTreeSet::first) {
-            self.forget(key, (turn, client));
-            if self.is_last(client, key) {
+        loop {
+            let waiters = self.waiters.get_mut(key)?;
+            let waiter = waiters.pop_front();
+            if waiters.is_empty() {
+                self.waiters.remove(key);
+                self.key_bytes -= key.len();
+            }
+            let (turn, client) = waiter?;
+            if self.is_last((turn, client)) {
                 return Some(client);
             }
         }
-        None
     }
 
-    /// Whether nothing at all is remembered.
+    /// What the waits take. Bytes, about.
+    pub fn held(&self) -> usize {
+        self.entries * WAIT_ENTRY + self.waiters.len() * 2 * ENTRY + self.key_bytes
+    }
+
+    /// What waits for these keys would take at most, besides what is there. Bytes, about.
+    pub fn cost<'a>(keys: impl IntoIterator<Item = &'a [u8]>) -> usize {
+        keys.into_iter().map(|key| WAIT_ENTRY + 2 * ENTRY + key.len()).sum()
+    }
+
+    /// Whether nobody waits for anything.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
-        self.missing.is_empty() && self.waiters.is_empty()
+        self.current.is_empty() && self.entries == self.stale
     }
 
-    fn forget(&mut self, key: &[u8], waiter: (Turn, ClientId)) {
-        let Some(waiters) = self.waiters.get_mut(key) else { return };
-        waiters.remove(&waiter);
-        if waiters.is_empty() {
-            self.waiters.remove(key);
+    /// Takes an entry off what its client waits for, the entry being out of its list; whether the wait is over by that.
+    fn is_last(&mut self, (turn, client): Waiter) -> bool {
+        self.entries -= 1;
+        match self.current.get_mut(&client) {
+            Some(wait) if wait.turn == turn => wait.missing -= 1,
+            _ => {
+                self.stale -= 1;
+                return false;
+            }
         }
+        self.is_over(client)
     }
 
-    /// Takes the key off what the client waits for; whether its wait is over by that.
-    fn is_last(&mut self, client: ClientId, key: &[u8]) -> bool {
-        let Some(wait) = self.missing.get_mut(&client) else { return false };
-        wait.keys.remove(key);
-        let is_over = wait.keys.is_empty();
+    fn is_over(&mut self, client: ClientId) -> bool {
+        let is_over = self.current.get(&client).is_some_and(|wait| wait.is_whole && wait.missing == 0);
         if is_over {
-            self.missing.remove(&client);
+            self.current.remove(&client);
         }
         is_over
+    }
+
+    fn sweep(&mut self) {
+        let Waits { current, waiters, key_bytes, .. } = self;
+        waiters.retain(|key, waiters| {
+            waiters.retain(|(turn, client)| current.get(client).is_some_and(|wait| wait.turn == *turn));
+            if waiters.is_empty() {
+                *key_bytes -= key.len();
+            }
+            !waiters.is_empty()
+        });
+        self.entries -= std::mem::take(&mut self.stale);
     }
 }
 
@@ -101,29 +173,34 @@ mod tests {
     const A: ClientId = ClientId(1);
     const B: ClientId = ClientId(2);
 
+    fn begin(waits: &mut Waits, client: ClientId, keys: &[&'static str]) {
+        waits.begin_part(client, keys.iter().map(|key| key.as_bytes()));
+        assert!(!waits.end_parts(client));
+    }
+
     #[test]
     fn a_wait_ends_with_its_last_key() {
         let mut waits = Waits::default();
-        waits.begin(A, [&b"x"[..], b"y", b"x"]);
+        begin(&mut waits, A, &["x", "y", "x"]);
         assert_eq!(waits.appeared(b"x"), []);
         assert_eq!(waits.appeared(b"x"), []);
         assert_eq!(waits.appeared(b"y"), [A]);
-        assert!(!waits.has(A));
+        assert!(!waits.has_whole(A));
     }
 
     #[test]
     fn waiters_are_woken_in_the_order_in_which_they_came() {
         let mut waits = Waits::default();
-        waits.begin(B, [&b"x"[..]]);
-        waits.begin(A, [&b"x"[..]]);
+        begin(&mut waits, B, &["x"]);
+        begin(&mut waits, A, &["x"]);
         assert_eq!(waits.appeared(b"x"), [B, A]);
     }
 
     #[test]
     fn one_push_wakes_one_and_passes_over_those_who_wait_for_more() {
         let mut waits = Waits::default();
-        waits.begin(A, [&b"q"[..], b"x"]);
-        waits.begin(B, [&b"q"[..]]);
+        begin(&mut waits, A, &["q", "x"]);
+        begin(&mut waits, B, &["q"]);
         assert_eq!(waits.appeared_for_one(b"q"), Some(B));
         assert_eq!(waits.appeared_for_one(b"q"), None);
         assert_eq!(waits.appeared(b"x"), [A]);
@@ -132,9 +209,50 @@ mod tests {
     #[test]
     fn nothing_is_left_of_a_cancelled_wait() {
         let mut waits = Waits::default();
-        waits.begin(A, [&b"x"[..], b"y"]);
+        begin(&mut waits, A, &["x", "y"]);
         waits.cancel(A);
         assert_eq!(waits.appeared(b"x"), []);
         assert!(waits.is_empty());
+    }
+
+    #[test]
+    fn a_wait_in_parts_ends_after_its_last_part() {
+        let mut waits = Waits::default();
+        waits.begin_part(A, [&b"x"[..]]);
+        begin(&mut waits, B, &["x", "y"]);
+        assert_eq!(waits.appeared(b"x"), []);
+        waits.begin_part(A, [&b"y"[..]]);
+        assert!(!waits.end_parts(A));
+        assert_eq!(waits.appeared(b"y"), [A, B]);
+        waits.begin_part(A, [&b"z"[..]]);
+        assert_eq!(waits.appeared(b"z"), []);
+        assert!(waits.end_parts(A), "all of it had appeared before");
+    }
+
+    #[test]
+    fn waits_that_begin_and_are_cancelled_for_ever_leave_nothing_behind() {
+        let mut waits = Waits::default();
+        for turn in 0..10_000_u32 {
+            let key = (turn % 100).to_le_bytes();
+            waits.begin_part(A, [&key[..], b"never"]);
+            waits.cancel(A);
+        }
+        assert!(waits.held() < 4 * SWEEP * (WAIT_ENTRY + ENTRY), "{}", waits.held());
+        begin(&mut waits, A, &["never"]);
+        assert_eq!(waits.appeared(b"never"), [A]);
+    }
+
+    #[test]
+    fn what_waits_take_is_counted_and_given_back() {
+        let mut waits = Waits::default();
+        let keys: Vec<[u8; 4]> = (0..10 * SWEEP as u32).map(u32::to_le_bytes).collect();
+        let keys = || keys.iter().map(|key| &key[..]);
+        waits.begin_part(A, keys());
+        assert_eq!(waits.held(), Waits::cost(keys()));
+        waits.begin_part(B, keys());
+        assert!(waits.held() < 2 * Waits::cost(keys()), "keys are there once");
+        waits.cancel(A);
+        waits.cancel(B);
+        assert_eq!(waits.held(), 0);
     }
 }

@@ -3,20 +3,10 @@
 //! There is no frame around a request: where it ends is known only by reading it. [`parse`] therefore says either what it
 //! found and how long that was, or how many bytes are needed before it is worth another look.
 
+use crate::store::limits::{MAX_KEY, MAX_KEYS, MAX_REQUEST, MAX_VALUE};
+
 /// First field of a connection: `VALIDATE` and this number (torch: `validationMagicNumber`).
 pub const MAGIC: u32 = 0x3C85_F7CE;
-
-/// A longer key closes the connection (torch: `MAX_STRING_LEN`). Bytes.
-pub const MAX_KEY: usize = 8 * 1024;
-
-/// A longer value closes the connection (torch: `MAX_PAYLOAD_LEN`). Bytes.
-pub const MAX_VALUE: usize = 8 * 1024 * 1024;
-
-/// More keys in one request close the connection (torch: `MAX_KEY_COUNT`).
-pub const MAX_KEYS: usize = 128 * 1024;
-
-/// A longer request closes the connection: the limits above alone would let one `MULTI_SET` have a tebibyte. Bytes.
-pub const MAX_REQUEST: usize = 128 * 1024 * 1024;
 
 /// Bytes of a length, a count or a number.
 const WORD: usize = 8;
@@ -237,6 +227,15 @@ fn within(found: u64, most: usize) -> Option<usize> {
 }
 
 impl Request<'_> {
+    /// Keys of this request, or pairs of them and values.
+    pub fn items(&self) -> usize {
+        match self {
+            Request::Check { keys } | Request::Wait { keys } | Request::MultiGet { keys } => keys.len(),
+            Request::MultiSet { pairs } => pairs.len(),
+            _ => 1,
+        }
+    }
+
     /// Appends the bytes of this request.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let to = &mut Writer(out);

@@ -189,5 +189,55 @@ fn a_full_store_refuses_more_and_still_takes_replacements_and_deletions() {
     assert_eq!(table.on(A, &set("z", "456")), []);
 }
 
+#[test]
+fn what_clients_wait_for_counts_and_is_given_back() {
+    let mut table = Table::with_limit(2400);
+    let key = [7; 1000];
+    let waits = || Request::Wait { keys: vec![&key] };
+    assert_eq!(table.on(A, &waits()), []);
+    assert!(matches!(table.on(B, &waits())[..], [Action::Close(B, Refusal::Full { .. })]));
+    assert!(matches!(
+        table.on(C, &Request::Set { key: b"x", value: &[0; 1200] })[..],
+        [Action::Close(C, Refusal::Full { .. })]
+    ));
+    assert_eq!(table.on(C, &Request::Set { key: &key, value: b"" }), [stop(A)]);
+    assert_eq!(table.on(C, &Request::Delete { key: &key }), [Action::Send(C, Reply::Number(1))]);
+    assert_eq!(table.on(B, &waits()), []);
+}
+
+#[test]
+fn a_value_that_is_being_sent_counts_until_it_has_arrived() {
+    let big = "v".repeat(2000);
+    let mut table = Table::with_limit(3000);
+    table.on(A, &Request::Set { key: b"x", value: big.as_bytes() });
+    let reply = table.on(B, &Request::Get { key: b"x" });
+    table.on(A, &Request::Delete { key: b"x" });
+    let again = Request::Set { key: b"y", value: big.as_bytes() };
+    assert!(matches!(table.on(A, &again)[..], [Action::Close(A, Refusal::Full { .. })]));
+    drop(reply);
+    assert_eq!(table.on(A, &again), []);
+}
+
+#[test]
+fn a_value_is_not_appended_to_for_ever() {
+    let mut table = Table::default();
+    let append = |table: &mut Table, length| table.on(A, &Request::Append { key: b"x", value: &vec![0; length] });
+    assert_eq!(append(&mut table, MAX_APPENDED - 1), []);
+    assert_eq!(append(&mut table, 1), []);
+    assert_eq!(append(&mut table, 1), [Action::Close(A, Refusal::TooLong(MAX_APPENDED + 1))]);
+}
+
+#[test]
+fn a_wait_in_parts_ends_as_one() {
+    let mut table = Table::default();
+    table.on(B, &set("x", "1"));
+    assert_eq!(table.begin_wait(A, &[b"x", b"y"]), Ok(()));
+    assert_eq!(table.on(B, &set("y", "1")), []);
+    assert_eq!(table.on(A, &wait(&["z"])), []);
+    assert_eq!(table.on(B, &set("z", "1")), [stop(A)]);
+    assert_eq!(table.begin_wait(A, &[b"x"]), Ok(()));
+    assert_eq!(table.on(A, &wait(&["y"])), [stop(A)], "all of it is there");
+}
+
 #[path = "model.rs"]
 mod model;
