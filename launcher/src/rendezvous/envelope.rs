@@ -45,9 +45,9 @@ pub fn open(text: &[u8]) -> Content {
     }
     let Some(bytes) = decode(text) else { return Content::Unknown };
     let json = bytes.strip_prefix(head().as_slice());
-    match json.map(serde_json::from_slice) {
-        Some(Ok(state)) => Content::State(state),
-        Some(Err(_)) => Content::Unknown,
+    match json.map(serde_json::from_slice::<Box<State>>) {
+        Some(Ok(state)) if state.is_plausible() => Content::State(state),
+        Some(_) => Content::Unknown,
         None if bytes.starts_with(b"\x80") => Content::Torchrun,
         None => Content::Unknown,
     }
@@ -94,11 +94,29 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::rendezvous::state::Card;
 
     #[test]
     fn a_state_comes_back() {
         let state = State { version: 3, round: 2, ..State::default() };
         assert_eq!(open(&seal(&state)), Content::State(Box::new(state)));
+    }
+
+    #[test]
+    fn numbers_that_would_overflow_are_not_read() {
+        let card = |nproc| Card { addr: "a".to_owned(), node_rank: 0, role: "default".to_owned(), nproc };
+        let of = |nproc| State { world: vec![("a".to_owned(), card(nproc))], ..State::default() };
+        assert!(matches!(open(&seal(&of(8))), Content::State(_)));
+        let rubbish = [
+            of(0),
+            of(usize::MAX),
+            State { version: u64::MAX, ..State::default() },
+            State { round: u64::MAX, ..State::default() },
+            State { restarts: u32::MAX, ..State::default() },
+        ];
+        for state in rubbish {
+            assert_eq!(open(&seal(&state)), Content::Unknown, "{state:?}");
+        }
     }
 
     #[test]

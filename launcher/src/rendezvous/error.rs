@@ -77,9 +77,6 @@ pub enum RendezvousError {
     /// The key of the state holds something that nobody of us wrote.
     #[error("the store has something under `{0}` that is no rendezvous; take another --rdzv-id")]
     Unknown(String),
-    /// The state was taken away.
-    #[error("the rendezvous `{0}` has vanished from the store")]
-    Vanished(String),
     /// What torch's own agent on node 0 wrote cannot be read.
     #[error("`{key}` in the store is no {what}: {found}")]
     Malformed {

@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::plan::rendezvous::RendezvousPlan;
 use crate::rendezvous::error::RendezvousError;
-use crate::rendezvous::place::{Assigned, Master, Place, RoleInfo, assign};
+use crate::rendezvous::place::{Assigned, MAX_LOCAL_WORLD_SIZE, Master, Place, RoleInfo, assign};
 use crate::rendezvous::spot::Spot;
 use crate::rendezvous::{Command, Job, Notice};
 use crate::store::{Client, StoreError};
@@ -93,7 +93,11 @@ impl Meeting<'_> {
         }
         let key = self.key(&format!("torchelastic/assigned_ranks/{rank}"));
         let text = self.client.get(&key).await?;
-        parse(&key, "list of four numbers", &text)
+        let assigned: Assigned = parse(&key, "list of four numbers", &text)?;
+        if !assigned.has_room_for(local_world_size) {
+            return Err(malformed(&key, "place for the ranks of this node", &text));
+        }
+        Ok(assigned)
     }
 
     /// What node 0 does.
@@ -104,7 +108,11 @@ impl Meeting<'_> {
         for node in nodes.clone() {
             let key = self.key(&format!("torchelastic/role_info/{node}"));
             let text = self.client.get(&key).await?;
-            infos.push(parse(&key, "role information", &text)?);
+            let info: RoleInfo = parse(&key, "role information", &text)?;
+            if info.local_world_size > MAX_LOCAL_WORLD_SIZE {
+                return Err(malformed(&key, "role information with a possible number of ranks", &text));
+            }
+            infos.push(info);
         }
         let agents: Vec<String> = nodes.clone().map(|node| self.key(&format!("rrun/agent/{node}"))).collect();
         if self.client.check(&agents.iter().map(String::as_str).collect::<Vec<_>>()).await? {
@@ -226,10 +234,10 @@ fn json(value: &impl serde::Serialize) -> Vec<u8> {
 }
 
 fn parse<T: DeserializeOwned>(key: &str, what: &'static str, text: &[u8]) -> Result<T, RendezvousError> {
-    let malformed = |_| RendezvousError::Malformed {
-        key: key.to_owned(),
-        what,
-        found: String::from_utf8_lossy(text).chars().take(100).collect(),
-    };
-    serde_json::from_slice(text).map_err(malformed)
+    serde_json::from_slice(text).map_err(|_| malformed(key, what, text))
+}
+
+fn malformed(key: &str, what: &'static str, text: &[u8]) -> RendezvousError {
+    let found = String::from_utf8_lossy(text).chars().take(100).collect();
+    RendezvousError::Malformed { key: key.to_owned(), what, found }
 }

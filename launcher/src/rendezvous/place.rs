@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// No node has more ranks (Linux: `PID_MAX_LIMIT`), so that sums over nodes do not overflow.
+pub const MAX_LOCAL_WORLD_SIZE: usize = 4 << 20;
+
 /// What a node tells the others about its ranks. As JSON it is torch's `role_info`: `rank` is the node's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoleInfo {
@@ -25,6 +28,15 @@ pub struct Assigned(
     /// Ranks of this role.
     pub usize,
 );
+
+impl Assigned {
+    /// Whether a node with so many ranks can have these.
+    pub fn has_room_for(self, local_world_size: usize) -> bool {
+        let Assigned(base, world, role_base, role_world) = self;
+        let is_within = |base: usize, all: usize| base.checked_add(local_world_size).is_some_and(|end| end <= all);
+        is_within(base, world) && is_within(role_base, role_world)
+    }
+}
 
 /// One entry a node, in their order. torch/distributed/elastic/agent/server/api.py, torch 2.11: `_assign_worker_ranks`.
 pub fn assign(nodes: &[RoleInfo]) -> Vec<Assigned> {
@@ -75,6 +87,14 @@ mod tests {
 
     fn info(role: &str, rank: usize, local_world_size: usize) -> RoleInfo {
         RoleInfo { role: role.to_owned(), rank, local_world_size }
+    }
+
+    #[test]
+    fn ranks_beyond_the_world_are_no_place() {
+        assert!(Assigned(2, 6, 0, 4).has_room_for(4));
+        for assigned in [Assigned(3, 6, 0, 4), Assigned(0, 6, 1, 4), Assigned(usize::MAX, usize::MAX, 0, 4)] {
+            assert!(!assigned.has_room_for(4), "{assigned:?}");
+        }
     }
 
     #[test]

@@ -8,6 +8,8 @@
 //! Keys, `<key>` being that of the state: `<key>/rrun/version/<n>` appears when version n is written, which is what the
 //! others wait for; `<key>/rrun/beat/<node>` counts while the node lives.
 
+mod watch;
+
 use std::collections::VecDeque;
 use std::future::pending;
 use std::time::Duration;
@@ -25,6 +27,7 @@ use crate::rendezvous::error::RendezvousError;
 use crate::rendezvous::join::{Action, Change, Event, Member, Settings};
 use crate::rendezvous::place::Master;
 use crate::rendezvous::ranks_store::AgentStore;
+use crate::rendezvous::ring::watch::{bell, watch};
 use crate::rendezvous::spot::Spot;
 use crate::rendezvous::state::{Card, Closed, State};
 use crate::rendezvous::{Command, Job, Notice};
@@ -32,6 +35,10 @@ use crate::store::{Client, StoreError};
 
 /// How long the host of the store stays for the others to read that the launch is over.
 const LINGER: Duration = Duration::from_secs(3);
+
+/// Added to the version of a state that is put back after somebody has deleted or replaced it: more than all writes that
+/// this node may have missed, so that each other node takes it for newer than what it knows.
+const PUT_BACK: u64 = 1 << 20;
 
 /// A node that waits longer than this says for whom.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -53,6 +60,10 @@ pub struct Ring<'a> {
     seen: UnboundedReceiver<Result<Vec<u8>, StoreError>>,
     watch: JoinHandle<()>,
     waiting: Option<(Instant, String)>,
+    /// Heartbeats so far.
+    beat_count: u64,
+    /// Whether it was said that somebody tampers with the state.
+    is_warned: bool,
     is_over: bool,
 }
 
@@ -97,6 +108,8 @@ impl<'a> Ring<'a> {
             seen,
             watch,
             waiting,
+            beat_count: 0,
+            is_warned: false,
             is_over,
         })
     }
@@ -134,7 +147,7 @@ impl<'a> Ring<'a> {
                     None => return Ok(()),
                 },
                 Some(seen) = self.seen.recv() => {
-                    self.adopt(&seen?)?;
+                    self.adopt(&seen?).await?;
                     Event::Seen
                 }
                 () = sleep_until(beat_at) => {
@@ -203,33 +216,69 @@ impl<'a> Ring<'a> {
             return Ok(self.asker.set(&bell, b"").await?);
         }
         if text == self.text {
-            return Err(RendezvousError::Vanished(self.key.clone()));
+            // So the store answers where there is nothing to compare with. The same wish leads to another write.
+            return self.put_back(&[]).await;
         }
-        self.state = read(&self.key, &text)?;
-        self.text = text;
-        Ok(())
+        // Whoever was faster has counted on; an older state is somebody else's doing.
+        if read(&self.key, &text)?.version < self.state.version {
+            return self.put_back(&text).await;
+        }
+        self.take(&text)
     }
 
     /// Takes what the watch has read, unless it is older than what this node wrote since.
-    fn adopt(&mut self, text: &[u8]) -> Result<(), RendezvousError> {
-        let state = read(&self.key, text)?;
-        if state.version > self.state.version {
-            (self.text, self.state) = (text.to_vec(), state);
+    async fn adopt(&mut self, text: &[u8]) -> Result<(), RendezvousError> {
+        if self.is_newer(text)? || text == self.text {
+            return self.take(text);
         }
+        // Either the watch was late, or somebody has deleted or replaced what is there: this connection tells.
+        let now = self.asker.peek(&[&self.key]).await?.pop().unwrap_or_default();
+        if self.is_newer(&now)? || now == self.text { self.take(&now) } else { self.put_back(&now).await }
+    }
+
+    fn is_newer(&self, text: &[u8]) -> Result<bool, RendezvousError> {
+        Ok(!text.is_empty() && read(&self.key, text)?.version > self.state.version)
+    }
+
+    fn take(&mut self, text: &[u8]) -> Result<(), RendezvousError> {
+        (self.text, self.state) = (text.to_vec(), read(&self.key, text)?);
         Ok(())
     }
 
-    /// Shows that this node lives, and looks who else does.
+    /// Puts the last known state in the place of what is there by mistake; the store asks nobody who writes. Where
+    /// another node was faster, its state is taken.
+    async fn put_back(&mut self, found: &[u8]) -> Result<(), RendezvousError> {
+        if !std::mem::replace(&mut self.is_warned, true) {
+            let key = &self.key;
+            // Nobody listens any more if the launch is over.
+            let _ = self.notices.send(Notice::Said(format!(
+                "somebody has deleted or replaced `{key}` in the store; it is put back, but ranks may have lost keys too"
+            )));
+        }
+        let state = State { version: self.state.version + PUT_BACK, ..self.state.clone() };
+        let desired = seal(&state);
+        let text = self.asker.compare_set(&self.key, found, &desired).await?;
+        if text == desired {
+            let bell = bell(&self.key, state.version);
+            (self.text, self.state) = (desired, state);
+            return Ok(self.asker.set(&bell, b"").await?);
+        }
+        // Of a state that has vanished since, the watch will tell.
+        if text == found { Ok(()) } else { self.take(&text) }
+    }
+
+    /// Shows that this node lives, and looks who else does. A heartbeat that somebody has deleted or replaced is one that
+    /// has changed, or does not; nobody waits for it.
     async fn beat(&mut self) -> Result<Event, RendezvousError> {
         let key = |id: &str| format!("{}/rrun/beat/{id}", self.key);
-        self.asker.add(&key(&self.job.plan.node_id), 1).await?;
+        self.beat_count += 1;
+        self.asker.set(&key(&self.job.plan.node_id), self.beat_count.to_string().as_bytes()).await?;
         let nodes: Vec<_> = self.state.nodes().into_iter().filter(|id| *id != self.job.plan.node_id).collect();
-        let keys: Vec<String> = nodes.iter().map(|id| key(id)).collect();
-        let beats = match keys.is_empty() {
-            true => Vec::new(),
-            false => self.asker.multi_get(&keys.iter().map(String::as_str).collect::<Vec<_>>()).await?,
-        };
-        Ok(Event::Gone(self.beats.on(nodes.into_iter().zip(beats), Instant::now().into_std())))
+        // The own one is asked for too: an answer says that the store lives.
+        let keys: Vec<String> = [&self.job.plan.node_id].into_iter().chain(&nodes).map(|id| key(id)).collect();
+        let beats = self.asker.peek(&keys.iter().map(String::as_str).collect::<Vec<_>>()).await?;
+        let others = nodes.into_iter().zip(beats.into_iter().skip(1));
+        Ok(Event::Gone(self.beats.on(others, Instant::now().into_std())))
     }
 
     /// A place where the ranks of this round can meet, with nothing in it.
@@ -322,7 +371,7 @@ impl<'a> Ring<'a> {
         let deadline = Instant::now() + LINGER;
         while self.spot.server.is_some() && self.state.closed.is_some() && !self.state.nodes().is_empty() {
             let Ok(Some(Ok(text))) = timeout_at(deadline, self.seen.recv()).await else { return };
-            if self.adopt(&text).is_err() {
+            if self.adopt(&text).await.is_err() {
                 return;
             }
         }
@@ -348,30 +397,6 @@ fn read(key: &str, text: &[u8]) -> Result<State, RendezvousError> {
     }
 }
 
-fn bell(key: &str, version: u64) -> String {
-    format!("{key}/rrun/version/{version}")
-}
-
-/// Reads the state whenever it changes, and every `period` in case that the bell of a change was never rung.
-async fn watch(mut client: Client, key: String, period: Duration, seen: UnboundedSender<Result<Vec<u8>, StoreError>>) {
-    let mut last = Vec::new();
-    loop {
-        let text = match client.get(&key).await {
-            Ok(text) => text,
-            Err(err) => return drop(seen.send(Err(err))),
-        };
-        let version = if let Content::State(state) = open(&text) { state.version } else { 0 };
-        if text != last && seen.send(Ok(text.clone())).is_err() {
-            return;
-        }
-        last = text;
-        match client.wait(&[&bell(&key, version + 1)], period).await {
-            Ok(()) | Err(StoreError::Missing { .. }) => {}
-            Err(err) => return drop(seen.send(Err(err))),
-        }
-    }
-}
-
 fn reason(change: &Change) -> String {
     match change {
         Change::Failed(failure) => format!("{}: {}; all nodes restart", failure.node, failure.what),
@@ -381,3 +406,6 @@ fn reason(change: &Change) -> String {
         Change::Expelled => "the other nodes took this one for dead; it joins them again".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests;

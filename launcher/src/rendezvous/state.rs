@@ -16,7 +16,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::rendezvous::place::{Assigned, Master, Place, RoleInfo, assign};
+use crate::rendezvous::place::{Assigned, MAX_LOCAL_WORLD_SIZE, Master, Place, RoleInfo, assign};
+
+/// No launch counts writes or rounds so far, so that sums of two do not overflow.
+const MAX_COUNT: u64 = 1 << 48;
 
 /// Names one agent for its life; no other agent ever has the same.
 pub type NodeId = String;
@@ -88,6 +91,15 @@ pub struct State {
 }
 
 impl State {
+    /// Whether its numbers are ones that nodes can have come to. Others would overflow, and are not of our making.
+    pub fn is_plausible(&self) -> bool {
+        let counts = [self.version, self.round, self.restarts.into()];
+        let cards = self.world.iter().map(|(_, card)| card).chain(self.participants.values());
+        counts.iter().all(|count| *count <= MAX_COUNT)
+            && self.restarts < u32::MAX
+            && cards.into_iter().all(|card| (1..=MAX_LOCAL_WORLD_SIZE).contains(&card.nproc))
+    }
+
     /// Whether ranks have been given.
     pub fn is_complete(&self) -> bool {
         !self.world.is_empty()

@@ -1,0 +1,202 @@
+//! Two nodes that share a launch, and a stranger at their store, which asks nobody for a password.
+
+use super::*;
+use crate::rendezvous::attend;
+use crate::rendezvous::place::Place;
+use crate::store::{Server, ServerHandle};
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// The key of the state of these launches.
+const KEY: &str = "torch.rendezvous.tonight";
+
+fn plan(port: u16, node: usize) -> RendezvousPlan {
+    RendezvousPlan {
+        backend: Backend::C10d,
+        host: "127.0.0.1".to_owned(),
+        port,
+        file: None,
+        min: 2,
+        max: 2,
+        node_id: format!("node{node}"),
+        node_rank: 0,
+        hosts: Some(false),
+        local_addr: None,
+        timeout: LONG,
+        join_timeout: LONG,
+        last_call_timeout: LONG,
+        read_timeout: LONG,
+        keep_alive_interval: Duration::from_millis(20),
+        keep_alive_max_attempt: 1000,
+    }
+}
+
+struct Node {
+    commands: UnboundedSender<Command>,
+    notices: UnboundedReceiver<Notice>,
+}
+
+impl Node {
+    fn start(port: u16, node: usize) -> Node {
+        let (run_id, role) = ("tonight".to_owned(), "default".to_owned());
+        let plan = plan(port, node);
+        let job = Job { plan, run_id, role, nproc: 1, is_shared: true, is_identical: false };
+        let (commands, received) = unbounded_channel();
+        let (sent, notices) = unbounded_channel();
+        spawn(attend(job, received, sent));
+        Node { commands, notices }
+    }
+
+    fn command(&self, command: Command) {
+        self.commands.send(command).expect("the node listens");
+    }
+
+    /// The next notice that is not just a line for the user.
+    async fn hears(&mut self) -> Notice {
+        let next = async {
+            loop {
+                match self.notices.recv().await {
+                    Some(Notice::Said(_)) => {}
+                    notice => return notice.expect("the node speaks"),
+                }
+            }
+        };
+        tokio::time::timeout(LONG, next).await.expect("it happens in a minute")
+    }
+
+    async fn joins(&mut self) -> Place {
+        match self.hears().await {
+            Notice::Joined(place) => place,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn loses(&mut self) -> String {
+        match self.hears().await {
+            Notice::Lost(err) => err.to_string(),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Two nodes in their first round, and a stranger.
+async fn launch() -> (ServerHandle, [Node; 2], Client) {
+    let store = Server::bind("127.0.0.1", None).expect("a port").spawn();
+    let mut nodes = [0, 1].map(|node| Node::start(store.port(), node));
+    for node in &mut nodes {
+        assert_eq!(node.joins().await.nodes, 2);
+    }
+    let stranger = Client::connect("127.0.0.1", store.port(), LONG).await.expect("a store");
+    (store, nodes, stranger)
+}
+
+async fn both_succeed(nodes: &mut [Node; 2]) {
+    nodes.iter().for_each(|node| node.command(Command::Done));
+    for node in nodes {
+        let heard = node.hears().await;
+        assert!(matches!(heard, Notice::Succeeded), "{heard:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_state_that_a_stranger_deletes_is_put_back() {
+    let (_store, mut nodes, mut stranger) = launch().await;
+    stranger.delete(format!("/{KEY}").as_bytes()).await.expect("deleted");
+    assert!(!stranger.get(KEY).await.expect("it comes back").is_empty());
+    both_succeed(&mut nodes).await;
+}
+
+#[tokio::test]
+async fn what_a_node_wants_is_not_lost_with_a_state_that_a_stranger_deletes() {
+    let (_store, mut nodes, mut stranger) = launch().await;
+    nodes[0].command(Command::Done);
+    stranger.delete(format!("/{KEY}").as_bytes()).await.expect("deleted");
+    nodes[1].command(Command::Done);
+    stranger.delete(format!("/{KEY}").as_bytes()).await.expect("deleted");
+    for node in &mut nodes {
+        let heard = node.hears().await;
+        assert!(matches!(heard, Notice::Succeeded), "{heard:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_old_state_that_a_stranger_puts_back_changes_nothing() {
+    let (_store, mut nodes, mut stranger) = launch().await;
+    stranger.set(KEY, &seal(&State::default())).await.expect("set");
+    both_succeed(&mut nodes).await;
+}
+
+#[tokio::test]
+async fn rubbish_in_the_place_of_the_state_ends_the_launch_with_its_key() {
+    let (_store, mut nodes, mut stranger) = launch().await;
+    stranger.set(KEY, b"\x1b[2J").await.expect("set");
+    for node in &mut nodes {
+        assert_eq!(
+            node.loses().await,
+            format!("the store has something under `{KEY}` that is no rendezvous; take another --rdzv-id")
+        );
+    }
+}
+
+#[tokio::test]
+async fn numbers_that_no_launch_reaches_are_rubbish_too() {
+    let (_store, mut nodes, mut stranger) = launch().await;
+    stranger.set(KEY, &seal(&State { version: u64::MAX, ..State::default() })).await.expect("set");
+    for node in &mut nodes {
+        assert!(node.loses().await.contains("that is no rendezvous"));
+    }
+}
+
+#[tokio::test]
+async fn heartbeats_that_a_stranger_deletes_or_garbles_harm_nobody() {
+    let (_store, mut nodes, mut stranger) = launch().await;
+    for _ in 0..20 {
+        stranger.set(&format!("{KEY}/rrun/beat/node0"), b"text").await.expect("set");
+        stranger.delete(format!("/{KEY}/rrun/beat/node1").as_bytes()).await.expect("deleted");
+    }
+    // Each node goes on to write its heartbeat after that, and reads the other's.
+    let go_on = async {
+        for node in ["node0", "node1"] {
+            let key = format!("{KEY}/rrun/beat/{node}");
+            let before = stranger.get(&key).await.expect("it is there");
+            while stranger.get(&key).await.expect("it is there") == before {}
+        }
+    };
+    tokio::time::timeout(LONG, go_on).await.expect("both nodes write heartbeats");
+    both_succeed(&mut nodes).await;
+}
+
+/// Passes a connection on to the store at `port`, and counts what the client sends.
+async fn count_requests(listener: tokio::net::TcpListener, port: u16, count: &std::cell::Cell<usize>) {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let (mut client, _) = listener.accept().await.expect("a client");
+    let mut store = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.expect("a store");
+    let (mut asked, mut answered) = ([0; 4096], [0; 4096]);
+    loop {
+        select! {
+            read = client.read(&mut asked) => {
+                count.set(count.get() + 1);
+                store.write_all(&asked[..read.expect("bytes")]).await.expect("sent");
+            }
+            read = store.read(&mut answered) => client.write_all(&answered[..read.expect("bytes")]).await.expect("sent"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_bell_that_a_stranger_rings_makes_nobody_hurry() {
+    let store = Server::bind("127.0.0.1", None).expect("a port").spawn();
+    store.set(&format!("/{KEY}"), &seal(&State::default())).expect("room");
+    store.set(&format!("/{}", watch::bell(KEY, 1)), b"").expect("room");
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let (port, count) = (listener.local_addr().expect("it has one").port(), std::cell::Cell::new(0));
+    let looks = async {
+        let client = Client::connect("127.0.0.1", port, LONG).await.expect("a store");
+        let (seen_by, _seen) = unbounded_channel();
+        watch::watch(client, KEY.to_owned(), LONG, seen_by).await;
+    };
+    let passing = count_requests(listener, store.port(), &count);
+    let both = async { tokio::join!(looks, passing) };
+    assert!(tokio::time::timeout(Duration::from_secs(1), both).await.is_err());
+    assert!((3..50).contains(&count.get()), "{} requests in a second", count.get());
+}
