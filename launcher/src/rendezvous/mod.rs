@@ -188,7 +188,7 @@ async fn attend(job: Job, mut commands: UnboundedReceiver<Command>, notices: Unb
 }
 
 enum Met<'a> {
-    Apart(Apart<'a>),
+    Apart(Box<Apart<'a>>),
     Together(Box<Ring<'a>>),
 }
 
@@ -197,7 +197,7 @@ async fn meet<'a>(job: &'a Job, notices: &'a UnboundedSender<Notice>) -> Result<
         Backend::Static => {
             let met = fixed::meet(job, notices).await?;
             if !met.is_together {
-                return Ok(Met::Apart(Apart::new(job, met)));
+                return Ok(Met::Apart(Box::new(Apart::new(job, met))));
             }
             (format!("{}/rrun/state", job.run_id), met.spot)
         }

@@ -33,6 +33,7 @@ const BARRIER: u8 = 0x12;
 
 /// One request, its bytes still in the buffer it came in. torch: `QueryType`; `BARRIER` is newer than 2.11.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the sentence of each variant names its fields")]
 pub enum Request<'a> {
     /// Says that the other side means this protocol. No reply.
     Validate,
