@@ -17,6 +17,7 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use jobs::printable::printable_json;
@@ -29,6 +30,9 @@ use crate::say;
 
 /// When the launch began.
 static BEGIN: OnceLock<SystemTime> = OnceLock::new();
+
+/// Whether it was said that the file cannot be written.
+static IS_TOLD: AtomicBool = AtomicBool::new(false);
 
 /// Where events go.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -148,7 +152,10 @@ pub fn record(round: &Round<'_>, happening: &Happening<'_>) {
         EventLog::None => {}
         EventLog::Console => say::print(Some(line)),
         EventLog::File(path) => {
-            if let Err(err) = append(path, &line) {
+            // A launch has many events, and what is wrong with the first is with all.
+            if let Err(err) = append(path, &line)
+                && !IS_TOLD.swap(true, Ordering::Relaxed)
+            {
                 say::warning(format_args!("cannot write an event into `{}`: {err}", path.display()));
             }
         }
