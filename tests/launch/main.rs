@@ -15,6 +15,7 @@ mod isolation;
 mod leftovers;
 mod logs;
 mod model_server;
+mod ports;
 mod restarts;
 mod running;
 mod says;
