@@ -1,4 +1,6 @@
 //! How one rank comes by its next block: a state machine that asks for one operation of the store after the other.
+//!
+//! Anybody who reaches the store can write into it, so that a reply may be any number and any holder.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -145,7 +147,7 @@ impl Claimer {
             }
             (Doing::Left(job, best), Reply::Sum(count)) => self.on_left(job, count, best),
             (Doing::Helpers(job, left_s, best), Reply::Sum(helpers)) => {
-                let each_s = left_s / (helpers.max(0) + 1) as f64;
+                let each_s = left_s / helpers.max(0).saturating_add(1) as f64;
                 let best = best.filter(|Best(_, most)| *most >= each_s).unwrap_or(Best(job, each_s));
                 self.look_for_help(job + 1, Some(best))
             }
@@ -179,7 +181,7 @@ impl Claimer {
 
     fn on_ticket(&mut self, job: usize, count: i64) -> Answer {
         let seen = &mut self.jobs[job];
-        let block = usize::try_from(count - 1).unwrap_or(usize::MAX);
+        let block = usize::try_from(count.saturating_sub(1)).unwrap_or(usize::MAX);
         if block >= seen.task.blocks.len() {
             seen.is_exhausted = true;
             return self.elsewhere();
@@ -236,7 +238,7 @@ impl Claimer {
 
     fn on_left(&mut self, job: usize, count: i64, best: Option<Best>) -> Answer {
         let seen = &mut self.jobs[job];
-        let left = seen.task.blocks.len() as i64 - count;
+        let left = (seen.task.blocks.len() as i64).saturating_sub(count);
         if left <= 0 {
             seen.is_exhausted = true;
             return self.look_for_help(job + 1, best);

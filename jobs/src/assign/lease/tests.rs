@@ -118,3 +118,33 @@ fn a_rank_that_writes_is_not_dead() {
     let (op, marked) = mark(marked, JobIndex(0), 0);
     assert_ne!(shared.serve(op), Reply::Is(Hold::By(marked)), "it is not its lease any more");
 }
+
+#[test]
+fn numbers_that_a_stranger_has_written_are_no_panic() {
+    for sum in [i64::MIN, -1, 0, i64::MAX] {
+        let mut claimer = Claimer::new(holder(0, 1), tasks(&[2, 3], 1));
+        let mut answer = claimer.start(Want::Any, BTreeSet::new());
+        for _ in 0..1000 {
+            let Answer::Ask(op) = answer else { break };
+            answer = claimer.on(match op {
+                Op::Add(..) => Reply::Sum(sum),
+                Op::Swap(_, _, to) => Reply::Is(to),
+                Op::Read(_) => Reply::Is(Hold::By(Holder { rank: usize::MAX, life: i64::MAX, mark: u64::MAX })),
+            });
+        }
+        assert!(!matches!(answer, Answer::Ask(_)), "{sum}: it comes to an end");
+    }
+}
+
+#[test]
+fn a_lease_that_a_stranger_deletes_is_run_again_and_not_written_twice() {
+    let (mut shared, tasks) = (Shared::default(), tasks(&[1], 1));
+    let (mut first, mut second) = (Claimer::new(holder(0, 1), tasks.clone()), Claimer::new(holder(1, 1), tasks));
+    assert_eq!(claimed(next(&mut shared, &mut first, Want::Any, &[])), (0, 0));
+    assert_eq!(next(&mut shared, &mut second, Want::Any, &[]), Answer::Nothing);
+    let lease = Key::Lease(JobIndex(0), 0);
+    shared.serve(Op::Swap(lease, Hold::By(holder(0, 1)), Hold::Free));
+    assert_eq!(claimed(next(&mut shared, &mut second, Want::Any, &[])), (0, 0));
+    let (swap, marked) = mark(holder(0, 1), JobIndex(0), 0);
+    assert_ne!(shared.serve(swap), Reply::Is(Hold::By(marked)), "the first may not write it down any more");
+}
