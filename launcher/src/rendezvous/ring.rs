@@ -305,12 +305,9 @@ impl<'a> Ring<'a> {
     /// ended; with their keys, a fast rank would look for a dead peer (pytorch/pytorch#135712).
     async fn wipe(&mut self) -> Result<(), RendezvousError> {
         let ours = format!("/{}/", self.job.run_id).into_bytes();
-        for key in self.asker.keys().await? {
-            if key.starts_with(b"/") && !key.starts_with(&ours) {
-                self.asker.delete(&key).await?;
-            }
-        }
-        Ok(())
+        let mut keys = self.asker.keys().await?;
+        keys.retain(|key| key.starts_with(b"/") && !key.starts_with(&ours));
+        Ok(self.asker.delete_all(&keys).await?)
     }
 
     fn tell(&mut self, told: Action) -> Result<(), RendezvousError> {

@@ -27,6 +27,10 @@ const LAST_RETRY: Duration = Duration::from_secs(1);
 /// What a time beyond all clocks is taken as.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
+/// Keys whose deletion is asked for before the answers are read: those have 8 bytes each, which always find room on their
+/// way.
+const DELETED_AT_ONCE: usize = 256;
+
 /// Room taken at once for a reply; more grows with what arrives. Bytes.
 const READ: u64 = 64 * 1024;
 
@@ -151,7 +155,23 @@ impl Client {
 
     /// Removes a key, given as it travels.
     pub async fn delete(&mut self, key: &[u8]) -> Result<(), StoreError> {
-        self.ask(&Request::Delete { key }, async |stream| stream.read_i64_le().await.map(drop)).await
+        self.delete_all(&[key]).await
+    }
+
+    /// Removes keys, given as they travel: many at a time, as each would wait for the network.
+    pub async fn delete_all(&mut self, keys: &[impl AsRef<[u8]>]) -> Result<(), StoreError> {
+        for some in keys.chunks(DELETED_AT_ONCE) {
+            let mut bytes = Vec::new();
+            some.iter().for_each(|key| Request::Delete { key: key.as_ref() }.encode(&mut bytes));
+            let read = async |stream: &mut TcpStream| {
+                for _ in some {
+                    stream.read_i64_le().await?;
+                }
+                Ok(())
+            };
+            self.exchange(&bytes, read).await?;
+        }
+        Ok(())
     }
 
     /// Stores `desired` if the value is `expected`, or absent and `expected` is empty; the value then, which is

@@ -6,8 +6,9 @@
 //! ```
 //!
 //! A store is a map of bytes with queues beside it and one verb that blocks, `WAIT`. There is no authentication: whoever
-//! reaches the port may write, as in torch. What a client sends can close its own connection, nothing else: sizes are
-//! checked before memory is taken, a slow reader is not read from, and a dead one is dropped.
+//! reaches the port may write, as in torch; a store whose ranks are all on this machine listens on loopback alone. What a
+//! client sends can close its own connection, nothing else: sizes are checked before memory is taken, a slow reader is not
+//! read from, a dead one is dropped, and when there is no room for all, the silent go first. [`limits`] has the numbers.
 //!
 //! Source: torch/csrc/distributed/c10d/TCPStoreLibUvBackend.cpp, torch 2.11, by `spec/launcher.md` section 6.
 

@@ -102,3 +102,17 @@ async fn a_listener_that_says_nothing_is_given_up() {
     let err = Client::connect("127.0.0.1", port, SHORT).await.unwrap_err();
     assert!(matches!(err, StoreError::Mute { .. }), "{err}");
 }
+
+#[tokio::test]
+async fn many_keys_are_deleted_together() {
+    let store = host();
+    let mut client = join(&store).await;
+    let names: Vec<String> = (0..1000).map(|at| format!("k{at}")).collect();
+    let pairs: Vec<(&str, &[u8])> = names.iter().map(|key| (key.as_str(), &b"v"[..])).collect();
+    client.multi_set(&pairs).await.unwrap();
+    client.set("kept", b"v").await.unwrap();
+    let mut keys = client.keys().await.unwrap();
+    keys.retain(|key| key != b"/kept");
+    client.delete_all(&keys).await.unwrap();
+    assert_eq!(client.keys().await.unwrap(), [b"/kept"]);
+}
