@@ -1,9 +1,8 @@
-//! What this side knows of one copy: its episode, its slots, and whether it was lost.
+//! What this side knows of one copy: its episode, its command, and whether it was lost.
 
 use std::sync::Arc;
 
 use super::host::Terms;
-use super::layout::SLOTS;
 use super::message::Op;
 use crate::env::{EnvError, EnvIndex};
 
@@ -12,15 +11,14 @@ use crate::env::{EnvError, EnvIndex};
 pub struct CopyState {
     /// Its number in the whole environment.
     pub env: EnvIndex,
-    /// The command that it is at, and the slot for what it will see.
-    pub doing: Option<(Op, u8)>,
+    /// The command that it is at.
+    pub doing: Option<Op>,
     /// Its episode, from the reset until the next one.
     pub episode: Option<Under>,
     /// Its episode was lost with the process, and it does not know yet.
     pub lost: Option<Loss>,
     /// The task in words.
     pub language: Arc<str>,
-    slots: Vec<Arc<()>>,
 }
 
 /// An episode under way.
@@ -50,25 +48,10 @@ pub struct Loss {
 impl CopyState {
     /// A copy that has done nothing yet.
     pub fn new(env: EnvIndex) -> Self {
-        let slots = (0..SLOTS).map(|_| Arc::new(())).collect();
-        Self { env, doing: None, episode: None, lost: None, language: Arc::from(""), slots }
+        Self { env, doing: None, episode: None, lost: None, language: Arc::from("") }
     }
 
-    /// The first slot that nobody holds. At least one is free between answers, see [`CopyState::hold`].
-    pub fn free_slot(&mut self) -> Option<u8> {
-        let free = self.slots.iter_mut().position(|slot| Arc::get_mut(slot).is_some())?;
-        u8::try_from(free).ok()
-    }
-
-    /// Keeps a slot from being used again; `None` if no other would be free, and what is seen has to be copied out.
-    pub fn hold(&mut self, slot: u8) -> Option<Arc<()>> {
-        let slot = usize::from(slot);
-        let others =
-            self.slots.iter_mut().enumerate().any(|(index, token)| index != slot && Arc::get_mut(token).is_some());
-        others.then(|| Arc::clone(&self.slots[slot]))
-    }
-
-    /// Its process has another memory now: what is held of the old one is none of its business.
+    /// It has another process now, which knows of no episode.
     pub fn renew(&mut self) {
         *self = Self { lost: self.lost.take(), language: Arc::clone(&self.language), ..Self::new(self.env) };
     }
@@ -92,36 +75,5 @@ impl CopyState {
     /// As the loop is told.
     pub fn loss(&self, loss: &Loss) -> EnvError {
         EnvError::Lost { env: self.env, reason: loss.reason.clone(), stderr: loss.stderr.clone() }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_slot_that_is_held_is_not_used_again() {
-        let mut copy = CopyState::new(EnvIndex(0));
-        let first = copy.hold(0).unwrap();
-        assert_eq!(copy.free_slot(), Some(1));
-        drop(first);
-        assert_eq!(copy.free_slot(), Some(0));
-    }
-
-    #[test]
-    fn the_last_slot_is_never_held() {
-        let mut copy = CopyState::new(EnvIndex(0));
-        let held: Vec<_> = (0..SLOTS).map_while(|slot| copy.hold(slot)).collect();
-        assert_eq!(held.len(), usize::from(SLOTS) - 1);
-        assert_eq!(copy.free_slot(), Some(SLOTS - 1));
-    }
-
-    #[test]
-    fn a_new_process_begins_with_all_slots() {
-        let mut copy = CopyState::new(EnvIndex(3));
-        let held = copy.hold(0);
-        copy.lost = Some(Loss { reason: "r".to_owned(), stderr: Vec::new() });
-        copy.renew();
-        assert_eq!((copy.free_slot(), copy.lost.is_some(), held.is_some()), (Some(0), true, true));
     }
 }

@@ -1,7 +1,7 @@
 //! Where everything is in the memory that is shared with one child.
 //!
 //! ```text
-//! copy now, call now | copy 0: action | slot 0: pictures, state | slot 1 … | copy 1 …
+//! copy now, call now | copy 0: action, state, pictures | copy 1 …
 //! ```
 //!
 //! Every part begins at a multiple of 64 bytes: a cache line, and more than any number needs.
@@ -12,17 +12,13 @@ use serde_json::{Value, json};
 
 use super::hello::Hello;
 
-/// Slots of a copy: what a loop, a policy that looks back and the recorder's queue hold at the same time, and one that
-/// is written. If all are held, pictures are copied out. A slot that is never used costs no memory.
-pub const SLOTS: u8 = 6;
-
 /// Bytes of shared memory of one child, at most.
 const MOST_BYTES: usize = 64 << 30;
+/// Bytes of one observation, at most: what is read at once. Five pictures of the largest size.
+const LARGEST_OBSERVATION: usize = 1 << 30;
 
-/// Byte offset of the copy that a child is busy with.
-pub const COPY_NOW: usize = 0;
-/// Byte offset of what it is calling.
-pub const CALL_NOW: usize = 4;
+/// Bytes of the copy that a child is busy with and of what it is calling, each a `u32`.
+pub const CALL_NOW: Range<usize> = 0..8;
 
 const LINE: usize = 64;
 
@@ -31,14 +27,13 @@ const LINE: usize = 64;
 pub struct Layout {
     /// Size of the memory.
     pub bytes: usize,
-    /// Size of an action, of a slot, and of a copy with both.
-    action: usize,
-    slot: usize,
+    /// Size of a copy, and of its numbers: what comes before its pictures.
     copy: usize,
-    /// Within a slot.
+    numbers: usize,
+    /// Within a copy, as are those below.
+    action: Range<usize>,
     cameras: Vec<Range<usize>>,
-    /// Within a slot: offset, and length in numbers.
-    states: Vec<(usize, usize)>,
+    states: Vec<Range<usize>>,
 }
 
 impl Layout {
@@ -47,50 +42,51 @@ impl Layout {
     /// # Errors
     /// The size that would be needed, as a clause, if it is out of proportion.
     pub fn new(hello: &Hello, copies: usize) -> Result<Self, String> {
-        let mut slot = Cursor(0);
+        let mut free = Cursor(0);
         let pixels = |height: u32, width: u32| height as usize * width as usize * 3;
-        let cameras = hello.cameras.iter().map(|&(_, height, width)| slot.take(pixels(height, width))).collect();
-        let states = hello.state.iter().map(|&(_, length)| (slot.take(length * 4).start, length)).collect();
-        let action = (hello.action.names.len() * 4).next_multiple_of(LINE);
-        let copy = slot.0 * usize::from(SLOTS) + action;
+        let action = free.take(hello.action.names.len() * 4);
+        let states = hello.state.iter().map(|&(_, length)| free.take(length * 4)).collect();
+        let numbers = free.0;
+        let cameras = hello.cameras.iter().map(|&(_, height, width)| free.take(pixels(height, width))).collect();
+        let copy = free.0;
+        if copy > LARGEST_OBSERVATION {
+            return Err(format!("shows {copy} bytes at once, at most {LARGEST_OBSERVATION} are taken"));
+        }
         let needed = copy as u128 * copies as u128 + LINE as u128;
         if needed > MOST_BYTES as u128 {
             return Err(format!(
-                "{copies} copies need {needed} bytes of shared memory, at most {MOST_BYTES} are given"
+                "needs {needed} bytes of shared memory for {copies} copies, at most {MOST_BYTES} are given"
             ));
         }
-        Ok(Self { bytes: LINE + copy * copies, action, slot: slot.0, copy, cameras, states })
+        Ok(Self { bytes: LINE + copy * copies, copy, numbers, action, cameras, states })
     }
 
-    /// Offset of a copy's action.
-    pub fn action(&self, local: usize) -> usize {
-        LINE + self.copy * local
+    /// A copy in the memory, its action first; without its pictures if they are not wanted.
+    pub fn copy(&self, local: usize, pictures: bool) -> Range<usize> {
+        let begin = LINE + self.copy * local;
+        begin..begin + if pictures { self.copy } else { self.numbers }
     }
 
-    fn begin(&self, local: usize, slot: u8) -> usize {
-        self.action(local) + self.action + self.slot * usize::from(slot)
+    /// The action within a copy.
+    pub fn action(&self) -> Range<usize> {
+        self.action.clone()
     }
 
-    /// Pictures in a slot, in the order of the cameras.
-    pub fn cameras(&self, local: usize, slot: u8) -> impl Iterator<Item = Range<usize>> {
-        let begin = self.begin(local, slot);
-        self.cameras.iter().map(move |range| begin + range.start..begin + range.end)
+    /// Pictures within a copy, in the order of the cameras.
+    pub fn cameras(&self) -> impl Iterator<Item = Range<usize>> {
+        self.cameras.iter().cloned()
     }
 
-    /// State vectors in a slot as offset and number of numbers, in their order.
-    pub fn states(&self, local: usize, slot: u8) -> impl Iterator<Item = (usize, usize)> {
-        let begin = self.begin(local, slot);
-        self.states.iter().map(move |(offset, length)| (begin + offset, *length))
+    /// State vectors within a copy, in their order.
+    pub fn states(&self) -> impl Iterator<Item = Range<usize>> {
+        self.states.iter().cloned()
     }
 
     /// As the child reads it.
     pub fn to_json(&self) -> Value {
         let cameras: Vec<_> = self.cameras.iter().map(|range| range.start).collect();
-        let states: Vec<_> = self.states.iter().map(|(offset, _)| *offset).collect();
-        json!({
-            "bytes": self.bytes, "begin": LINE, "copy": self.copy, "action": self.action, "slot": self.slot,
-            "slots": SLOTS, "cameras": cameras, "states": states,
-        })
+        let states: Vec<_> = self.states.iter().map(|range| range.start).collect();
+        json!({"bytes": self.bytes, "begin": LINE, "copy": self.copy, "cameras": cameras, "states": states})
     }
 }
 
@@ -132,11 +128,12 @@ mod tests {
             let words = 0..8;
             let mut ranges = vec![words];
             for copy in 0..copies {
-                ranges.push(layout.action(copy)..layout.action(copy) + dim * 4);
-                for slot in 0..SLOTS {
-                    ranges.extend(layout.cameras(copy, slot));
-                    ranges.extend(layout.states(copy, slot).map(|(begin, length)| begin..begin + length * 4));
-                }
+                let (whole, numbers) = (layout.copy(copy, true), layout.copy(copy, false));
+                prop_assert_eq!(layout.action(), 0..dim * 4);
+                let parts = layout.states().chain([layout.action()]).chain(layout.cameras());
+                ranges.extend(parts.map(|part| whole.start + part.start..whole.start + part.end));
+                prop_assert!(layout.states().all(|part| part.end <= numbers.len()));
+                prop_assert!(layout.cameras().all(|part| part.end <= whole.len()));
             }
             ranges.sort_by_key(|range| range.start);
             prop_assert!(ranges.windows(2).all(|pair| pair[0].end <= pair[1].start));
@@ -147,15 +144,15 @@ mod tests {
     #[test]
     fn the_child_is_told_offsets() {
         let layout = Layout::new(&shows(&[(4, 5)], &[3], 2), 1).unwrap();
-        let wanted = json!({
-            "bytes": 896, "begin": 64, "copy": 832, "action": 64, "slot": 128, "slots": 6, "cameras": [0], "states": [64],
-        });
+        let wanted = json!({"bytes": 256, "begin": 64, "copy": 192, "cameras": [128], "states": [64]});
         assert_eq!(layout.to_json(), wanted);
     }
 
     #[test]
     fn what_no_machine_has_is_refused() {
-        let reason = Layout::new(&shows(&[(8192, 8192); 8], &[], 1), 4096).unwrap_err();
-        assert!(reason.contains("4096 copies need"), "{reason}");
+        let reason = Layout::new(&shows(&[(8192, 8192); 5], &[], 1), 4096).unwrap_err();
+        assert!(reason.contains("for 4096 copies, at most"), "{reason}");
+        let reason = Layout::new(&shows(&[(8192, 8192); 6], &[], 1), 1).unwrap_err();
+        assert_eq!(reason, "shows 1207959616 bytes at once, at most 1073741824 are taken");
     }
 }

@@ -24,8 +24,6 @@ pub struct Entry {
     pub local: u16,
     /// What to do.
     pub op: Op,
-    /// Where to write what is seen.
-    pub slot: u8,
     /// Whether pictures are looked at.
     pub render: bool,
     /// Of the episode; 0 for a step.
@@ -125,7 +123,7 @@ pub fn work(sequence: u32, entries: &[Entry]) -> Vec<u8> {
     packet.extend(sequence.to_ne_bytes());
     for entry in entries {
         packet.extend(entry.local.to_ne_bytes());
-        packet.extend([u8::from(entry.op == Op::Step), entry.slot, u8::from(entry.render), 0, 0, 0]);
+        packet.extend([u8::from(entry.op == Op::Step), u8::from(entry.render), 0, 0, 0, 0]);
         packet.extend(entry.seed.to_ne_bytes());
         packet.extend(entry.episode.to_ne_bytes());
     }
@@ -273,11 +271,11 @@ mod tests {
 
     #[test]
     fn work_has_eight_bytes_and_then_24_an_entry() {
-        let entry = Entry { local: 1, op: Op::Reset, slot: 2, render: true, seed: 3, episode: 4 };
+        let entry = Entry { local: 1, op: Op::Reset, render: true, seed: 3, episode: 4 };
         let packet = work(5, &[entry]);
         let native = cfg!(target_endian = "little");
         assert_eq!(packet.len(), 32);
-        assert!(!native || packet[..16] == [b'W', 0, 1, 0, 5, 0, 0, 0, 1, 0, 0, 2, 1, 0, 0, 0]);
+        assert!(!native || packet[..16] == [b'W', 0, 1, 0, 5, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0]);
         assert!(!native || (packet[16], packet[24]) == (3, 4));
     }
 

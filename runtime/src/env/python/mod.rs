@@ -3,13 +3,13 @@
 //! ```text
 //! loop ── send ──► bridge thread ── packets ──► python: rrun_worker.py, the simulator
 //!      ◄─ Answers ─┘     │   ◄───── packets ────┘   │
-//!                        └────── shared memory ─────┘   actions in, state and pictures out, looked at in place
+//!                        └────── shared memory ─────┘   actions in, state and pictures out
 //! ```
 //!
-//! A process holds one copy, or several (`envs_per_process`), or a VectorEnv. Its memory has several slots a copy, so
-//! that what the recorder or the policy still looks at is not written over. A process that dies, hangs or raises costs the
-//! episodes of its copies ([`EnvError::Lost`]), and the next reset starts another. A value that cannot be right costs one
-//! episode ([`EnvError::Episode`]), and the process lives on.
+//! A process holds one copy, or several (`envs_per_process`), or a VectorEnv. What it shows is copied out of its memory
+//! once, by the kernel: it may write there at any moment. A process that dies, hangs or raises costs the episodes of its
+//! copies ([`EnvError::Lost`]), and the next reset starts another. A value that cannot be right costs one episode
+//! ([`EnvError::Episode`]), and the process lives on.
 //!
 //! What an observation is called, and what an action is made of, says a mapping (`mapping`, `worker/rrun_mapping.py`).
 

@@ -5,6 +5,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 
 use rustix::io::{Errno, ioctl_fionbio};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
@@ -32,7 +33,7 @@ pub struct Process {
     /// Its standard output and error.
     pub output: PipeReader,
     /// Shared memory, without a size yet.
-    pub memfd: OwnedFd,
+    pub memfd: Arc<OwnedFd>,
     /// The last of `output`.
     pub lines: LastLines,
     child: Child,
@@ -59,7 +60,7 @@ impl Process {
         let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let (socket, theirs) = pair;
         ioctl_fionbio(&socket, true)?;
-        let memfd = shm::create()?;
+        let memfd = Arc::new(shm::create()?);
         let (output, input) = io::pipe()?;
         ioctl_fionbio(&output, true)?;
         let mut command = Command::new(python);

@@ -24,7 +24,7 @@ impl Child {
         };
         let Some(process) = &self.process else { return Ok(()) };
         let layout = Layout::new(&hello, self.copies.len())?;
-        let shared = SharedMemory::map(&process.memfd, layout.bytes)
+        let shared = SharedMemory::with_size(&process.memfd, layout.bytes)
             .map_err(|err| format!("cannot be given {} bytes of shared memory: {err}", layout.bytes))?;
         let sent = process.send(layout.to_json().to_string().as_bytes());
         sent.map_err(|err| format!("does not read where its memory is: {err}"))?;
@@ -51,12 +51,14 @@ impl Child {
         for (entry, reply) in batch.entries.iter().zip(replies) {
             let local = usize::from(entry.local);
             let copy = &mut self.copies[local];
-            let mut seen = memory.observe((hello, local, entry.slot), reply, copy);
+            let bytes =
+                memory.read(local, reply).map_err(|err| format!("has shared memory that cannot be read: {err}"))?;
+            let mut seen = memory.observe(hello, &bytes, reply, copy);
             if let (Ok(observation), Some(language)) = (&mut seen, &host.terms.language) {
                 copy.language = Arc::from(language.as_str());
                 observation.language = Arc::clone(&copy.language);
             }
-            let processed_action = memory.shared.read(memory.layout.action(local), hello.action.names.len());
+            let processed_action = memory.action(&bytes);
             answers.push((local, reply, seen.map(|observation| (observation, processed_action))));
         }
         self.batches.pop_front();

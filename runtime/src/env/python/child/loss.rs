@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use super::{CLOSE_LIMIT, Child, Held, State};
 use crate::env::python::copy::{Loss, Under};
 use crate::env::python::host::Host;
-use crate::env::python::layout::{CALL_NOW, COPY_NOW};
 use crate::env::python::message::Op;
 use crate::env::python::process::Process;
+use crate::env::python::seen::Memory;
 use crate::env::{Answer, Command, EnvError};
 
 /// From the end of its socket to the end of a process, whose exit code says more.
@@ -78,8 +78,8 @@ impl Child {
         self.batches.clear();
         for copy in &mut self.copies {
             match copy.doing.take() {
-                Some((Op::Reset, _)) => host.answers.give(copy.env, Answer::Reset(Err(copy.loss(&loss)))),
-                Some((Op::Step, _)) => host.answers.give(copy.env, Answer::Step(Err(copy.loss(&loss)))),
+                Some(Op::Reset) => host.answers.give(copy.env, Answer::Reset(Err(copy.loss(&loss)))),
+                Some(Op::Step) => host.answers.give(copy.env, Answer::Step(Err(copy.loss(&loss)))),
                 None if copy.episode.is_some() => copy.lost = Some(loss.clone()),
                 None => {}
             }
@@ -102,10 +102,12 @@ impl Child {
         if let State::Starting { stage } = &self.state {
             return format!("it was at `{stage}`");
         }
-        let Some(memory) = &self.memory else { return "it was not at work".to_owned() };
-        let copy = self.copies.get(memory.shared.word(COPY_NOW) as usize);
-        let under = copy.and_then(|copy| Some((copy.env.0, copy.episode?)));
-        let (call, Some((env, Under { episode, seed, steps, .. }))) = (memory.shared.word(CALL_NOW), under) else {
+        let now = self.memory.as_ref().and_then(Memory::call_now);
+        let under = now.and_then(|(copy, call)| {
+            let copy = self.copies.get(copy as usize)?;
+            Some((call, copy.env.0, copy.episode?))
+        });
+        let Some((call, env, Under { episode, seed, steps, .. })) = under else {
             return "it was not at work".to_owned();
         };
         let call = match call {

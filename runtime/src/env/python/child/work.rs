@@ -85,8 +85,17 @@ impl Child {
         if work.is_empty() {
             return;
         }
-        let entries: Option<Vec<_>> = work.iter().map(|held| self.prepare(held)).collect();
-        let Some(entries) = entries else { return self.lose("has no free slot", host) };
+        let mut entries = Vec::with_capacity(work.len());
+        for held in &work {
+            match self.prepare(held) {
+                Ok(entry) => entries.push(entry),
+                Err(reason) => {
+                    // Those that were prepared wait for an answer already, and the others still have to.
+                    self.held.extend(work.into_iter().skip(entries.len()));
+                    return self.lose(&reason, host);
+                }
+            }
+        }
         if entries.iter().any(|entry| entry.op == Op::Step) {
             self.spoil(&entries, host);
         }
@@ -125,18 +134,14 @@ impl Child {
         }
     }
 
-    /// Writes a command's action and says where to answer.
-    fn prepare(&mut self, held: &Held) -> Option<Entry> {
+    /// Writes a command's action and says what is asked for.
+    ///
+    /// # Errors
+    /// Why the process cannot be used any more, as a clause.
+    fn prepare(&mut self, held: &Held) -> Result<Entry, String> {
+        let local = u16::try_from(held.local).map_err(|_| format!("has more than {} copies", u16::MAX))?;
+        let mut entry = Entry { local, op: Op::Reset, render: held.render, seed: 0, episode: 0 };
         let copy = &mut self.copies[held.local];
-        let slot = copy.free_slot()?;
-        let mut entry = Entry {
-            local: u16::try_from(held.local).ok()?,
-            op: Op::Reset,
-            slot,
-            render: held.render,
-            seed: 0,
-            episode: 0,
-        };
         match &held.command {
             Command::Reset { seed, episode } => {
                 (entry.seed, entry.episode) = (*seed, *episode);
@@ -145,14 +150,14 @@ impl Child {
             }
             Command::Step { action } => {
                 entry.op = Op::Step;
-                let memory = self.memory.as_ref()?;
-                memory.shared.write(memory.layout.action(held.local), action);
+                let memory = self.memory.as_ref().ok_or_else(|| "has no shared memory".to_owned())?;
+                memory.act(held.local, action).map_err(|err| format!("cannot be given its action: {err}"))?;
                 if let Some(episode) = &mut copy.episode {
                     episode.steps += 1;
                 }
             }
         }
-        copy.doing = Some((entry.op, slot));
-        Some(entry)
+        copy.doing = Some(entry.op);
+        Ok(entry)
     }
 }

@@ -2,7 +2,7 @@
 
 Commands and answers are packets of a SOCK_SEQPACKET socket, in the machine's byte order:
 
-    work     u8 'W', u8 -, u16 entries, u32 sequence; each: u16 copy, u8 reset 0 / step 1, u8 slot, u8 render, u24 -, u64 seed, u64 episode
+    work     u8 'W', u8 -, u16 entries, u32 sequence; each: u16 copy, u8 reset 0 / step 1, u8 render, u32 -, u64 seed, u64 episode
     close    u8 'C'
     answers  u8 'A', u8 -, u16 entries, u32 sequence; each: u16 copy, u8 as above, u8 flags, f32 reward, u32 bytes of text; the texts: JSON or nothing.
              After a step the place of the action has what the environment took. An answer with `wrong` in its text has nothing else.
@@ -35,7 +35,7 @@ from rrun_observation import Refused, Scene, Wrong, fetch
 from rrun_values import flag, reward_of
 from rrun_success import Success
 
-HEAD, ENTRY, ANSWER = struct.Struct("=BBHI"), struct.Struct("=HBBB3xQQ"), struct.Struct("=HBBfI")
+HEAD, ENTRY, ANSWER = struct.Struct("=BBHI"), struct.Struct("=HBB4xQQ"), struct.Struct("=HBBfI")
 RESET, STEP = 0, 1
 SUCCESS, TERMINATED, TRUNCATED, RENDERED, OUT_OF_BOUNDS = 1, 2, 4, 8, 16
 CALLING = {"idle": 0, "reset": 1, "step": 2, "render": 3, "observation": 4}
@@ -64,17 +64,13 @@ class Place:
 
     def __init__(self, worker, memory, layout, local):
         begin = layout["begin"] + layout["copy"] * local
-        floats = lambda offset, count: np.frombuffer(memory, np.float32, count, offset)
-        self.action = floats(begin, worker.action.size)
-        self.slots = []
-        for number in range(layout["slots"]):
-            slot = begin + layout["action"] + layout["slot"] * number
-            pictures = []
-            for camera, offset in zip(worker.cameras, layout["cameras"]):
-                shape = camera.height, camera.width, 3
-                pictures.append(np.frombuffer(memory, np.uint8, math.prod(shape), slot + offset).reshape(shape))
-            vectors = [floats(slot + offset, state.size) for state, offset in zip(worker.states, layout["states"])]
-            self.slots.append((pictures, vectors))
+        floats = lambda offset, count: np.frombuffer(memory, np.float32, count, begin + offset)
+        self.action = floats(0, worker.action.size)
+        self.vectors = [floats(offset, state.size) for state, offset in zip(worker.states, layout["states"])]
+        self.pictures = []
+        for camera, offset in zip(worker.cameras, layout["cameras"]):
+            shape = camera.height, camera.width, 3
+            self.pictures.append(np.frombuffer(memory, np.uint8, math.prod(shape), begin + offset).reshape(shape))
 
 
 class Worker:
@@ -215,38 +211,37 @@ class Worker:
         self.calls[0], self.calls[1] = local, CALLING[name]
 
     def separately(self, entries):
-        for local, kind, slot, render, seed, episode in entries:
+        for local, kind, render, seed, episode in entries:
             if kind == RESET:
                 self.call(local, "reset")
                 self.copies.look(local, bool(render))
                 observation, info = self.reset_one(local, seed & SEED_BITS, episode)
-                yield self.begun(local, slot, observation, None, info, render)
+                yield self.begun(local, observation, None, info, render)
             else:
                 self.call(local, "step")
                 self.copies.look(local, bool(render))
                 action, outside = self.action.decode(self.places[local].action)
-                yield self.stepped(local, slot, self.copies.step(local, action), None, (render, outside))
+                yield self.stepped(local, self.copies.step(local, action), None, (render, outside))
 
     def together(self, entries):
         entries = list(entries)
-        steps = {local: (slot, render) for local, kind, slot, render, *_ in entries if kind == STEP}
-        resets = {local: (slot, render, seed & SEED_BITS, episode) for local, kind, slot, render, seed, episode in entries if kind == RESET}
+        steps = {local: render for local, kind, render, *_ in entries if kind == STEP}
+        resets = {local: (render, seed & SEED_BITS, episode) for local, kind, render, seed, episode in entries if kind == RESET}
         answers = {}
         if steps:
             self.call(min(steps), "step")
-            self.copies.look(any(render for _, render in steps.values()))
+            self.copies.look(any(steps.values()))
             actions = {local: self.action.decode(self.places[local].action) for local in steps}
             values = self.copies.step({local: action for local, (action, _) in actions.items()})
-            for local, (slot, render) in steps.items():
-                answers[local] = self.stepped(local, slot, values, local, (render, actions[local][1]))
+            for local, render in steps.items():
+                answers[local] = self.stepped(local, values, local, (render, actions[local][1]))
         for group in self.groups(resets):
             self.call(min(group), "reset")
-            self.copies.look(any(resets[local][1] for local in group))
-            options = {"episode": resets[min(group)][3]} if self.config["pass_episode"] else None
-            observation, info = self.copies.reset({local: resets[local][2] for local in group}, options)
+            self.copies.look(any(resets[local][0] for local in group))
+            options = {"episode": resets[min(group)][2]} if self.config["pass_episode"] else None
+            observation, info = self.copies.reset({local: resets[local][1] for local in group}, options)
             for local in group:
-                slot, render = resets[local][:2]
-                answers[local] = self.begun(local, slot, observation, local, info, render)
+                answers[local] = self.begun(local, observation, local, info, resets[local][0])
         return [answers[entry[0]] for entry in entries]
 
     def groups(self, resets):
@@ -255,19 +250,19 @@ class Worker:
             return [[local] for local in resets]
         return [list(resets)] if resets else []
 
-    def begun(self, local, slot, observation, row, info, render):
+    def begun(self, local, observation, row, info, render):
         self.steps[local] = 0
         try:
-            return self.seen_first(local, slot, observation, row, info, render)
+            return self.seen_first(local, observation, row, info, render)
         except Wrong as wrong:
             self.told[local] = None  # its words are not on the way
             return refusal(local, RESET, wrong)
 
-    def seen_first(self, local, slot, observation, row, info, render):
+    def seen_first(self, local, observation, row, info, render):
         text = self.words(observation, row, info, lambda name: self.copies.attribute(local, name))
         new = text != self.told[local]
         self.told[local] = text
-        self.write(local, slot, observation, row, render)
+        self.write(local, observation, row, render)
         return local, RESET, RENDERED if render else 0, 0.0, self.feedback.begun(text if new else None, local)
 
     def outcome(self, values, row):
@@ -276,29 +271,29 @@ class Worker:
             reward, terminated, truncated = reward[row], terminated[row], truncated[row]
         return reward_of(reward), flag(terminated, "terminated"), flag(truncated, "truncated")
 
-    def stepped(self, local, slot, values, row, how):
+    def stepped(self, local, values, row, how):
         try:
-            return self.seen(local, slot, values, row, *how)
+            return self.seen(local, values, row, *how)
         except Wrong as wrong:
             return refusal(local, STEP, wrong)
 
-    def seen(self, local, slot, values, row, render, outside):
+    def seen(self, local, values, row, render, outside):
         reward, terminated, truncated = self.outcome(values, row)
         self.steps[local] += 1
         truncated = truncated or self.steps[local] >= self.limit
-        self.write(local, slot, values[0], row, render)
+        self.write(local, values[0], row, render)
         success = self.success(reward, terminated, terminated or truncated, values[4], row)
         flags = success * SUCCESS | terminated * TERMINATED | truncated * TRUNCATED | (RENDERED if render else 0) | outside * OUT_OF_BOUNDS
         return local, STEP, flags, reward, self.feedback.stepped(values[4], row)
 
-    def write(self, local, slot, observation, row, render):
+    def write(self, local, observation, row, render):
         self.calls[1] = CALLING["observation"]
-        pictures, vectors = self.places[local].slots[slot]
-        for state, view in zip(self.states, vectors):
+        place = self.places[local]
+        for state, view in zip(self.states, place.vectors):
             state.write(observation, row, view)
         if not render:
             return
-        for camera, view in zip(self.cameras, pictures):
+        for camera, view in zip(self.cameras, place.pictures):
             if camera.path is None:
                 self.call(local, "render")
                 camera.write(self.copies.render(local), view)
