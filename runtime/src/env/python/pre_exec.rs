@@ -8,9 +8,8 @@ use std::process::Command;
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 
-/// Lets the child lead a process group of its own, get the signal `at_end` when the thread that spawns it ends, have no
-/// descriptor of ours but the standard three and `keep`, and lie in memory where every other lies: interpreters that
-/// take turns on few cores are faster for it.
+/// Lets the child lead a process group of its own, get the signal `at_end` when the thread that spawns it ends, and have no
+/// descriptor of ours but the standard three and `keep`.
 ///
 /// `PR_SET_PDEATHSIG` looks at the thread, not the process: the caller's has to live as long as the child.
 pub fn guard(command: &mut Command, at_end: Signal, keep: &[RawFd]) {
@@ -24,12 +23,6 @@ pub fn guard(command: &mut Command, at_end: Signal, keep: &[RawFd]) {
         // SAFETY: `close_range` with CLOSE_RANGE_CLOEXEC closes nothing and touches no memory. Kernels before 5.11 refuse
         // it, and then libraries' descriptors without the flag stay open, which is harmless.
         unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
-        // SAFETY: `personality` touches no memory; the first call only asks. Libraries then lie at the same places in every
-        // process, so that what the processor has learnt of one's branches serves the next. Containers may refuse it.
-        unsafe {
-            let now = libc::personality(libc::c_ulong::from(u32::MAX));
-            libc::personality((now.max(0) | libc::ADDR_NO_RANDOMIZE) as libc::c_ulong);
-        }
         for &fd in &keep {
             // SAFETY: the caller holds these descriptors open until the spawn is done, and this is a copy of it.
             fcntl_setfd(unsafe { BorrowedFd::borrow_raw(fd) }, FdFlags::empty())?;

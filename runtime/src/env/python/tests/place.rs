@@ -1,5 +1,6 @@
 //! Where a process finds itself.
 
+use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 
@@ -68,4 +69,17 @@ fn a_display_that_the_job_names_is_taken_as_it_is() {
     let config = PythonConfig { xvfb: Some(Screen { width: 64, height: 64, depth: 24 }), ..PythonConfig::new(1) };
     let args = json!({"env_kwargs": {"names": ["DISPLAY"]}, "display": ":77"});
     assert_eq!(told(args, config), ["DISPLAY=:77 None"]);
+}
+
+#[test]
+fn a_simulator_has_its_addresses_at_random() {
+    let folder = tempfile::tempdir().unwrap();
+    let seeds = folder.path().join("seeds");
+    let mut env = start(json!({"env_kwargs": {"seeds": seeds}}), 1);
+    reset(&mut env, 0, 1).unwrap();
+    let text = fs::read_to_string(&seeds).unwrap();
+    let pid = text.trim_end().rsplit(' ').next().unwrap();
+    let flags = fs::read_to_string(format!("/proc/{pid}/personality")).unwrap();
+    let flags = u32::from_str_radix(flags.trim(), 16).unwrap();
+    assert_eq!(flags & libc::ADDR_NO_RANDOMIZE as u32, 0, "{flags:#x}");
 }
