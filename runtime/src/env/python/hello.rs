@@ -13,6 +13,10 @@ const LARGEST_SIDE: u32 = 8192;
 const LONGEST_VECTOR: usize = 1 << 20;
 /// Cameras, or state vectors, at most.
 const MOST_NAMES: usize = 512;
+/// Bytes of a name, at most: it becomes part of a file's.
+const LONGEST_NAME: usize = 128;
+/// Steps a second, at most: ten times those of the fastest controllers. It is the frame rate of videos too.
+const FASTEST: u32 = 10_000;
 
 /// What a child says of its environment.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -81,6 +85,9 @@ impl Hello {
                 "the grid of its {dim} actions is {grid:?}, a finite number from 0 on is needed for each"
             ));
         }
+        if self.control_hz > FASTEST {
+            return Err(format!("it has {} steps a second, at most {FASTEST} are taken", self.control_hz));
+        }
         if self.control_hz == 0 || self.max_episode_steps == 0 {
             return Err("it has 0 steps a second or an episode".to_owned());
         }
@@ -136,6 +143,12 @@ impl Hello {
 fn unique<'a>(what: &str, names: impl Iterator<Item = &'a String>) -> Result<(), String> {
     let mut seen = BTreeSet::new();
     for name in names {
+        if name.is_empty() || name.len() > LONGEST_NAME || name.contains(char::is_control) {
+            let start: String = name.escape_debug().take(LONGEST_NAME).collect();
+            return Err(format!(
+                "one of its {what} is called `{start}`, 1 to {LONGEST_NAME} printable bytes are needed"
+            ));
+        }
         if !seen.insert(name) {
             return Err(format!("two of its {what} are called `{name}`"));
         }
@@ -185,6 +198,10 @@ pub(super) mod tests {
         assert!(refusal("/action/low", json!([0.0])).contains("2 dimensions"));
         assert!(refusal("/action/grid", json!([0.0, -1.0])).contains("the grid of its 2 actions is [0.0, -1.0]"));
         assert!(refusal("/control_hz", json!(0)).contains("0 steps a second"));
+        assert!(refusal("/control_hz", json!(4_000_000_000u32)).contains("4000000000 steps a second, at most 10000"));
+        assert!(refusal("/cameras/0/0", json!("a\u{1b}[2J")).contains("called `a\\u{1b}[2J`, 1 to 128 printable"));
+        assert!(refusal("/cameras/0/0", json!("")).contains("1 to 128 printable"));
+        assert!(refusal("/state/0/0", json!("x".repeat(200_000))).len() < 300);
         assert!(Hello::new(json!([])).is_err());
     }
 

@@ -10,6 +10,7 @@ use super::*;
 use crate::env::{Answer, Lockstep, Observation, Step};
 
 mod failures;
+mod hostile;
 mod place;
 mod seen;
 mod together;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{CLOSE_LIMIT, Child, Held, State};
+use super::{CLOSE_LIMIT, Child, Held, LONGEST_REASON, State};
 use crate::env::python::copy::{Loss, Under};
 use crate::env::python::host::Host;
 use crate::env::python::message::Op;
@@ -53,14 +53,16 @@ impl Child {
     }
 
     /// The mapping does not fit, or there is no such environment: another process would say the same.
-    pub(super) fn refuse(&mut self, reason: String, host: &mut Host) {
-        host.failure.get_or_insert(EnvError::Setup(reason.clone()));
-        self.lose(&reason, host);
+    pub(super) fn refuse(&mut self, reason: &str, host: &mut Host) {
+        let reason = &reason[..reason.floor_char_boundary(LONGEST_REASON)];
+        host.failure.get_or_insert_with(|| EnvError::Setup(reason.to_owned()));
+        self.lose(reason, host);
     }
 
     /// The process is gone, or will be: everyone who waits for it is told why, the others when they ask.
     pub fn lose(&mut self, reason: &str, host: &mut Host) {
         self.on_output(host);
+        let reason = &reason[..reason.floor_char_boundary(LONGEST_REASON)];
         let doing = self.doing();
         let (rank, job) = (host.terms.rank, &host.terms.job);
         let mut loss =
@@ -100,7 +102,7 @@ impl Child {
     /// What the process was last known to be at.
     fn doing(&self) -> String {
         if let State::Starting { stage } = &self.state {
-            return format!("it was at `{stage}`");
+            return format!("it was at `{}`", &stage[..stage.floor_char_boundary(LONGEST_REASON)]);
         }
         let now = self.memory.as_ref().and_then(Memory::call_now);
         let under = now.and_then(|(copy, call)| {

@@ -25,6 +25,11 @@ mod work;
 
 /// What a process may take to close its environments.
 pub const CLOSE_LIMIT: Duration = Duration::from_secs(5);
+/// Stages of a start, at most, beside one for each module that the job imports (`rrun_worker.py` has four). Each gives a
+/// start as long as `--stall-timeout`, so one that never ends must not have as many as it likes.
+const MOST_STAGES: usize = 16;
+/// Bytes of a reason, at most: it is in the journal and in messages, and a packet may have two hundred thousand.
+const LONGEST_REASON: usize = 16_000;
 
 /// One process, dead or alive, and its copies.
 pub struct Child {
@@ -43,6 +48,8 @@ pub struct Child {
     sequence: u32,
     /// Episodes since it was started.
     served: u64,
+    /// Stages that its start has had.
+    stages: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +90,7 @@ impl Child {
             ended: None,
             sequence: 0,
             served: 0,
+            stages: 0,
         }
     }
 
@@ -100,7 +108,7 @@ impl Child {
     pub fn start(&mut self, host: &mut Host, now: Instant) {
         let envs: Vec<_> = self.copies.iter().map(|copy| copy.env).collect();
         self.state = State::Starting { stage: "start of the interpreter".to_owned() };
-        (self.since, self.ended, self.served) = (now, None, 0);
+        (self.since, self.ended, self.served, self.stages) = (now, None, 0, 0);
         self.copies.iter_mut().for_each(CopyState::renew);
         match host.start(self.index, &envs, self.gpu) {
             Ok(process) => self.process = Some(process),
@@ -178,20 +186,24 @@ impl Child {
 
     fn on_packet(&mut self, packet: Packet, host: &mut Host, now: Instant) {
         match (&mut self.state, packet) {
-            (State::Starting { stage }, Packet::Stage(text)) => {
+            (State::Starting { stage }, Packet::Stage(text))
+                if self.stages < MOST_STAGES + host.terms.settings.imports.len() =>
+            {
                 *stage = text;
+                self.stages += 1;
                 self.since = now;
             }
-            (State::Starting { .. }, Packet::Hello(value)) => {
+            (State::Starting { .. }, Packet::Stage(_)) => self.lose("has too many stages of its start", host),
+            (State::Starting { .. }, Packet::Hello(value)) if self.memory.is_none() => {
                 if let Err(reason) = self.attach(value, host) {
                     self.lose(&reason, host);
                 }
             }
-            (State::Starting { .. }, Packet::Ready) => {
+            (State::Starting { .. }, Packet::Ready) if self.memory.is_some() => {
                 self.state = State::Up;
                 self.flush(host, now);
             }
-            (State::Starting { .. }, Packet::Refused(reason)) => self.refuse(reason, host),
+            (State::Starting { .. }, Packet::Refused(reason)) => self.refuse(&reason, host),
             // It is being closed with everything, and nobody listens.
             (State::Closing, Packet::Answers { .. }) => {}
             (State::Up, Packet::Answers { sequence, replies }) => match self.answer(sequence, &replies, host) {
