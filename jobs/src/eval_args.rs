@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -210,6 +211,16 @@ pub struct EvalArgs {
     /// Answer `GET /metrics` for Prometheus on this port of rank 0's machine while the run lasts
     #[arg(long, value_name = "PORT", help_heading = "Output", value_parser = clap::value_parser!(u16).range(1..))]
     pub metrics_port: Option<u16>,
+
+    /// Address that metrics are answered at; 0.0.0.0 is all of the machine's, for a Prometheus elsewhere
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1",
+        requires = "metrics_port",
+        help_heading = "Output"
+    )]
+    pub metrics_host: IpAddr,
 
     /// Seconds without a sign of life after which a rank is missing from the report
     #[arg(long, default_value_t = 600, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]

@@ -1,13 +1,31 @@
 //! The state of a run as numbers for Prometheus, `GET /metrics`: text format 0.0.4.
+//!
+//! Anybody who reaches the port may ask, and nobody can do more: one request a connection, which has [`PATIENCE`] for all
+//! of it, and [`CONNECTIONS`] at a time, of which the oldest goes when there are more.
 
+use std::collections::VecDeque;
 use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
-use tiny_http::{Header, Response, Server};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::{AbortHandle, LocalSet, spawn_local};
+use tokio::time::{sleep, timeout};
 
 use crate::eval::view::{RankView, Snapshot};
 use crate::prometheus::Metrics;
+
+/// Connections at a time: scrapers are one or two.
+const CONNECTIONS: usize = 64;
+/// Bytes of a request, at most.
+const LONGEST_REQUEST: usize = 8192;
+/// Time for a whole request and its answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Time after a connection could not be taken, as when all descriptors are in use.
+const BACK_OFF: Duration = Duration::from_millis(100);
 
 /// Name, type, help and value of a number that each rank has.
 type PerRank = (&'static str, &'static str, &'static str, fn(&RankView) -> f64);
@@ -18,15 +36,24 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Listens on `port` of all addresses.
+    /// Listens on `port` of the address `host`.
     ///
     /// # Errors
-    /// A port that is taken or not allowed.
-    pub fn listen(port: u16) -> io::Result<Self> {
-        let server = Server::http(("0.0.0.0", port)).map_err(io::Error::other)?;
+    /// An address that is not here, or a port that is taken or not allowed.
+    pub fn listen(host: IpAddr, port: u16) -> io::Result<Self> {
+        Self::listen_with(TcpListener::bind(SocketAddr::new(host, port))?, PATIENCE)
+    }
+
+    fn listen_with(listener: TcpListener, patience: Duration) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let text = Arc::new(Mutex::new(String::new()));
         let shown = Arc::clone(&text);
-        thread::Builder::new().name("metrics".to_owned()).spawn(move || serve(&server, &shown))?;
+        thread::Builder::new().name("metrics".to_owned()).spawn(move || {
+            if let Err(err) = LocalSet::new().block_on(&executor, serve(listener, shown, patience)) {
+                tracing::debug!(%err, "metrics are not answered any more");
+            }
+        })?;
         Ok(Self { text })
     }
 
@@ -36,19 +63,49 @@ impl Exporter {
     }
 }
 
-fn serve(server: &Server, text: &Mutex<String>) {
-    let header = Header::from_bytes("Content-Type", "text/plain; version=0.0.4; charset=utf-8");
-    for request in server.incoming_requests() {
-        let answer = match request.url() {
-            "/metrics" | "/" => {
-                let text = text.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                header.iter().cloned().fold(Response::from_string(text), Response::with_header)
-            }
-            _ => Response::from_string("rrun: /metrics is here\n").with_status_code(404),
+async fn serve(listener: TcpListener, text: Arc<Mutex<String>>, patience: Duration) -> io::Result<()> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let mut open: VecDeque<AbortHandle> = VecDeque::new();
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            sleep(BACK_OFF).await;
+            continue;
         };
-        // Who asked has gone.
-        let _ = request.respond(answer);
+        open.retain(|connection| !connection.is_finished());
+        if open.len() >= CONNECTIONS {
+            // One that has been here for longest is the least likely to ask for anything.
+            open.pop_front().iter().for_each(AbortHandle::abort);
+        }
+        let text = Arc::clone(&text);
+        // Who asks too slowly, or has gone, is let go of.
+        let answered = async move { drop(timeout(patience, answer(stream, &text)).await) };
+        open.push_back(spawn_local(answered).abort_handle());
     }
+}
+
+async fn answer(mut stream: TcpStream, text: &Mutex<String>) -> io::Result<()> {
+    let mut request = Vec::new();
+    while !request.ends_with(b"\r\n\r\n") {
+        let room = LONGEST_REQUEST - request.len();
+        if room == 0 || (&mut stream).take(room as u64).read_buf(&mut request).await? == 0 {
+            return Ok(());
+        }
+    }
+    let mut words = request.split(|byte| byte.is_ascii_whitespace());
+    let path = words.nth(1).and_then(|path| path.split(|byte| *byte == b'?').next());
+    let (status, body) = match (request.starts_with(b"GET "), path) {
+        (true, Some(b"/metrics" | b"/")) => ("200 OK", text.lock().unwrap_or_else(PoisonError::into_inner).clone()),
+        (true, _) => ("404 Not Found", "rrun: /metrics is here\n".to_owned()),
+        (false, _) => ("405 Method Not Allowed", "GET is needed\n".to_owned()),
+    };
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n\
+         Content-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).await?;
+    stream.write_all(body.as_bytes()).await?;
+    stream.shutdown().await
 }
 
 fn render(snapshot: &Snapshot) -> String {
@@ -115,20 +172,73 @@ mod tests {
         assert_eq!(lines, ["rrun_rank_gpu_busy_ratio{rank=\"1\"} 0.25"]);
     }
 
+    const GET: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
+
+    /// An exporter that gives a connection this long, and its address.
+    fn exporter(patience: Duration) -> (Exporter, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        (Exporter::listen_with(listener, patience).unwrap(), address)
+    }
+
+    fn connect(address: SocketAddr) -> std::net::TcpStream {
+        let stream = std::net::TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream
+    }
+
+    fn ask(address: SocketAddr, request: &[u8]) -> String {
+        let mut client = connect(address);
+        client.write_all(request).unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    /// Whether the other side has closed it, waited for.
+    fn is_closed(client: &mut std::net::TcpStream) -> bool {
+        !matches!(client.read(&mut [0; 100]), Ok(1..))
+    }
+
     #[test]
     fn numbers_are_answered_over_http() {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let exporter = Exporter::listen(port).unwrap();
+        let (exporter, address) = exporter(PATIENCE);
         let mut view = View::new(Before { expected: Some(9), ..Before::default() }, 2);
         let beat = Beat { ended: 2, ended_solved: 1, steps: 7, ..Beat::default() };
         exporter.show(&view.on(&[beat, Beat::default()], now()));
-        let mut client = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
-        client.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        client.read_to_string(&mut answer).unwrap();
+        let answer = ask(address, GET);
         assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("text/plain; version=0.0.4"), "{answer}");
         for line in ["rrun_episodes_expected 9", "rrun_episodes_failed 1", "rrun_rank_steps_total{rank=\"0\"} 7"] {
             assert!(answer.lines().any(|found| found == line), "{line}: {answer}");
         }
+        assert!(ask(address, b"GET /metrics?x=1 HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 200"));
+        assert!(ask(address, b"GET /other HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
+        assert!(ask(address, b"POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405"));
+    }
+
+    #[test]
+    fn a_client_that_sends_nothing_is_let_go_of() {
+        let (_exporter, address) = exporter(Duration::from_millis(50));
+        let mut silent = connect(address);
+        let mut half = connect(address);
+        half.write_all(b"GET /metrics HT").unwrap();
+        assert!(is_closed(&mut silent) && is_closed(&mut half));
+    }
+
+    #[test]
+    fn silent_clients_keep_nobody_from_being_answered() {
+        let (_exporter, address) = exporter(Duration::from_secs(3600));
+        let mut silent: Vec<_> = (0..3 * CONNECTIONS).map(|_| connect(address)).collect();
+        assert!(ask(address, GET).starts_with("HTTP/1.1 200"));
+        assert!(is_closed(&mut silent[0]));
+    }
+
+    #[test]
+    fn a_request_without_an_end_is_closed() {
+        let (_exporter, address) = exporter(Duration::from_secs(3600));
+        let mut client = connect(address);
+        // The other side may have closed before all is written.
+        client.write_all(&[b'x'; 2 * LONGEST_REQUEST]).ok();
+        assert!(is_closed(&mut client));
     }
 }

@@ -295,8 +295,9 @@ impl Rank<'_> {
     fn begin(&mut self, own: Option<&[Work]>, history: &History) -> Beat {
         let (jobs, lines) = (&self.plan.jobs, &history.lines);
         let exporter = self.args.metrics_port.filter(|_| self.env.rank == 0).and_then(|port| {
-            let said = |err| self.company.progress.say(&format!("warning: no metrics on port {port}: {err}"));
-            Exporter::listen(port).map_err(said).ok()
+            let host = self.args.metrics_host;
+            let said = |err| self.company.progress.say(&format!("warning: no metrics on {host}, port {port}: {err}"));
+            Exporter::listen(host, port).map_err(said).ok()
         });
         let before = || tally::before(jobs, lines, &history.launched);
         self.company.progress.begin(before, self.env.world_size, exporter);
