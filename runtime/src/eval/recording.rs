@@ -113,6 +113,9 @@ impl<'a> Recording<'a> {
         if let Some(reason) = recorded.error {
             return Err(JobError::Unrecorded { episode: recorded.episode, reason });
         }
+        if let Some(warning) = recorded.warning {
+            desk.audience.say(&format!("warning: {warning}"));
+        }
         let file = recorded.dataset.map(|path| self.folder.relative(&path));
         episode.dataset = file.zip(recorded.demo).map(|(file, demo)| DemoRef { file, demo });
         episode.video = recorded.video.map(|span| VideoRef {

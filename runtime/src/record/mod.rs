@@ -89,7 +89,9 @@ pub struct Recorded {
     pub video: Option<VideoSpan>,
     /// The video that has it alone, if the plan wants one.
     pub episode_video: Option<PathBuf>,
-    /// Why something of it is not there; names the file.
+    /// What it goes without from now on, and why; names the file.
+    pub warning: Option<String>,
+    /// Why something of it is not there that has to be; names the file.
     pub error: Option<String>,
 }
 

@@ -16,6 +16,8 @@ pub(super) struct Part {
     pub(super) video: Option<VideoSpan>,
     /// A video of its own.
     pub(super) episode_video: Option<PathBuf>,
+    /// What it goes without, and why.
+    pub(super) warning: Option<String>,
     /// Why something of it is not there.
     pub(super) error: Option<String>,
 }
@@ -50,6 +52,7 @@ impl Parts {
         }
         recorded.video = part.video.or(recorded.video.take());
         recorded.episode_video = part.episode_video.or(recorded.episode_video.take());
+        recorded.warning = part.warning.or(recorded.warning.take());
         let errors: Vec<String> = recorded.error.take().into_iter().chain(part.error).collect();
         recorded.error = (!errors.is_empty()).then(|| errors.join("; "));
         *missing -= 1;

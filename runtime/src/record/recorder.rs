@@ -145,8 +145,16 @@ impl Recorder {
         self.opened(env)?;
         let episode = self.open[env.0].take().unwrap_or_default();
         let threads = usize::from(self.crew.is_some()) + usize::from(self.writer.is_some());
-        let recorded =
-            Recorded { env, episode, dataset: None, demo: None, video: None, episode_video: None, error: None };
+        let recorded = Recorded {
+            env,
+            episode,
+            dataset: None,
+            demo: None,
+            video: None,
+            episode_video: None,
+            warning: None,
+            error: None,
+        };
         let ticket = self.parts.expect(recorded, threads);
         let filmed = self.crew.as_mut().is_none_or(|crew| crew.end(env, ticket, end.success));
         self.delivered(filmed)?;

@@ -1,13 +1,13 @@
 //! The pictures of one camera in one episode, as a video and as statistics.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::moments::Moments;
 use crate::env::{CameraSpec, Frame};
 use crate::record::RecordError;
 use crate::record::episode::Pictures;
-use crate::record::video::h264::{H264, Rate};
+use crate::record::video::h264::{H264, LEAST_BITRATE, Rate};
 use crate::record::video::mp4::{Mp4, Picture};
 use crate::record::video::tile::Tiling;
 use crate::record::video::yuv::Planes;
@@ -20,6 +20,8 @@ const KEYFRAME_EVERY: u32 = 2;
 const COUNTED: (usize, usize) = (100, 10_000);
 /// Of larger pictures only every n-th row and column is counted, so that about these many are.
 const COUNTED_SIDE: usize = 150;
+/// Rows and columns of a picture, at least: OpenH264 codes no smaller one.
+const SMALLEST: u32 = 16;
 
 /// Rows and columns of the video of a camera, which are even, see [`refuse_odd`].
 pub(super) fn size(pictures: &Pictures) -> Option<(usize, usize)> {
@@ -30,9 +32,11 @@ pub(super) fn size(pictures: &Pictures) -> Option<(usize, usize)> {
 /// H.264 has a value of colour for two rows and two columns, and a picture of another size would not be the camera's.
 pub(super) fn refuse_odd(cameras: &[CameraSpec]) -> Result<(), RecordError> {
     let is_odd = |camera: &&CameraSpec| !camera.height.is_multiple_of(2) || !camera.width.is_multiple_of(2);
-    match cameras.iter().find(is_odd) {
+    let is_small = |camera: &&CameraSpec| camera.height < SMALLEST || camera.width < SMALLEST;
+    match cameras.iter().find(|camera| is_odd(camera) || is_small(camera)) {
         Some(CameraSpec { name, height, width }) => Err(RecordError::Plan(format!(
-            "camera `{name}` has {height} rows and {width} columns: the videos of a LeRobot dataset (H.264) need even numbers; \
+            "camera `{name}` has {height} rows and {width} columns: the videos of a LeRobot dataset (H.264) need even numbers \
+             from {SMALLEST} on; \
              --record-format hdf5 keeps the pictures as they are"
         ))),
         None => Ok(()),
@@ -44,7 +48,16 @@ pub(super) fn write(path: PathBuf, camera: &str, pictures: &Pictures, fps: u32) 
     let Some((height, width)) = size(pictures) else { return Ok(()) };
     let bits = (height * width) as u64 * u64::from(fps) * BITS_PER_PIXEL;
     let bitrate = bits.clamp(100_000, 200_000_000) as u32;
-    let mut encoder = H264::new(Rate { fps, bitrate, keyframe_every: KEYFRAME_EVERY })?;
+    // With bits to spare OpenH264 fails on noise, and a dataset must not lack an episode's video for it.
+    code(&path, camera, pictures, Rate { fps, bitrate, keyframe_every: KEYFRAME_EVERY }).or_else(|_| {
+        code(&path, camera, pictures, Rate { fps, bitrate: LEAST_BITRATE, keyframe_every: KEYFRAME_EVERY })
+    })
+}
+
+fn code(path: &Path, camera: &str, pictures: &Pictures, rate: Rate) -> Result<(), String> {
+    let Some((height, width)) = size(pictures) else { return Ok(()) };
+    let fps = rate.fps;
+    let mut encoder = H264::new(rate)?;
     let (mut planes, mut canvas, mut file) = (Planes::new(height, width), Vec::new(), None);
     let names = [camera.to_owned()];
     for frame in &pictures.frames {
@@ -55,7 +68,7 @@ pub(super) fn write(path: PathBuf, camera: &str, pictures: &Pictures, fps: u32) 
         let picture = Picture { width: width as u32, height: height as u32, fps };
         let open = match &mut file {
             Some(open) => open,
-            None => file.insert(Mp4::replace(path.clone(), picture, &sample).map_err(|err| err.to_string())?),
+            None => file.insert(Mp4::replace(path.to_owned(), picture, &sample).map_err(|err| err.to_string())?),
         };
         open.push(&sample).map_err(|err| err.to_string())?;
     }
@@ -82,5 +95,30 @@ fn tally(frame: &Frame, counts: &mut [[u64; 256]; 3]) {
         for pixel in row.as_chunks::<3>().0.iter().step_by(step) {
             (0..3).for_each(|colour| counts[colour][pixel[colour] as usize] += 1);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn noise_gets_a_video_with_fewer_bits() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut state = 1u32;
+        let mut noise = || {
+            state ^= state << 13;
+            state ^= state >> 17;
+            state ^= state << 5;
+            (state >> 7) as u8
+        };
+        let mut frame =
+            || Frame { height: 64, width: 96, rgb: (0..64 * 96 * 3).map(|_| noise()).collect::<Vec<_>>().into() };
+        let pictures = Pictures { frames: (0..6).map(|_| frame()).collect() };
+        let path = dir.path().join("noise.mp4");
+        let rate = Rate { fps: 200, bitrate: 50_000_000, keyframe_every: KEYFRAME_EVERY };
+        assert!(code(&path, "front", &pictures, rate).unwrap_err().contains("Native:3"));
+        write(path.clone(), "front", &pictures, 200).unwrap();
+        assert!(path.metadata().unwrap().len() > 10_000);
     }
 }

@@ -157,7 +157,13 @@ impl Coder {
             Cue::Discard => track.discard(),
             Cue::End { ticket, success } => {
                 let part = match track.end(success) {
-                    Ok(ended) => Part { ticket, video: ended.span, episode_video: ended.file, ..Part::default() },
+                    Ok(ended) => Part {
+                        ticket,
+                        video: ended.span,
+                        episode_video: ended.file,
+                        warning: ended.warning,
+                        ..Part::default()
+                    },
                     Err(reason) => Part { ticket, error: Some(reason), ..Part::default() },
                 };
                 // A recorder that hung up no longer wants to know.

@@ -6,6 +6,24 @@ use super::h264::{H264, Rate, Sample};
 use super::mp4::{Mp4, Picture};
 use super::yuv::Planes;
 
+/// Why a picture is not in a video.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Fault {
+    /// The pictures cannot be shown or coded; the encoder is of no use any more.
+    #[error("{0}")]
+    Picture(String),
+    /// The file cannot be written.
+    #[error("{0}")]
+    File(String),
+}
+
+impl Fault {
+    /// An error of the file.
+    pub(super) fn file(err: impl ToString) -> Self {
+        Self::File(err.to_string())
+    }
+}
+
 /// An encoder and, from the first picture on, its file.
 pub(super) struct Film {
     planes: Planes,
@@ -26,15 +44,15 @@ impl Film {
     }
 
     /// Codes a canvas, `[height, width, 3]`, and adds it to the file, `<dir>/<stem>.mp4`.
-    pub(super) fn push(&mut self, canvas: &[u8], dir: &Path, stem: &str) -> Result<Sample, String> {
+    pub(super) fn push(&mut self, canvas: &[u8], dir: &Path, stem: &str) -> Result<Sample, Fault> {
         self.planes.fill(canvas);
-        let sample = self.encoder.encode(&self.planes)?;
+        let sample = self.encoder.encode(&self.planes).map_err(Fault::Picture)?;
         let picture = self.picture();
         let file = match &mut self.file {
             Some(file) => file,
-            None => self.file.insert(Mp4::create(dir, stem, picture, &sample).map_err(|err| err.to_string())?),
+            None => self.file.insert(Mp4::create(dir, stem, picture, &sample).map_err(Fault::file)?),
         };
-        file.push(&sample).map_err(|err| err.to_string())?;
+        file.push(&sample).map_err(Fault::file)?;
         Ok(sample)
     }
 

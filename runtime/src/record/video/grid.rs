@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::film::Film;
+use super::film::{Fault, Film};
 use super::h264::Rate;
 use super::tile::Tiling;
 use crate::env::Frame;
@@ -30,7 +30,7 @@ pub(super) struct Grid {
     /// Cells with a picture that no frame has shown.
     fresh: Vec<bool>,
     open: Option<Open>,
-    fault: Option<String>,
+    fault: Option<Fault>,
 }
 
 struct Open {
@@ -61,40 +61,44 @@ impl Grid {
         if pictures.is_empty() || self.fault.is_some() {
             return;
         }
-        if let Err(reason) = self.try_push(cell, pictures) {
-            self.fault = Some(format!("`{}`: {reason}", self.path().display()));
-        }
+        self.fault = self.try_push(cell, pictures).err();
     }
 
     /// Shows what is not shown yet and closes the file. The line is what the user should know.
     pub(super) fn finish(mut self) -> (Vec<String>, Result<(), String>) {
         if self.fault.is_none() && self.fresh.contains(&true) {
-            self.fault = self.show().err().map(|reason| format!("`{}`: {reason}", self.path().display()));
+            self.fault = self.show().err();
         }
+        let path = self.path();
         let closed = self.open.map_or(Ok(None), |open| open.film.close());
         match (self.fault, closed) {
-            (Some(reason), _) | (None, Err(reason)) => (Vec::new(), Err(reason)),
+            (Some(Fault::File(reason)), _) => (Vec::new(), Err(format!("`{}`: {reason}", path.display()))),
+            (_, Err(reason)) => (Vec::new(), Err(reason)),
+            (Some(Fault::Picture(reason)), Ok(note)) => {
+                let warning = format!("warning: `{}` ends early: {reason}", path.display());
+                ([warning].into_iter().chain(note).collect(), Ok(()))
+            }
             (None, Ok(note)) => (note.into_iter().collect(), Ok(())),
         }
     }
 
-    fn try_push(&mut self, cell: usize, pictures: &BTreeMap<String, Frame>) -> Result<(), String> {
+    fn try_push(&mut self, cell: usize, pictures: &BTreeMap<String, Frame>) -> Result<(), Fault> {
         if self.fresh[cell] {
             self.show()?;
         }
         if self.open.is_none() {
-            self.open = Some(self.begin(pictures)?);
+            self.open = Some(self.begin(pictures).map_err(Fault::Picture)?);
         }
         let columns = layout(self.fresh.len()).1;
         if let Some(Open { tiling, canvas, stride, .. }) = &mut self.open {
             let at = cell / columns * tiling.height * *stride + cell % columns * tiling.width * 3;
-            tiling.draw_at(pictures, &mut canvas[at..], *stride)?;
+            tiling.draw_at(pictures, &mut canvas[at..], *stride).map_err(Fault::Picture)?;
         }
         self.fresh[cell] = true;
         Ok(())
     }
 
-    fn show(&mut self) -> Result<(), String> {
+    fn show(&mut self) -> Result<(), Fault> {
         self.fresh.fill(false);
         let Some(open) = &mut self.open else { return Ok(()) };
         open.film.push(&open.canvas, &self.dir, &self.stem).map(drop)

@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use super::scale::Scale;
 use crate::env::Frame;
 
+/// Rows and columns of a canvas, at least: OpenH264 codes no smaller picture, and no other after it was given one.
+const SMALLEST: usize = 16;
+
 /// Where each camera's picture stands, fixed by the first pictures.
 #[derive(Clone, Debug)]
 pub(in crate::record) struct Tiling {
@@ -29,7 +32,8 @@ struct Tile {
 
 impl Tiling {
     /// Places `cameras` from left to right; `size` makes the `(height, width)` on the canvas of that of the camera.
-    /// H.264 with half-size colour planes needs even sizes: an odd canvas gets a black row or column.
+    /// H.264 with half-size colour planes needs even sizes: an odd canvas gets a black row or column, and one that is too
+    /// small as many as it needs.
     pub(in crate::record) fn of(
         cameras: &[String],
         pictures: &BTreeMap<String, Frame>,
@@ -51,7 +55,8 @@ impl Tiling {
             height = height.max(to.0 as usize);
             width += to.1 as usize;
         }
-        Ok(Self { height: height.next_multiple_of(2), width: width.next_multiple_of(2), tiles })
+        let side = |side: usize| side.max(SMALLEST).next_multiple_of(2);
+        Ok(Self { height: side(height), width: side(width), tiles })
     }
 
     /// Draws the pictures on `canvas`: `[height, width, 3]`, black where no tile is.
@@ -124,13 +129,15 @@ mod tests {
 
     #[test]
     fn cameras_stand_in_the_order_of_the_plan_and_odd_sizes_are_padded() {
-        let pictures = pictures([(1, 2), (3, 1)]);
+        let pictures = pictures([(1, 18), (17, 1)]);
         let tiling = Tiling::of(&["b".to_owned(), "a".to_owned()], &pictures, |from| from).unwrap();
-        assert_eq!((tiling.height, tiling.width), (4, 4));
+        assert_eq!((tiling.height, tiling.width), (18, 20));
         let mut canvas = Vec::new();
         tiling.draw(&pictures, &mut canvas).unwrap();
-        let first_column: Vec<u8> = canvas.iter().copied().step_by(3).collect();
-        assert_eq!(first_column, [2, 1, 1, 0, 2, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
+        let rows: Vec<Vec<u8>> = canvas.chunks(20 * 3).map(|row| row.iter().copied().step_by(3).collect()).collect();
+        assert_eq!(rows[0], [[2; 1].as_slice(), &[1; 18], &[0]].concat());
+        assert!(rows[1..17].iter().all(|row| *row == [[2; 1].as_slice(), &[0; 19]].concat()));
+        assert_eq!(rows[17], [0; 20]);
     }
 
     #[test]

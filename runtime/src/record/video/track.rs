@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::film::Film;
+use super::film::{Fault, Film};
 use super::h264::{Rate, Sample};
 use super::mp4::Mp4;
 use super::tile::Tiling;
@@ -15,9 +15,11 @@ use crate::record::{CameraSize, VideoPlan, VideoSpan};
 pub(super) struct Track {
     source: Source,
     open: Option<Open>,
-    fault: Option<String>,
+    fault: Option<Fault>,
     episode: Episode,
     notes: Vec<String>,
+    /// The video is lost, and nobody has been told.
+    warning: Option<String>,
 }
 
 /// What the plan says about one environment.
@@ -53,6 +55,8 @@ pub(super) struct Ended {
     pub(super) span: Option<VideoSpan>,
     /// Its own file.
     pub(super) file: Option<PathBuf>,
+    /// The video is lost from this episode on, and why.
+    pub(super) warning: Option<String>,
 }
 
 impl Track {
@@ -66,7 +70,7 @@ impl Track {
             rate: plan.rate(1),
             per_episode: plan.per_episode,
         };
-        Self { source, open: None, fault: None, episode: Episode::default(), notes: Vec::new() }
+        Self { source, open: None, fault: None, episode: Episode::default(), notes: Vec::new(), warning: None }
     }
 
     /// An episode begins: its first picture can be jumped to.
@@ -82,21 +86,21 @@ impl Track {
         if pictures.is_empty() || self.fault.is_some() {
             return;
         }
-        if let Err(reason) = self.try_push(pictures) {
-            self.fail(reason);
+        if let Err(fault) = self.try_push(pictures) {
+            self.fail(fault);
         }
     }
 
-    /// The episode ended: where it is, or why it is not all there.
+    /// The episode ended: where it is, which is nowhere once pictures could not be coded, or why its file is broken.
     pub(super) fn end(&mut self, success: bool) -> Result<Ended, String> {
-        let flushed = self.file().map_or(Ok(()), Mp4::end_of_episode).map_err(|err| err.to_string());
-        let file = flushed.and_then(|()| self.close_episode(success)).unwrap_or_else(|reason| {
-            self.fail(reason);
+        let flushed = self.file().map_or(Ok(()), Mp4::end_of_episode).map_err(Fault::file);
+        let file = flushed.and_then(|()| self.close_episode(success)).unwrap_or_else(|fault| {
+            self.fail(fault);
             None
         });
         match &self.fault {
-            Some(reason) => Err(reason.clone()),
-            None => Ok(Ended { span: self.span(), file }),
+            Some(Fault::File(reason)) => Err(reason.clone()),
+            Some(Fault::Picture(_)) | None => Ok(Ended { span: self.span(), file, warning: self.warning.take() }),
         }
     }
 
@@ -105,13 +109,14 @@ impl Track {
         let flushed = self.file().map_or(Ok(()), Mp4::end_of_episode);
         let gone = self.episode.file.take().map_or(Ok(()), Mp4::discard);
         if let Err(err) = flushed.and(gone) {
-            self.fail(err.to_string());
+            self.fail(Fault::file(err));
         }
     }
 
     /// Closes the file. The lines are what the user should know.
     pub(super) fn finish(mut self) -> (Vec<String>, Result<(), String>) {
         self.discard();
+        self.notes.extend(self.warning.take().map(|warning| format!("warning: {warning}")));
         let closed = self.open.take().map_or(Ok(None), |open| open.film.close());
         match closed {
             Ok(note) => (self.notes.into_iter().chain(note).collect(), Ok(())),
@@ -119,35 +124,35 @@ impl Track {
         }
     }
 
-    fn try_push(&mut self, pictures: &BTreeMap<String, Frame>) -> Result<(), String> {
+    fn try_push(&mut self, pictures: &BTreeMap<String, Frame>) -> Result<(), Fault> {
         let (dir, stem) = (&self.source.dir, &self.source.stem);
         let open = match &mut self.open {
             Some(open) => open,
-            None => self.open.insert(Open::new(&self.source, pictures)?),
+            None => self.open.insert(Open::new(&self.source, pictures).map_err(Fault::Picture)?),
         };
-        open.tiling.draw(pictures, &mut open.canvas)?;
+        open.tiling.draw(pictures, &mut open.canvas).map_err(Fault::Picture)?;
         let sample = open.film.push(&open.canvas, dir, stem)?;
         if self.source.per_episode { self.push_episode(&sample) } else { Ok(()) }
     }
 
-    fn push_episode(&mut self, sample: &Sample) -> Result<(), String> {
+    fn push_episode(&mut self, sample: &Sample) -> Result<(), Fault> {
         let file = match (&mut self.episode.file, &self.open) {
             (Some(file), _) => file,
             (None, None) => return Ok(()),
             (None, Some(open)) => {
                 let path = self.source.dir.join(format!("{}_unfinished.mp4", self.episode_stem()));
-                let made = Mp4::replace(path, open.film.picture(), sample).map_err(|err| err.to_string())?;
+                let made = Mp4::replace(path, open.film.picture(), sample).map_err(Fault::file)?;
                 self.episode.file.insert(made)
             }
         };
-        file.push(sample).map_err(|err| err.to_string())
+        file.push(sample).map_err(Fault::file)
     }
 
-    fn close_episode(&mut self, success: bool) -> Result<Option<PathBuf>, String> {
+    fn close_episode(&mut self, success: bool) -> Result<Option<PathBuf>, Fault> {
         let Some(file) = self.episode.file.take() else { return Ok(None) };
         let outcome = if success { "success" } else { "failure" };
         let name = format!("{}_{outcome}.mp4", self.episode_stem());
-        let (path, note) = file.close(Some(&name)).map_err(|err| err.to_string())?;
+        let (path, note) = file.close(Some(&name)).map_err(Fault::file)?;
         self.notes.extend(note);
         Ok(Some(path))
     }
@@ -172,7 +177,7 @@ impl Track {
     }
 
     /// Keeps the reason, and the frames so far; no more are added, for a gap would shift all later ones.
-    fn fail(&mut self, reason: String) {
+    fn fail(&mut self, fault: Fault) {
         let path = self.open.as_ref().and_then(|open| open.film.path().map(ToOwned::to_owned));
         let path = path.unwrap_or_else(|| self.source.dir.join(format!("{}.mp4", self.source.stem)));
         match self.open.take().map(|open| open.film.close()) {
@@ -180,8 +185,21 @@ impl Track {
             Some(Ok(note)) => self.notes.extend(note),
             None => {}
         }
-        self.episode.file = None;
-        self.fault.get_or_insert(format!("`{}`: {reason}", path.display()));
+        if let Some(Err(err)) = self.episode.file.take().map(Mp4::discard) {
+            tracing::debug!(%err, "the file of an episode that is not all there stays");
+        }
+        if self.fault.is_some() {
+            return;
+        }
+        let path = path.display();
+        self.fault = Some(match fault {
+            Fault::File(reason) => Fault::File(format!("`{path}`: {reason}")),
+            Fault::Picture(reason) => {
+                let episode = self.episode.number;
+                self.warning = Some(format!("`{path}` has nothing from episode {episode} on: {reason}"));
+                Fault::Picture(reason)
+            }
+        });
     }
 }
 
