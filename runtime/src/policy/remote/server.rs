@@ -9,6 +9,9 @@ use crate::policy::fields::{Fields, argument};
 /// How long a server may stay away unless `remote_retry_s` says otherwise: large models take minutes to load.
 const RETRY: Duration = Duration::from_secs(300);
 
+/// Bytes of a reason, at most: it is in the journal of each episode, and an answer may have 256 MiB of words.
+const LONGEST_REASON: usize = 4096;
+
 /// A policy server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
@@ -63,8 +66,12 @@ impl Server {
         })
     }
 
-    /// An error about this server.
-    pub fn error(&self, reason: String) -> PolicyError {
+    /// An error about this server. Its own words may be as long as an answer, and are cut.
+    pub fn error(&self, mut reason: String) -> PolicyError {
+        if reason.len() > LONGEST_REASON {
+            reason.truncate(reason.floor_char_boundary(LONGEST_REASON));
+            reason.push('…');
+        }
         PolicyError::Remote { server: self.to_string(), reason }
     }
 }
@@ -116,6 +123,13 @@ mod tests {
         let Value::Object(config) = config else { panic!("an object is meant") };
         let defaults = Defaults { scheme: "ws", port: 8000, timeout: Duration::from_secs(7) };
         Server::read(&mut Fields::of_job(&config), defaults).map_err(|err| err.to_string())
+    }
+
+    #[test]
+    fn a_reason_as_long_as_an_answer_is_cut() {
+        let server = read(json!({})).unwrap();
+        let text = server.error("é".repeat(1 << 20)).to_string();
+        assert!(text.ends_with("éé…") && text.len() < 5000, "{} bytes", text.len());
     }
 
     #[test]

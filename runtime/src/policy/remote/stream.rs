@@ -67,16 +67,16 @@ impl Stream {
         }
     }
 
-    /// Goes on until something was done, or the time is up.
+    /// Goes on until something was done, or the time is up: for a peer that always has one more byte, too.
     fn persist<T>(&mut self, mut attempt: impl FnMut(&mut TcpStream) -> io::Result<T>) -> io::Result<T> {
         loop {
+            if self.lifeline.is_cut() || now() >= self.deadline {
+                return Err(ErrorKind::TimedOut.into());
+            }
             match attempt(&mut self.tcp) {
                 Err(err)
                     if matches!(err.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) => {}
                 other => return other,
-            }
-            if self.lifeline.is_cut() || now() >= self.deadline {
-                return Err(ErrorKind::TimedOut.into());
             }
         }
     }
@@ -128,6 +128,24 @@ mod tests {
         let mut stream = Stream::connect(&server, &Lifeline::alone()).unwrap();
         let err = stream.read(&mut [0]).unwrap_err();
         assert_eq!(stream.trouble(&err), Trouble::Away("no answer within 0.3 s".to_owned()));
+    }
+
+    #[test]
+    fn a_peer_that_never_comes_to_an_end_costs_no_more_than_the_time_out() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = server(listener.local_addr().unwrap().port(), Duration::from_millis(300));
+        let mut stream = Stream::connect(&server, &Lifeline::alone()).unwrap();
+        let (mut peer, _) = listener.accept().unwrap();
+        // Until nobody listens any more.
+        let peer = std::thread::spawn(move || while peer.write_all(&[0; 16]).is_ok() {});
+        let err = loop {
+            if let Err(err) = stream.read(&mut [0]) {
+                break err;
+            }
+        };
+        assert_eq!(stream.trouble(&err), Trouble::Away("no answer within 0.3 s".to_owned()));
+        drop(stream);
+        peer.join().unwrap();
     }
 
     #[test]

@@ -67,10 +67,23 @@ impl Modalities {
             return Err("its modality configuration has no actions".to_owned());
         }
         let optional =
-            |name: &str| if answer.get(name).is_some() { modality(answer, name) } else { Ok(Modality::default()) };
+            |name: &str| if answer.get(name).is_some() { seen(answer, name) } else { Ok(Modality::default()) };
         let (video, state, language) = (optional("video")?, optional("state")?, optional("language")?);
         Ok(Self { video, state, action, language, dialect })
     }
+}
+
+/// Steps that a checkpoint looks back, and of how many it sees pictures and states, at most. GR00T N1.7 sees two, fifteen
+/// steps apart; so many observations of each environment are kept, and sent with each request.
+const LONGEST_LOOK: i64 = 128;
+
+/// What is seen: the steps that are kept are bounded.
+fn seen(answer: &Value, name: &str) -> Result<Modality, String> {
+    let seen = modality(answer, name)?;
+    if seen.deltas.len() as i64 > LONGEST_LOOK || seen.deltas.iter().any(|delta| *delta < -LONGEST_LOOK) {
+        return Err(format!("its modality configuration looks back more than {LONGEST_LOOK} steps in `{name}`"));
+    }
+    Ok(seen)
 }
 
 fn modality(answer: &Value, name: &str) -> Result<Modality, String> {
@@ -245,6 +258,24 @@ mod tests {
         let legacy = read("legacy_get_modality_config.response");
         assert_eq!(legacy, Modalities { dialect: Dialect::Npy, ..modalities });
         assert!(Modalities::read(&Value::Nil).unwrap_err().contains("no `action.as_json`"));
+    }
+
+    #[test]
+    fn a_server_that_wants_the_whole_past_is_refused() {
+        let looks = |deltas: Vec<Value>| {
+            let config = |deltas| {
+                let keys: Vec<Value> = vec!["x".into()];
+                Value::map([(
+                    "as_json",
+                    Value::map([("modality_keys", keys.into()), ("delta_indices", Value::List(deltas))]),
+                )])
+            };
+            Modalities::read(&Value::map([("action", config(vec![Value::Int(0)])), ("video", config(deltas))]))
+        };
+        assert!(looks(vec![Value::Int(-128), Value::Int(0)]).is_ok());
+        let wanted = "its modality configuration looks back more than 128 steps in `video`";
+        assert_eq!(looks(vec![Value::Int(-129)]).unwrap_err(), wanted);
+        assert_eq!(looks(vec![Value::Int(0); 129]).unwrap_err(), wanted);
     }
 
     #[test]
