@@ -1,22 +1,41 @@
 //! The chat template of the backbone: Jinja, as its repository ships it.
+//!
+//! It is a program that came with a checkpoint. What it may take is bounded: steps ([`FUEL`]), bytes (`budget`), text of
+//! its own ([`LITERALS`]), stack ([`STACK`]) and its length ([`LONGEST`]).
 
-use std::fs;
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::{fs, thread};
 
+use minijinja::machinery::{self, CodeGenerator, Instruction, Instructions, Token};
 use minijinja::syntax::SyntaxConfig;
-use minijinja::{Environment, Error, ErrorKind, context};
+use minijinja::{AutoEscape, Environment, Error, Value, context};
 
 use super::ProcessorError;
 use super::field::{Field, Json};
+use budget::{Budget, refuse};
+
+mod budget;
+mod builtins;
+mod operators;
 
 /// Steps that a template may take; the public Qwen3-VL template takes under a thousand for a prompt.
 const FUEL: u64 = 1_000_000;
+/// Bytes of its own text that a template may write: as many steps as that are possible with its longest piece.
+const LITERALS: u64 = 64 << 20;
+/// Bytes of a template; the longest public ones, with tools, have twenty thousand.
+const LONGEST: usize = 64 << 10;
+/// Bytes of stack: the compiler takes some hundred for each operator of an expression, of which a template has as many as
+/// it has bytes. They are taken from the system only when they are touched.
+const STACK: usize = 256 << 20;
+/// Macros and loops within others, at most.
+const DEPTH: usize = 50;
 
-/// A chat template, compiled.
+/// A chat template.
 #[derive(Debug)]
 pub(super) struct ChatTemplate {
-    environment: Environment<'static>,
-    path: std::path::PathBuf,
+    source: String,
+    path: PathBuf,
 }
 
 impl ChatTemplate {
@@ -43,16 +62,9 @@ impl ChatTemplate {
     }
 
     fn compile(path: &Path, source: String) -> Result<Self, ProcessorError> {
-        let mut environment = Environment::new();
-        // The flags that transformers renders with.
-        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
-        environment.set_syntax(syntax.map_err(|err| ProcessorError::text(path, err))?);
-        environment.set_fuel(Some(FUEL));
-        environment.add_function("raise_exception", |text: String| -> Result<String, Error> {
-            Err(Error::new(ErrorKind::InvalidOperation, text))
-        });
-        environment.add_template_owned("chat", source).map_err(|err| ProcessorError::text(path, err))?;
-        Ok(Self { environment, path: path.to_owned() })
+        let template = Self { source, path: path.to_owned() };
+        template.apart(|| template.instructions().map(drop))?;
+        Ok(template)
     }
 
     /// The prompt of one user turn: `images` placeholders, then `text`.
@@ -61,14 +73,84 @@ impl ChatTemplate {
         let mut content = vec![image; images];
         content.push(context! { type => "text", text => text });
         let messages = vec![context! { role => "user", content => content }];
-        let template = self.environment.get_template("chat").map_err(|err| ProcessorError::text(&self.path, err))?;
-        let rendered = template.render(context! { messages => messages, add_generation_prompt => false });
-        rendered.map_err(|err| ProcessorError::text(&self.path, err))
+        let context = context! { messages => messages, add_generation_prompt => false };
+        self.apart(|| self.evaluate(context))
+    }
+
+    /// Does something in a thread with stack enough for any template.
+    fn apart<T: Send>(&self, work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, ProcessorError> {
+        let told = |reason: String| ProcessorError::text(&self.path, reason);
+        thread::scope(|scope| {
+            let thread = thread::Builder::new().name("template".to_owned()).stack_size(STACK);
+            let thread = thread.spawn_scoped(scope, || work().map_err(|err| err.to_string()));
+            let thread = thread.map_err(|err| told(format!("no thread can be had for it: {err}")))?;
+            thread.join().map_err(|_| told("the template engine panicked".to_owned()))?.map_err(told)
+        })
+    }
+
+    fn instructions(&self) -> Result<Instructions<'_>, Error> {
+        if self.source.len() > LONGEST {
+            let found = self.source.len();
+            return Err(refuse(format!("the template has {found} bytes, at most {LONGEST} are taken")));
+        }
+        // The flags that transformers renders with.
+        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?;
+        refuse_repeated_text(&self.source, &syntax)?;
+        let parsed = machinery::parse(&self.source, "chat", syntax)?;
+        let mut generator = CodeGenerator::new("chat", &self.source);
+        generator.compile_stmt(&parsed);
+        let (mut instructions, _) = generator.finish();
+        operators::replace(&mut instructions)?;
+        Ok(instructions)
+    }
+
+    fn evaluate(&self, context: Value) -> Result<String, Error> {
+        let instructions = self.instructions()?;
+        let budget = Budget::default();
+        let mut environment = Environment::empty();
+        environment.set_fuel(Some((LITERALS / longest_literal(&instructions)).min(FUEL)));
+        environment.set_recursion_limit(DEPTH);
+        builtins::add(&mut environment, &budget);
+        operators::add(&mut environment, &budget);
+        environment.set_formatter(move |out, state, value| {
+            budget.charge(value)?;
+            minijinja::escape_formatter(out, state, value)
+        });
+        let (mut rendered, blocks) = (String::new(), BTreeMap::new());
+        let mut output = machinery::make_string_output(&mut rendered);
+        machinery::eval(&environment, &instructions, context, &blocks, &mut output, AutoEscape::None)?;
+        Ok(rendered)
     }
 
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// Refuses text or a list that is multiplied where it stands: the compiler works that out, before anything is counted.
+fn refuse_repeated_text(source: &str, syntax: &SyntaxConfig) -> Result<(), Error> {
+    let mut before_is_value = false;
+    let mut after_times = false;
+    for token in machinery::tokenize(source, false, syntax.clone()) {
+        let (token, _) = token?;
+        let is_text = matches!(token, Token::Str(_) | Token::String(_));
+        let opens = is_text || matches!(token, Token::ParenOpen | Token::BracketOpen | Token::BraceOpen);
+        if (matches!(token, Token::Mul) && before_is_value) || (after_times && opens) {
+            return Err(refuse("only numbers are multiplied, not text, lists or what is in parentheses"));
+        }
+        after_times = matches!(token, Token::Mul);
+        before_is_value = is_text || matches!(token, Token::ParenClose | Token::BracketClose | Token::BraceClose);
+    }
+    Ok(())
+}
+
+/// Bytes of the longest text that one step writes, at least 1.
+fn longest_literal(instructions: &Instructions<'_>) -> u64 {
+    let raw = |instruction: &Instruction<'_>| match instruction {
+        Instruction::EmitRaw(text) => text.len() as u64,
+        _ => 0,
+    };
+    (0..).map_while(|index| instructions.get(index)).map(raw).fold(1, u64::max)
 }
 
 /// The template, or the one named `default` in a list of named ones.
@@ -86,6 +168,8 @@ fn default_template<'a>(field: &Field<'a>) -> Result<&'a str, ProcessorError> {
 
 #[cfg(test)]
 mod tests {
+    use hostile::Target;
+
     use super::*;
 
     /// The shape of the public Qwen3-VL template as far as a user turn goes, with the branches that it does not take.
@@ -128,6 +212,158 @@ mod tests {
             assert!(text.starts_with("`chat_template.jinja`: "), "{text}");
         }
         assert!(compile("{% for %}").is_err());
+    }
+
+    /// Why a template is refused, and that it takes no memory worth mentioning until it is.
+    fn refusal(source: &str) -> String {
+        let text = match compile(source).and_then(|template| template.render(1, "open the drawer")) {
+            Ok(rendered) => panic!("{} bytes of {}", rendered.len(), &source[..source.len().min(200)]),
+            Err(err) => err.to_string(),
+        };
+        assert!(text.starts_with("`chat_template.jinja`: ") && text.len() < 1000, "{text}");
+        text
+    }
+
+    #[test]
+    fn a_template_that_makes_more_than_it_may_is_refused() {
+        let doubled = |line: &str| line.repeat(60);
+        let too_much = [
+            "{{ 'a'|indent(99999999999) }}".to_owned(),
+            "{{ 'a'|indent(width=99999999999) }}".to_owned(),
+            "{{ [1]|tojson(99999999999) }}".to_owned(),
+            "{{ [1]|tojson(indent=99999999999) }}".to_owned(),
+            "{{ 'a' * 99999999 }}".to_owned(),
+            "{{ 99999999 * 'a' }}".to_owned(),
+            "{{ ('a') * 99999999 }}".to_owned(),
+            "{{ [1] * 99999999 }}".to_owned(),
+            "{% set x = 'a' %}{% set x = x * 99999999 %}{{ x }}".to_owned(),
+            "{% set x = [1] %}{% set x = x * 99999999 %}{{ x }}".to_owned(),
+            "{% set x = 'a' %}".to_owned() + &doubled("{% set x = x ~ x %}") + "{{ x }}",
+            "{% set x = 'a' %}".to_owned() + &doubled("{% set x = x + x %}") + "{{ x }}",
+            "{% set x = [1] %}".to_owned() + &doubled("{% set x = x + x %}") + "{{ x|length }}",
+            "{% set x = 'a' %}".to_owned() + &doubled("{% set x = [x, x] %}") + "{{ x }}",
+            "{% set x = 'a' %}".to_owned() + &doubled("{% set x = (x, x) %}") + "{{ x == x }}",
+            "{% set x = 'a' %}".to_owned() + &doubled("{% set x = {'a': x, 'b': x} %}") + "{{ x|tojson }}",
+            "{% set x = 'a' %}".to_owned() + &doubled("{% set x = dict(a=x, b=x) %}") + "{{ x }}",
+            "{% set x = 'aaaa' %}".to_owned() + &doubled("{% set x = x|replace('a', x) %}") + "{{ x }}",
+            "{% set x = 'aaaa' %}".to_owned() + &doubled("{% set x = x|list|join(x) %}") + "{{ x }}",
+            "{% set x = 'aaaa' %}".to_owned() + &doubled("{% set x = x|map('replace', 'a', x)|join(x) %}") + "{{ x }}",
+            "{% set x %}a{% endset %}".to_owned() + &doubled("{% set x %}{{ x }}{{ x }}{% endset %}") + "{{ x }}",
+            "{% set ns = namespace(x='a') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}{{ ns.x }}"
+                .to_owned(),
+            "{% macro f(n, x) %}{% if n %}{{ f(n - 1, x ~ x) }}{% endif %}{% endmacro %}{{ f(45, 'a') }}".to_owned(),
+            "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}aaaaaaaaaaaaaaaaaaaa{% endmacro %}{{ f(40) }}"
+                .to_owned(),
+            "{% for a in range(99999) %}{% for b in range(99999) %}".to_owned() + &"a".repeat(60_000)
+                + "{% endfor %}{% endfor %}",
+            "{% set x = 'a'|upper %}".to_owned() + &doubled("{% set x = x[:] ~ x[:] %}") + "{{ x }}",
+            "{{ '%999999999d'|format(1) }}".to_owned(),
+            "{{ range(99999)|slice(99999999)|list }}".to_owned(),
+            "{{ lipsum(99999999) }}{{ debug() }}".to_owned(),
+        ];
+        let before = peak();
+        for source in &too_much {
+            refusal(source);
+        }
+        // One that is bounded by nothing has taken all there is.
+        assert!(peak() - before < 512 << 20, "{} bytes", peak() - before);
+    }
+
+    #[test]
+    fn a_template_that_goes_too_deep_is_refused() {
+        let chains = [
+            format!("{{{{ {} }}}}", vec!["1"; 30_000].join("+")),
+            format!("{{{{ x{} }}}}", ".a".repeat(30_000)),
+            format!("{{{{ x{} }}}}", "|e".repeat(30_000)),
+        ];
+        // However long, they end.
+        for source in chains {
+            let _ = compile(&source).and_then(|template| template.render(1, "x"));
+        }
+        for source in [
+            format!("{{{{ {}1{} }}}}", "(".repeat(10_000), ")".repeat(10_000)),
+            format!("{{{{ {}1{} }}}}", "[".repeat(10_000), "]".repeat(10_000)),
+            "{% if 1 %}".repeat(5000),
+            "{% set ns = namespace(x=1) %}{% for i in range(99999) %}{% set ns.x = [ns.x] %}{% endfor %}".to_owned(),
+            "{% set ns = namespace(x=1) %}{% for i in range(99999) %}{% set ns.x = namespace(x=ns.x) %}{% endfor %}"
+                .to_owned(),
+            "{% set ns = namespace(x=1) %}{% set ns.x = ns %}{{ ns }}".to_owned(),
+            "{% set ns = namespace(x=1) %}{% set ns.x = ns %}{{ ns == ns|items|list }}".to_owned(),
+            "{% macro f(n) %}{{ f(n) }}{% endmacro %}{{ f(1) }}".to_owned(),
+            "a".repeat(LONGEST + 1),
+        ] {
+            refusal(&source);
+        }
+    }
+
+    #[test]
+    fn what_templates_use_is_there() {
+        let rendered = |source: &str| compile(source).unwrap().render(1, "open <it>").unwrap();
+        assert_eq!(rendered("{{ 'a' + 'b' ~ 1 }}{{ 2 * 3 - 1 }}{{ [1, 2] + [3] }}"), "ab15[1, 2, 3]");
+        assert_eq!(
+            rendered("{{ messages[0]['role'] }}{{ messages|length }}{{ messages[::-1][0].role[1:] }}"),
+            "user1ser"
+        );
+        assert_eq!(rendered("{% for k, v in {'a': 1, 'b': 2}|items %}{{ k }}={{ v }},{% endfor %}"), "a=1,b=2,");
+        let counted = "{% set n = namespace(x=0) %}{% for c in messages[0].content %}{% if c.type == 'text' %}\
+                       {% set n.x = n.x + 1 %}{% endif %}{% endfor %}{{ n.x }}";
+        assert_eq!(rendered(counted), "1");
+        assert_eq!(
+            rendered("{{ 'a b'|split|join('-')|upper }}{{ {'a': [1, none]}|tojson }}"),
+            r#"A-B{"a": [1, null]}"#
+        );
+        assert_eq!(
+            rendered("{{ 'x' in 'xyz' }}{{ 'a' is string }}{{ y is defined }}{{ y|default('d') }}"),
+            "TrueTrueFalsed"
+        );
+        assert_eq!(rendered("{% macro m(a, b=2) %}{{ a }}{{ b }}{% endmacro %}{{ m(1) }}{{ m(1, b=3) }}"), "1213");
+        assert_eq!(
+            rendered("{{ messages[0].content[1].text }}{{ 1 if 2 > 1 else 0 }}{{ not true }}"),
+            "open <it>1False"
+        );
+    }
+
+    #[test]
+    fn hostile_template() {
+        let words: &[&[u8]] = &[
+            b"{{ ",
+            b" }}",
+            b"{% for x in ",
+            b"{% endfor %}",
+            b"{% set x = ",
+            b"{% if ",
+            b"{% endif %}",
+            b"{% macro m(x) %}",
+            b"{% endmacro %}",
+            b"{{ m(x) }}",
+            b" %}",
+            b" ~ ",
+            b" + ",
+            b" * ",
+            b"|replace('a', x)",
+            b"|join(x)",
+            b"|indent(64)",
+            b"|tojson",
+            b"range(99999)",
+            b"namespace(x=x)",
+            b"ns.x",
+            b"messages",
+            b"[::-1]",
+            b"|list",
+            b"99999999999",
+            b"(x, x)",
+        ];
+        Target::new("template").dictionary(words).one_in(100).run(|input| {
+            let template = compile(&String::from_utf8_lossy(input)).map_err(|err| err.to_string().len())?;
+            template.render(1, "open the drawer").map(|text| text.len() % 64).map_err(|err| err.to_string().len())
+        });
+    }
+
+    /// The most memory that this process has had, in bytes.
+    fn peak() -> u64 {
+        let text = fs::read_to_string("/proc/self/status").unwrap();
+        let line = text.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
     }
 
     #[test]
