@@ -111,8 +111,7 @@ impl Prompts {
     /// # Errors
     /// [`ProcessorError::Text`] if the tokenizer fails.
     pub fn encode(&self, text: &str) -> Result<Vec<i64>, ProcessorError> {
-        let encoding = self.tokenizer.encode_fast(text, true).map_err(|err| ProcessorError::text(&self.path, err))?;
-        Ok(encoding.get_ids().iter().copied().map(i64::from).collect())
+        encode(&self.tokenizer, &self.path, text)
     }
 
     /// The prompt as text, one placeholder a picture.
@@ -170,8 +169,19 @@ impl Prompts {
 /// The crate panics on some files that are no tokenizers, first of all on those that are not even JSON.
 fn read_tokenizer(path: &Path) -> Result<Tokenizer, ProcessorError> {
     let bytes = fs::read(path).map_err(|err| ProcessorError::Io { path: path.to_owned(), err })?;
-    serde_json::from_slice::<IgnoredAny>(&bytes).map_err(|err| ProcessorError::Json { path: path.to_owned(), err })?;
-    let made = panic::catch_unwind(|| Tokenizer::from_bytes(&bytes));
+    parse_tokenizer(path, &bytes)
+}
+
+fn encode(tokenizer: &Tokenizer, path: &Path, text: &str) -> Result<Vec<i64>, ProcessorError> {
+    let encoding = panic::catch_unwind(panic::AssertUnwindSafe(|| tokenizer.encode_fast(text, true)));
+    let encoding = encoding.map_err(|_| ProcessorError::text(path, "its tokenizer panics at a prompt"))?;
+    let encoding = encoding.map_err(|err| ProcessorError::text(path, err))?;
+    Ok(encoding.get_ids().iter().copied().map(i64::from).collect())
+}
+
+fn parse_tokenizer(path: &Path, bytes: &[u8]) -> Result<Tokenizer, ProcessorError> {
+    serde_json::from_slice::<IgnoredAny>(bytes).map_err(|err| ProcessorError::Json { path: path.to_owned(), err })?;
+    let made = panic::catch_unwind(|| Tokenizer::from_bytes(bytes));
     let made = made.map_err(|_| ProcessorError::text(path, "it is not a tokenizer that can be read"))?;
     made.map_err(|err| ProcessorError::text(path, err))
 }
@@ -202,6 +212,8 @@ fn check_image_id(path: &Path, image_id: i64) -> Result<(), ProcessorError> {
 
 #[cfg(test)]
 mod tests {
+    use hostile::Target;
+
     use super::*;
 
     #[test]
@@ -217,5 +229,40 @@ mod tests {
         let before = made.by_instruction.len();
         made.insert(("x".repeat(REMEMBERED_BYTES), vec![]), vec![].into());
         assert_eq!(made.by_instruction.len(), before, "one that is larger than all may be costs no other its place");
+    }
+
+    #[test]
+    fn hostile_tokenizer() {
+        let words: &[&[u8]] = &[
+            b"\"type\":\"BPE\"",
+            b"\"type\":\"Split\"",
+            b"\"type\":\"ByteLevel\"",
+            b"\"type\":\"Sequence\"",
+            b"\"type\":\"Replace\"",
+            b"\"type\":\"TemplateProcessing\"",
+            b"\"Regex\":",
+            b"(a+)+$",
+            b"(?=",
+            b"\\p{L}",
+            b"\"merges\":[",
+            b"\"vocab\":{",
+            b"\"added_tokens\":[",
+            b"4294967295",
+            b"-1",
+            b"null",
+            b"true",
+            b"{",
+            b"[",
+        ];
+        let path = Path::new("tokenizer.json");
+        Target::new("tokenizer").dictionary(words).longest(8192).one_in(100).run(|input| {
+            let tokenizer = parse_tokenizer(path, input).map_err(|err| err.to_string().len())?;
+            let encoding = encode(
+                &tokenizer,
+                path,
+                "open the drawer, <|image_pad|> aaaaaaaaaaaaaaaaaaaaaaaaaaaaa! \u{e9}\u{1f600}",
+            );
+            encoding.map(|ids| ids.len()).map_err(|err| err.to_string().len())
+        });
     }
 }

@@ -48,7 +48,7 @@ pub(super) fn read(path: &Path, file: &mut File) -> Result<Vec<(String, Entry)>,
 }
 
 /// The JSON; reads no more than the file has.
-fn header(file: &mut File, size: u64) -> io::Result<Result<Vec<u8>, String>> {
+fn header(file: &mut impl Read, size: u64) -> io::Result<Result<Vec<u8>, String>> {
     let mut length = [0; LENGTH as usize];
     if size < LENGTH {
         return Ok(Err(format!("{size} bytes are not even a header")));
@@ -59,7 +59,7 @@ fn header(file: &mut File, size: u64) -> io::Result<Result<Vec<u8>, String>> {
         return Ok(Err(format!("a header of {length} bytes is announced in a file of {size}")));
     }
     let mut json = Vec::new();
-    file.take(length).read_to_end(&mut json)?;
+    file.by_ref().take(length).read_to_end(&mut json)?;
     Ok(Ok(json))
 }
 
@@ -85,4 +85,40 @@ fn entries(json: &[u8], size: u64) -> Result<Vec<(String, Entry)>, String> {
         Ok((name, Entry { dtype: info.dtype, shape, bytes }))
     };
     metadata.offset_keys().into_iter().map(entry).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use hostile::Target;
+
+    use super::*;
+
+    #[test]
+    fn hostile_safetensors() {
+        let words: &[&[u8]] = &[
+            b"\"dtype\":\"F32\"",
+            b"\"dtype\":\"BF16\"",
+            b"\"shape\":[",
+            b"\"data_offsets\":[",
+            b"\"__metadata__\":{",
+            b"18446744073709551615",
+            b"9223372036854775807",
+            b"-1",
+            b"0",
+            b"1e99",
+            b"[",
+            b"{",
+            b"null",
+        ];
+        Target::new("safetensors").dictionary(words).run(|input| match header(&mut &*input, input.len() as u64) {
+            Ok(Ok(json)) => entries(&json, input.len() as u64).map(|entries| entries.len()).map_err(kind),
+            Ok(Err(reason)) => Err(kind(reason)),
+            Err(err) => Err(err.to_string()),
+        });
+    }
+
+    /// A reason without its numbers and names.
+    fn kind(reason: String) -> String {
+        reason.chars().filter(|letter| letter.is_ascii_alphabetic()).take(24).collect()
+    }
 }
