@@ -6,6 +6,7 @@ use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::ExitCode;
 
+use jobs::layout::RunFolder;
 use jobs::printable::{printable, printable_json};
 use launcher::agent;
 use launcher::agent::event::End;
@@ -86,7 +87,9 @@ fn run(plan: &Plan, env: &Environment) -> ExitCode {
 
 /// Takes the run folder before anything else is done. Nodes that have to meet first take it when they have.
 fn taken(plan: &Plan, lock: &FolderLock) -> Result<(), Box<dyn std::error::Error>> {
-    if plan.rendezvous.is_none() {
+    if let (Some(eval), None) = (&plan.eval, &plan.rendezvous) {
+        // The lock makes the folder, if nobody has.
+        eval.run.prepare(&RunFolder::new(&eval.output))?;
         lock.take(&jobs::launch::fresh_id()?)?;
     }
     Ok(())

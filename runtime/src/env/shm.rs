@@ -4,14 +4,17 @@
 //! in and out (`pread`, `pwrite`), and what a simulator does meanwhile changes values and nothing else. A page that
 //! cannot be had is an error of the call and not a SIGBUS.
 //!
+//! Buffers are used again once whoever has the bytes lets go of them: pages that are new cost more than the copy.
+//!
 //! A memfd is made empty, inherited by the child, and given its size once the child has said what it shows; then it is
 //! sealed. Places in it are decided here, never read from it: every bit pattern is a number, and every byte a colour.
 
 use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
+use bytes::Bytes;
 use rustix::buffer::spare_capacity;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::{Errno, pread, pwrite};
@@ -28,14 +31,57 @@ pub struct SharedMemory {
     memfd: Arc<OwnedFd>,
     /// Bytes.
     len: usize,
+    buffers: Arc<Buffers>,
+}
+
+/// Buffers that nobody has any more.
+#[derive(Debug)]
+struct Buffers {
+    free: Mutex<Vec<Vec<u8>>>,
+    /// So many are kept; recordings may have taken many more for a while.
+    most: usize,
+}
+
+impl Buffers {
+    /// An empty buffer.
+    fn take(&self) -> Vec<u8> {
+        self.free.lock().ok().and_then(|mut free| free.pop()).unwrap_or_default()
+    }
+
+    fn give_back(&self, mut buffer: Vec<u8>) {
+        if let Ok(mut free) = self.free.lock()
+            && free.len() < self.most
+        {
+            buffer.clear();
+            free.push(buffer);
+        }
+    }
+}
+
+/// Bytes that were copied out, whose buffer goes back when the last of them is dropped.
+struct Copied {
+    bytes: Vec<u8>,
+    buffers: Arc<Buffers>,
+}
+
+impl AsRef<[u8]> for Copied {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Copied {
+    fn drop(&mut self) {
+        self.buffers.give_back(std::mem::take(&mut self.bytes));
+    }
 }
 
 impl SharedMemory {
-    /// Gives the memfd its size (bytes, above 0), once and for all.
+    /// Gives the memfd its size (bytes, above 0), once and for all. So many buffers are kept to be used again.
     ///
     /// # Errors
     /// A size beyond `ulimit -f`, and those of the system: a child may have sealed it.
-    pub fn with_size(memfd: &Arc<OwnedFd>, len: usize) -> io::Result<Self> {
+    pub fn with_size(memfd: &Arc<OwnedFd>, len: usize, buffers: usize) -> io::Result<Self> {
         // A memfd counts as a file, and going beyond the limit is a signal that ends this process (SIGXFSZ).
         if let Some(limit) = getrlimit(Resource::Fsize).current.filter(|limit| *limit < len as u64) {
             let reason = format!("files may have {limit} bytes here (`ulimit -f`)");
@@ -43,28 +89,30 @@ impl SharedMemory {
         }
         ftruncate(memfd, len as u64)?;
         fcntl_add_seals(memfd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        Ok(Self { memfd: Arc::clone(memfd), len })
+        let buffers = Arc::new(Buffers { free: Mutex::default(), most: buffers });
+        Ok(Self { memfd: Arc::clone(memfd), len, buffers })
     }
 
     /// Copies these bytes out.
     ///
     /// # Errors
     /// Those of the system.
-    pub fn read(&self, range: Range<usize>) -> io::Result<Vec<u8>> {
+    pub fn read(&self, range: Range<usize>) -> io::Result<Bytes> {
         self.check(&range);
-        let mut bytes = Vec::new();
+        let mut copied = Copied { bytes: self.buffers.take(), buffers: Arc::clone(&self.buffers) };
+        let bytes = &mut copied.bytes;
         bytes.try_reserve_exact(range.len())?;
         while bytes.len() < range.len() {
             let place = (range.start + bytes.len()) as u64;
-            match pread(&self.memfd, spare_capacity(&mut bytes), place) {
+            match pread(&self.memfd, spare_capacity(bytes), place) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(err) => return Err(err.into()),
             }
         }
-        // An allocator may have given more than was asked for.
+        // The buffer may be larger than what was asked for.
         bytes.truncate(range.len());
-        Ok(bytes)
+        Ok(Bytes::from_owner(copied))
     }
 
     /// Copies numbers to this byte offset.
@@ -102,7 +150,7 @@ mod tests {
     use super::*;
 
     fn memory(len: usize) -> SharedMemory {
-        SharedMemory::with_size(&Arc::new(create().unwrap()), len).unwrap()
+        SharedMemory::with_size(&Arc::new(create().unwrap()), len, 1).unwrap()
     }
 
     #[test]
@@ -110,7 +158,7 @@ mod tests {
         let memory = memory(4096);
         memory.write(64, &[1.5, f32::INFINITY, -0.0]).unwrap();
         assert_eq!(numbers(&memory.read(64..76).unwrap()), [1.5, f32::INFINITY, -0.0]);
-        assert_eq!(memory.read(60..64).unwrap(), [0; 4]);
+        assert_eq!(memory.read(60..64).unwrap()[..], [0; 4]);
     }
 
     #[test]
@@ -124,14 +172,14 @@ mod tests {
     fn a_memfd_that_its_child_has_sealed_is_refused() {
         let memfd = Arc::new(create().unwrap());
         fcntl_add_seals(&memfd, SealFlags::GROW).unwrap();
-        assert_eq!(SharedMemory::with_size(&memfd, 4096).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        assert_eq!(SharedMemory::with_size(&memfd, 4096, 1).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
     }
 
     #[test]
     fn a_child_that_seals_it_against_writing_gives_an_error() {
         let memfd = Arc::new(create().unwrap());
         fcntl_add_seals(&memfd, SealFlags::WRITE).unwrap();
-        let memory = SharedMemory::with_size(&memfd, 4096).unwrap();
+        let memory = SharedMemory::with_size(&memfd, 4096, 1).unwrap();
         assert_eq!(memory.write(0, &[1.0]).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
     }
 
@@ -141,7 +189,24 @@ mod tests {
         rustix::io::pwrite(&memory.memfd, b"abc", 100).unwrap();
         let seen = memory.read(100..103).unwrap();
         rustix::io::pwrite(&memory.memfd, b"xyz", 100).unwrap();
-        assert_eq!((seen.as_slice(), memory.read(100..103).unwrap().as_slice()), (&b"abc"[..], &b"xyz"[..]));
+        assert_eq!((&seen[..], &memory.read(100..103).unwrap()[..]), (&b"abc"[..], &b"xyz"[..]));
+    }
+
+    #[test]
+    fn a_buffer_is_used_again_when_the_last_part_of_it_is_dropped() {
+        let memory = memory(4096);
+        rustix::io::pwrite(&memory.memfd, b"abc", 0).unwrap();
+        let first = memory.read(0..2000).unwrap();
+        let (place, part) = (first.as_ptr(), first.slice(0..3));
+        drop(first);
+        let second = memory.read(0..2000).unwrap();
+        assert_ne!(second.as_ptr(), place, "a part of the first is still there");
+        assert_eq!(&part[..], b"abc");
+        drop(part);
+        drop(second);
+        assert_eq!(memory.buffers.free.lock().unwrap().len(), 1, "no more are kept than was said");
+        assert_eq!(memory.read(0..3000).unwrap().len(), 3000);
+        assert_eq!(memory.read(0..3).unwrap()[..], *b"abc");
     }
 
     #[test]

@@ -40,7 +40,7 @@ impl Node {
     fn start(port: u16, node: usize) -> Node {
         let (run_id, role) = ("tonight".to_owned(), "default".to_owned());
         let plan = plan(port, node);
-        let job = Job { plan, run_id, role, nproc: 1, is_shared: true, is_identical: false };
+        let job = Job { plan, launch: "0123".to_owned(), run_id, role, nproc: 1, is_shared: true, is_identical: false };
         let (commands, received) = unbounded_channel();
         let (sent, notices) = unbounded_channel();
         spawn(attend(job, received, sent));

@@ -42,7 +42,7 @@ impl Memory {
     /// # Errors
     /// Those of the system.
     pub fn read(&self, local: usize, reply: &Reply) -> io::Result<Bytes> {
-        Ok(self.shared.read(self.layout.copy(local, reply.rendered))?.into())
+        self.shared.read(self.layout.copy(local, reply.rendered))
     }
 
     /// What the environment took, out of what was read.

@@ -24,7 +24,7 @@ impl Child {
         };
         let Some(process) = &self.process else { return Ok(()) };
         let layout = Layout::new(&hello, self.copies.len())?;
-        let shared = SharedMemory::with_size(&process.memfd, layout.bytes)
+        let shared = SharedMemory::with_size(&process.memfd, layout.bytes, 2 * self.copies.len())
             .map_err(|err| format!("cannot be given {} bytes of shared memory: {err}", layout.bytes))?;
         let sent = process.send(layout.to_json().to_string().as_bytes());
         sent.map_err(|err| format!("does not read where its memory is: {err}"))?;
