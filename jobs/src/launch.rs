@@ -60,7 +60,7 @@ pub enum LockError {
         holder: Box<Holder>,
     },
     /// The lock cannot be written.
-    #[error("cannot lock run folder `{}`: {err}", folder.display())]
+    #[error("cannot use run folder `{}`: {err}", folder.display())]
     Io {
         /// The folder.
         folder: PathBuf,

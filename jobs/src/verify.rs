@@ -12,7 +12,7 @@ use crate::plan::RunPlan;
 use crate::report::{Duplicate, Merged};
 use crate::seed;
 
-mod ranges;
+pub(crate) mod ranges;
 pub mod rerun;
 
 pub use ranges::episodes;
@@ -125,8 +125,7 @@ pub fn job(merged: &Merged, plan: &RunPlan, job: &Job) -> io::Result<JobAudit> {
         seen.episode(plan, job, &episode);
         audit.episode(episode);
     })?;
-    let mut missing = Vec::new();
-    missing.extend(merged.missing_of(job).map(|id| id.episode));
+    let missing = merged.missing_ranges_of(job);
     let (agreeing, differing): (Vec<_>, Vec<_>) = merged.duplicates_of(job).partition(|twice| twice.agree);
     let of = |list: Vec<Duplicate>| list.into_iter().map(|twice| twice.episode).collect::<Vec<_>>();
     let Findings { wrong, notes } = &mut audit.findings;
@@ -135,7 +134,9 @@ pub fn job(merged: &Merged, plan: &RunPlan, job: &Job) -> io::Result<JobAudit> {
             list.push(format!("{}: {} {what}", job.name, ranges::episodes(numbers)));
         }
     };
-    tell(wrong, &missing, "missing");
+    if !missing.is_empty() {
+        wrong.push(format!("{}: {} missing", job.name, ranges::shown(&missing)));
+    }
     tell(wrong, &seen.errors, "broken by an error");
     tell(wrong, &of(differing), "scored more than once, with different outcomes");
     tell(notes, &of(agreeing), "scored more than once, with the same outcome");

@@ -146,6 +146,7 @@ impl Eval {
             .env_remove("LP_NUM_THREADS")
             .env_remove("OMP_NUM_THREADS")
             .env("TMPDIR", self.dir.path())
+            .env("XDG_STATE_HOME", self.dir.path())
             .envs(self.env.iter().cloned());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command

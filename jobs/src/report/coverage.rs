@@ -9,6 +9,7 @@ use super::record::{Again, Record};
 use super::schema::{Duplicate, EnvLoss, EpisodeId, Failure, JobReport, LISTED, Reason, Unsolved};
 use crate::job::{Job, Length, Status};
 use crate::journal::{EnvLost, Line};
+use crate::verify::ranges;
 
 /// Unsolved episodes of one job that a report shows.
 const UNSOLVED_OF_A_JOB: usize = 5;
@@ -25,6 +26,24 @@ impl<'a> Merged<'a> {
         let found = &self.lines(job.index).episodes;
         let absent = move |episode: &u64| found.binary_search_by_key(episode, |record| record.episode).is_err();
         job.selection(numbers).filter(absent).map(|episode| EpisodeId { job: job.name.clone(), episode })
+    }
+
+    /// Their numbers, as the first and the last of neighbours. A plan may ask for any number: time and memory go by those
+    /// that are there.
+    pub fn missing_ranges_of(&self, job: &Job) -> Vec<[u64; 2]> {
+        let numbers = if self.missing_count_of(job) == 0 { 0 } else { self.numbers(job) };
+        if job.only.is_some() {
+            return ranges::of(self.missing_of(job).map(|id| id.episode));
+        }
+        let found = self.lines(job.index).episodes.iter().map(|record| record.episode);
+        let (mut missing, mut next) = (Vec::new(), 0);
+        for episode in found.take_while(|episode| *episode < numbers).chain([numbers]) {
+            if next < episode {
+                missing.push([next, episode - 1]);
+            }
+            next = episode.saturating_add(1);
+        }
+        missing
     }
 
     /// How many are missing, counted by those that are there: a plan may ask for any number.

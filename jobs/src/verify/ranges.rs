@@ -2,16 +2,26 @@
 
 /// `episode 3 is`, `episodes 3-5, 9 are`: ascending numbers, each once.
 pub fn episodes(numbers: &[u64]) -> String {
+    shown(&of(numbers.iter().copied()))
+}
+
+/// First and last of neighbours: ascending numbers, each once.
+pub(crate) fn of(numbers: impl Iterator<Item = u64>) -> Vec<[u64; 2]> {
     let mut ranges: Vec<[u64; 2]> = Vec::new();
     for number in numbers {
         match ranges.last_mut() {
-            Some(last) if last[1].checked_add(1) == Some(*number) => last[1] = *number,
-            _ => ranges.push([*number; 2]),
+            Some(last) if last[1].checked_add(1) == Some(number) => last[1] = number,
+            _ => ranges.push([number; 2]),
         }
     }
+    ranges
+}
+
+/// As [`episodes`], of ranges that do not touch.
+pub(super) fn shown(ranges: &[[u64; 2]]) -> String {
     let text = |[first, last]: &[u64; 2]| if first == last { first.to_string() } else { format!("{first}-{last}") };
-    let noun = if numbers.len() > 1 { "episodes" } else { "episode" };
-    let verb = if numbers.len() > 1 { "are" } else { "is" };
+    let is_one = matches!(ranges, [[first, last]] if first == last);
+    let (noun, verb) = if is_one { ("episode", "is") } else { ("episodes", "are") };
     format!("{noun} {} {verb}", ranges.iter().map(text).collect::<Vec<_>>().join(", "))
 }
 

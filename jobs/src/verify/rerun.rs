@@ -6,6 +6,7 @@ use std::io;
 use crate::assign::{Numbers, Only};
 use crate::episode::Outcome;
 use crate::job::{Job, Length, Status};
+use crate::journal::Provenance;
 use crate::plan::RunPlan;
 use crate::report::Merged;
 use crate::seed;
@@ -72,6 +73,7 @@ pub fn plan(whole: &RunPlan, chosen: &Chosen) -> Option<RunPlan> {
         options,
         resumed_from: Vec::new(),
         changed: Vec::new(),
+        provenance: Provenance::default(),
         ..whole.clone()
     })
 }

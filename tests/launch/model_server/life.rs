@@ -92,7 +92,8 @@ fn when_no_restart_is_left_the_launch_fails_and_the_ranks_may_close_their_files(
 
 #[test]
 fn a_resumed_run_has_the_server_of_its_first_start() {
-    let rrun = eval(&server(&[]), 1, "echo met");
+    let home = tempfile::tempdir().unwrap();
+    let rrun = eval(&server(&[]), 1, "echo met").env("HOME", &home.path().to_string_lossy());
     let first = start(&rrun).wait().succeeds();
     let rrun = rrun.program(&["eval", "--resume", "out"]);
     let second = start(&rrun).wait().succeeds();

@@ -85,6 +85,8 @@ impl Rerun {
         let threads = journal::first_rank(&of.journals()).map_err(named)?.and_then(|start| start.threads);
         let status = self.launch(&folder, (ranks, envs), threads).map_err(named)?;
         let journals = Journals::of(&folder).map_err(named)?;
+        // The launch has given the run a name, which its lines have.
+        let again = RunPlan::read(&folder).unwrap_or(again);
         let came_out = Merged::new(&again, &journals).map_err(named)?;
         if !status.success() && again.jobs.iter().all(|job| came_out.scored_of(job).next().is_none()) {
             let log = log(&folder);

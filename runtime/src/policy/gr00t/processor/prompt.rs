@@ -227,7 +227,7 @@ mod tests {
         let ids = |made: &Made| -> usize { made.by_instruction.values().map(|ids| ids.len() * 8).sum() };
         assert!(ids(&made) > 0 && ids(&made) <= REMEMBERED_BYTES);
         let before = made.by_instruction.len();
-        made.insert(("x".repeat(REMEMBERED_BYTES), vec![]), vec![].into());
+        made.insert(("x".repeat(REMEMBERED_BYTES + 1), vec![]), vec![].into());
         assert_eq!(made.by_instruction.len(), before, "one that is larger than all may be costs no other its place");
     }
 
