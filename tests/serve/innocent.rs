@@ -209,6 +209,8 @@ fn beside(hostile: usize, requests: usize) {
     std::thread::scope(|scope| {
         for number in 0..hostile {
             scope.spawn(move || {
+                // Others attack from machines of their own: here they get what the server and its client leave over.
+                let _ = rustix::process::nice(19);
                 let kind = number % MISBEHAVIOURS.len();
                 let (name, allowed) = MISBEHAVIOURS[kind];
                 while !stop.load(Ordering::Relaxed) {

@@ -1,7 +1,7 @@
 //! Where messages are decoded: threads of their own, so that no message keeps the connections waiting.
 //!
-//! Clients take turns by the bytes of their messages ([`FairQueue`]). Long messages have a thread of their own, of a lower
-//! priority: an observation of a few pictures waits for others of its size, and not for arrays of 64 MiB.
+//! Clients take turns by the bytes of their messages ([`FairQueue`]). Long messages have a thread of their own: an
+//! observation of a few pictures waits for others of its size, and not for arrays of 64 MiB.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -18,9 +18,6 @@ const SHORT_BYTES: usize = 4 << 20;
 
 /// Time until a message is decoded, waiting included. Decoding takes time in proportion to the bytes, 0.1 s for 60 MB.
 const DEADLINE: Duration = Duration::from_secs(10);
-
-/// Priority of the thread for long messages, of 0 to 19: inference and short messages come before it on a busy machine.
-const LONG_NICE: i32 = 10;
 
 /// Cost of a message without bytes, in bytes: what starting on another one takes.
 const BASE_COST: u64 = 4096;
@@ -70,7 +67,7 @@ impl Decoder {
     /// # Errors
     /// The system's reason for giving no thread.
     pub fn start() -> std::io::Result<Self> {
-        Ok(Self { short: Lane::start("decode-short", 0)?, long: Lane::start("decode-long", LONG_NICE)? })
+        Ok(Self { short: Lane::start("decode-short")?, long: Lane::start("decode-long")? })
     }
 
     /// Runs `decode` for a message of `bytes` bytes when it is the client's turn. What is not awaited any more is not
@@ -115,17 +112,10 @@ impl Drop for Decoder {
 }
 
 impl Lane {
-    fn start(name: &str, nice: i32) -> std::io::Result<Arc<Self>> {
+    fn start(name: &str) -> std::io::Result<Arc<Self>> {
         let lane = Arc::new(Self::default());
         let own = Arc::clone(&lane);
-        let body = move || {
-            if nice > 0 {
-                // On Linux that is this thread alone; where it is refused, the thread is as good as any other.
-                let _ = rustix::process::nice(nice);
-            }
-            own.run();
-        };
-        std::thread::Builder::new().name(name.to_owned()).spawn(body)?;
+        std::thread::Builder::new().name(name.to_owned()).spawn(move || own.run())?;
         Ok(lane)
     }
 
