@@ -17,7 +17,7 @@ if .venv/bin/python -c 'import torch, numpy, pytest' 2>/dev/null; then .venv/bin
 .venv/bin/python tests/imitation/run.py
 endef
 
-.PHONY: hostile demo test slow conformance bench build check gpu gpu-imitation simulators
+.PHONY: hostile deny demo test slow conformance bench build check gpu gpu-imitation simulators
 
 build:
 	@./setup.sh run
@@ -80,7 +80,15 @@ gpu-imitation:
 	$(CARGO) test --release --locked -p runtime --test gpu --no-run
 	$(IMITATION)
 
-check:
+# cargo-deny is installed once (3 minutes), beside libtorch. Advisories need GitHub; without it the rest is looked at.
+DENY := .deps/bin/cargo-deny
+deny:
+	@test -x $(DENY) || $(CARGO) install --quiet --locked --root .deps cargo-deny@0.20.2
+	$(DENY) --locked check licenses bans sources
+	@if $(DENY) --locked fetch db >/dev/null 2>&1; then $(DENY) --locked --offline check advisories; \
+	else echo "deny: advisories were not looked at: their database cannot be fetched here" >&2; fi
+
+check: deny
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --release --locked --workspace --all-targets -- -D warnings
 
