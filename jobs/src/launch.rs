@@ -59,6 +59,12 @@ pub enum LockError {
         /// By whom.
         holder: Box<Holder>,
     },
+    /// Files would be written elsewhere.
+    #[error("`{}` is a symbolic link, and what is written to it would change a file elsewhere; a run folder has none", path.display())]
+    Link {
+        /// The link.
+        path: PathBuf,
+    },
     /// The lock cannot be written.
     #[error("cannot use run folder `{}`: {err}", folder.display())]
     Io {
@@ -96,6 +102,9 @@ impl LaunchLock {
     /// [`LockError`]; nothing is left of the attempt then.
     pub fn take(folder: &RunFolder, launch: &str, say: impl FnMut(&str)) -> Result<Self, LockError> {
         let io = |err| LockError::Io { folder: folder.root().to_owned(), err };
+        if let Some(path) = link_in(folder.root(), 1).map_err(io)? {
+            return Err(LockError::Link { path });
+        }
         fs::create_dir_all(folder.launches()).map_err(io)?;
         // Where there are locks, launches look one after the other.
         let _plan = PlanLock::to_change(folder).map_err(io)?;
@@ -166,6 +175,28 @@ impl Drop for LaunchLock {
         // A child that was forked a moment ago shares the open file, and with it the lock.
         let _ = self.file.unlock();
     }
+}
+
+/// A symbolic link in the folder, or in one that is in it: somebody else may have made them.
+fn link_in(folder: &Path, depth: usize) -> io::Result<Option<PathBuf>> {
+    let entries = match fs::read_dir(folder) {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        if kind.is_symlink() {
+            return Ok(Some(entry.path()));
+        }
+        if kind.is_dir()
+            && depth > 0
+            && let Some(link) = link_in(&entry.path(), depth - 1)?
+        {
+            return Ok(Some(link));
+        }
+    }
+    Ok(None)
 }
 
 /// Locks a new file, if its file system has locks. Somebody who looks may have it for a moment.

@@ -78,11 +78,19 @@ pub fn check_object(place: &str, object: &Map<String, Value>) -> Result<(), Secr
     let is_environment = place.ends_with(".env") || place.ends_with("field env");
     for (name, value) in object {
         let place = format!("{place}.{name}");
+        let user = value.as_str().and_then(|text| text.rsplit("://").next()?.split_once('@'));
+        if name.ends_with("host") && user.is_some_and(|(user, _)| user.contains(':')) {
+            let wanted = "write the host without user and password".to_owned();
+            return Err(Secret { place, wanted });
+        }
         let is_named = is_secret(name) || (is_environment && is_secret_variable(name));
         if is_named && value.as_str().is_some_and(|text| !text.is_empty()) {
             let wanted = match is_environment {
                 true => inherited(name),
-                false => format!("{name}_env names the variable that has it, where there is such a field"),
+                false => format!(
+                    "put it into an environment variable, and name that in `{name}_env` if there is such a field; programs \
+                     inherit the environment of rrun"
+                ),
             };
             return Err(Secret { place, wanted });
         }
@@ -106,8 +114,8 @@ fn check_text(place: &str, text: &str) -> Result<(), Secret> {
         return Ok(());
     }
     let wanted =
-        "a URL without a password and without a key is needed; a field that names an environment variable, as \
-                  api_key_env, has the key"
+        "write the URL without it: programs inherit the environment of rrun, and planners take the name of a variable \
+                  (`api_key_env`)"
             .to_owned();
     Err(Secret { place: place.to_owned(), wanted })
 }
@@ -201,6 +209,8 @@ fn is_secret_variable(name: &str) -> bool {
     let words = words(name);
     match &words[..] {
         [.., before, last] if last == "token" => !OF_TOKENIZERS.contains(&before.as_str()),
+        // A personal access token.
+        [_, .., last] if last == "pat" => true,
         _ => is_secret(name),
     }
 }

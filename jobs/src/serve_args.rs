@@ -40,7 +40,14 @@ pub struct ServeArgs {
 
     /// What clients have to know: `api_token` of a ZeroMQ request, `Authorization: Api-Key …` of a websocket; better in the
     /// variable, as others can read the words of a command
-    #[arg(long, value_name = "TOKEN", env = TOKEN_VARIABLE, hide_env_values = true, help_heading = "Clients")]
+    #[arg(
+        long,
+        value_name = "TOKEN",
+        env = TOKEN_VARIABLE,
+        hide_env_values = true,
+        value_parser = token,
+        help_heading = "Clients"
+    )]
     pub api_token: Option<String>,
 
     /// Form of arrays for ZeroMQ clients that have sent none yet: `kind` (GR00T N1.7 since 2026-05-07), `npy` (before)
@@ -142,6 +149,11 @@ pub struct PolicyChoice {
 
 /// The variable that has the token of `--api-token`.
 pub const TOKEN_VARIABLE: &str = "RRUN_API_TOKEN";
+
+/// An empty one would be none, and let everybody in who was to be kept out.
+fn token(text: &str) -> Result<String, String> {
+    if text.is_empty() { Err("it is empty; leave it out to let everybody in".to_owned()) } else { Ok(text.to_owned()) }
+}
 
 /// Takes `--api-token` and its value out of the words after `serve`: every user of a machine can read those of a process,
 /// and only its own user its variables. `None` if there is none.
@@ -269,6 +281,12 @@ mod tests {
         assert_eq!(taken(&["--policy", "gr00t", "--port", "1", "--api_token=s3cret"]), wanted);
         assert_eq!(taken(&["--policy", "gr00t"]), None);
         assert_eq!(taken(&["--policy", "gr00t", "--api-token"]), None);
+    }
+
+    #[test]
+    fn an_empty_token_is_refused_and_does_not_let_everybody_in() {
+        let told = parse(&["--policy", "gr00t", "--api-token", ""]).unwrap_err().to_string();
+        assert!(told.contains("it is empty; leave it out to let everybody in"), "{told}");
     }
 
     #[test]

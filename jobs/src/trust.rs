@@ -24,6 +24,9 @@ use crate::{files, sha256};
 /// Bytes of the list of digests that are read, half a million of them; a longer list is begun anew.
 const MAX_BYTES: u64 = 32 << 20;
 
+/// Bytes of settings that are shown.
+const SHOWN_BYTES: usize = 4000;
+
 /// Something that runs, or that data goes to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Use {
@@ -50,8 +53,8 @@ pub fn uses(jobs: &[Job], server: Option<&ModelServer>) -> Vec<Use> {
 fn of_server(server: &ModelServer) -> Use {
     let ModelServer { command, env, cwd, health, .. } = server;
     let place = cwd.clone().or_else(|| is_path(&command[0]).then(|| std::env::current_dir().unwrap_or_default()));
-    let variables: Vec<_> = env.keys().map(String::as_str).collect();
-    let with = if variables.is_empty() { String::new() } else { format!(" with {}", variables.join(", ")) };
+    let variables: Vec<_> = env.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let with = if variables.is_empty() { String::new() } else { format!(" with {}", shown(&variables.join(", "))) };
     let content = json!(["model server", command, env, place, health]);
     Use::new(format!("the model server `{}`{with}", command.join(" ")), &content)
 }
@@ -67,20 +70,29 @@ fn of_job(job: &Job) -> Vec<Use> {
             script.map(|path| located(&path)),
             of_value(&job.env_args.clone().into())
         ]);
-        uses.push(Use::new(format!("the environment `{}` by `{python}`", job.environment), &content));
+        let mut others = job.env_args.clone();
+        others.remove("python");
+        let with =
+            if others.is_empty() { String::new() } else { format!(" with {}", shown(&json!(others).to_string())) };
+        uses.push(Use::new(format!("the environment `{}` by `{python}`{with}", job.environment), &content));
     }
     let config = Value::Object(job.policy_config.clone());
     if texts(&config).next().is_some() {
         let policy = canonical_policy(&job.policy_type);
-        let named: Vec<_> = texts(&config).take(4).map(|text| format!("`{text}`")).collect();
         let content = json!(["policy", policy, of_value(&config)]);
-        uses.push(Use::new(format!("the policy {policy} with {}", named.join(", ")), &content));
+        uses.push(Use::new(format!("the policy {policy} with {}", shown(&config.to_string())), &content));
     }
     if let Some(dir) = &job.video.base_dir {
         let dir = located(&dir.to_string_lossy());
         uses.push(Use::new(format!("videos written to `{dir}`"), &json!(["videos", dir])));
     }
     uses
+}
+
+/// All of it, as any part may be what matters, unless it is longer than anybody reads.
+fn shown(text: &str) -> String {
+    let end = text.floor_char_boundary(SHOWN_BYTES);
+    if end < text.len() { format!("{} … ({} bytes in all)", &text[..end], text.len()) } else { text.to_owned() }
 }
 
 /// The texts in a value; those of an empty name of nothing are left out.
@@ -184,7 +196,7 @@ mod tests {
         let mut filmed = scripted();
         filmed.video.base_dir = Some("/srv/www".into());
         let jobs = [
-            gym("/tmp/evil", json!({})),
+            gym("/tmp/evil", json!({"LD_PRELOAD": "/tmp/evil.so"})),
             job(json!({"environment": "reach"}), "openai_agent", remote),
             job(json!({"environment": "reach"}), "torchscript", module),
             filmed,
@@ -192,9 +204,9 @@ mod tests {
         assert_eq!(
             said(&jobs),
             [
-                "the environment `gym:X-v0` by `/tmp/evil`",
-                "the policy openai_agent with `http://evil/v1`, `AWS_SECRET_ACCESS_KEY`",
-                "the policy torchscript with `/tmp/x.pt`",
+                r#"the environment `gym:X-v0` by `/tmp/evil` with {"env":{"LD_PRELOAD":"/tmp/evil.so"}}"#,
+                r#"the policy openai_agent with {"model_url":"http://evil/v1","api_key_env":"AWS_SECRET_ACCESS_KEY"}"#,
+                r#"the policy torchscript with {"model_path":"/tmp/x.pt"}"#,
                 "videos written to `/srv/www`",
             ]
         );

@@ -67,6 +67,20 @@ fn ranks_without_our_launcher_take_part_through_rank_0() {
 }
 
 #[test]
+fn a_launch_whose_folder_is_removed_says_so_once_and_ends() {
+    for launcher in [binaries().join("rrun").to_string_lossy().into_owned(), rank()] {
+        let eval = eval().launched_by(&[launcher]);
+        let running = eval.start();
+        eval.wait_for_episodes(1);
+        std::fs::remove_dir_all(eval.folder().launches()).unwrap();
+        let ended = running.wait();
+        assert!(!ended.status.success());
+        let said = ended.stderr.matches("the lock of this launch is gone from `launch.lock`").count();
+        assert!((1..4).contains(&said), "{}", ended.stderr);
+    }
+}
+
+#[test]
 fn a_launch_that_was_killed_leaves_a_lock_that_the_next_takes_over() {
     let eval = Eval::new(&[job("reach", 6, 2)]).nproc(2).words(&["--no-dataset"]);
     let running = eval.start();

@@ -125,6 +125,23 @@ fn what_lies_in_the_folder_of_locks_and_is_none_locks_nothing() {
 }
 
 #[test]
+fn a_folder_with_links_out_of_it_is_refused_and_one_that_is_a_link_is_not() {
+    let (dir, folder) = folder();
+    for place in ["journal/journal_rank0.jsonl", "logs", "reach/dataset_reach.hdf5"] {
+        let link = folder.root().join(place);
+        fs::create_dir_all(link.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink("/nowhere/victim", &link).unwrap();
+        let text = take(&folder, "aa").unwrap_err().to_string();
+        assert!(text.starts_with(&format!("`{}` is a symbolic link", link.display())), "{text}");
+        fs::remove_file(link).unwrap();
+    }
+    let (_other, elsewhere) = self::folder();
+    let named = elsewhere.root().join("named");
+    std::os::unix::fs::symlink(dir.path(), &named).unwrap();
+    drop(take(&RunFolder::new(&named), "aa").unwrap());
+}
+
+#[test]
 fn of_many_that_begin_together_one_at_most_gets_the_folder() {
     let (_dir, folder) = folder();
     let begin = std::sync::Barrier::new(8);

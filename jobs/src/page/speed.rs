@@ -28,7 +28,7 @@ const COLUMNS: &[Column] = &[
 ];
 
 pub(super) fn section(report: &Report) -> Markup {
-    let sum = |part: fn(&JobReport) -> u64| number::count(report.per_job.iter().map(part).sum());
+    let sum = |part: fn(&JobReport) -> u64| number::count(report.per_job.iter().map(part).fold(0, u64::saturating_add));
     html! {
         p.lead {
             (sum(|job| job.env_steps)) " steps of environments, " (sum(|job| job.policy_calls)) " calls of policies, "

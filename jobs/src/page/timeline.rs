@@ -81,7 +81,7 @@ pub(super) fn section(report: &Report, zone: &Zone) -> Markup {
 fn lead(report: &Report) -> Markup {
     let (busy, idle) =
         report.per_rank.iter().fold((0.0, 0.0), |(b, i), rank| (b + rank.busy_s, i + rank.idle_s.max(0.0)));
-    let sum = |part: fn(&RankReport) -> u64| report.per_rank.iter().map(part).sum::<u64>();
+    let sum = |part: fn(&RankReport) -> u64| report.per_rank.iter().map(part).fold(0, u64::saturating_add);
     let (deaths, restarts) = (sum(|rank| rank.deaths), sum(|rank| rank.restarts));
     html! {
         p.lead {

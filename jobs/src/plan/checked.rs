@@ -72,7 +72,7 @@ fn check_job(job: &Job) -> Result<(), (&'static str, String)> {
     let (total, group) = job.sharing.map_or((1, 1), |sharing| (sharing.total_num_envs, sharing.group_size));
     let epoch_steps = job.rollout.max_steps_per_rollout_epoch.unwrap_or(1);
     let counts = [
-        ("index", job.index.0 as u64 + 1, MAX_INDEX as u64),
+        ("index", (job.index.0 as u64).saturating_add(1), MAX_INDEX as u64),
         ("num_envs", job.num_envs as u64, most_envs),
         ("total_num_envs", total as u64, MAX_TOTAL_ENVS),
         ("group_size", group as u64, MAX_TOTAL_ENVS),

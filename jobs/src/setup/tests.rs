@@ -158,5 +158,5 @@ fn a_secret_in_a_jobs_file_is_refused_before_anything_is_written() {
                             "policy_config_dict": {"remote_api_token": "s3cret"}, "num_episodes": 1}]}"#;
     std::fs::write(dir.path().join("jobs.json"), job).unwrap();
     let told = setup(&["--jobs", &path(&dir, "jobs.json")]).unwrap_err();
-    assert!(told.contains("remote_api_token_env names the variable that has it") && !told.contains("s3cret"), "{told}");
+    assert!(told.contains("name that in `remote_api_token_env` if there is") && !told.contains("s3cret"), "{told}");
 }

@@ -1,8 +1,8 @@
-//! Memory that this process and a simulator's process share: a memfd, which only the simulator maps.
+//! Memory that this process and a simulator's process share: a memfd. The unsafe file of the bridge.
 //!
-//! The simulator may write to its mapping at any moment, so no reference into it exists here: the kernel copies the bytes
-//! in and out (`pread`, `pwrite`), and what a simulator does meanwhile changes values and nothing else. A page that
-//! cannot be had is an error of the call and not a SIGBUS.
+//! The simulator may write to it at any moment, so no reference into it exists here, and no access that the compiler knows
+//! of: bytes are copied out by one instruction of the processor (x86-64) or by the kernel (elsewhere, and always inwards),
+//! and what a simulator does meanwhile changes values and nothing else.
 //!
 //! Buffers are used again once whoever has the bytes lets go of them: pages that are new cost more than the copy.
 //!
@@ -25,10 +25,66 @@ pub fn create() -> io::Result<OwnedFd> {
     Ok(memfd_create("rrun-env", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?)
 }
 
+/// The memfd as this process sees it, for copies out of it. Nothing here writes to it.
+#[cfg(target_arch = "x86_64")]
+#[derive(Debug)]
+struct Mapping {
+    begin: std::ptr::NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping belongs to no thread, and is only read, by copies that order nothing.
+#[cfg(target_arch = "x86_64")]
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+#[cfg(target_arch = "x86_64")]
+unsafe impl Sync for Mapping {}
+
+#[cfg(target_arch = "x86_64")]
+impl Mapping {
+    /// Of a memfd that is sealed against being cut short, which would make reading a SIGBUS.
+    fn new(memfd: &OwnedFd, len: usize) -> io::Result<Self> {
+        use rustix::mm::{MapFlags, ProtFlags, mmap};
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing of ours.
+        let begin = unsafe { mmap(std::ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, memfd, 0)? };
+        let begin = std::ptr::NonNull::new(begin.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
+        Ok(Self { begin, len })
+    }
+
+    /// Appends these bytes, for which there is room. A third of the time of `pread`, which goes page by page.
+    fn append(&self, range: &Range<usize>, bytes: &mut Vec<u8>) {
+        assert!(range.start <= range.end && range.end <= self.len && bytes.capacity() - bytes.len() >= range.len());
+        // SAFETY: source and room are as long as the assertion says, and do not overlap, as the mapping is nobody's vector.
+        // The bytes may change while they are copied: the compiler knows of no access to them, as an instruction of ours
+        // makes it, and every byte is a `u8`. The direction flag is clear by the calling convention.
+        unsafe {
+            std::arch::asm!(
+                "rep movsb",
+                inout("rcx") range.len() => _,
+                inout("rsi") self.begin.as_ptr().add(range.start) => _,
+                inout("rdi") bytes.as_mut_ptr().add(bytes.len()) => _,
+                options(nostack, preserves_flags)
+            );
+            bytes.set_len(bytes.len() + range.len());
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: `begin` and `len` are those of the mapping, of which nobody has a reference. An error could only mean that
+        // they are not.
+        unsafe { rustix::mm::munmap(self.begin.as_ptr().cast(), self.len) }.ok();
+    }
+}
+
 /// A memfd of a fixed size. Its pages go back to the system when this is dropped and the child is gone.
 #[derive(Debug)]
 pub struct SharedMemory {
     memfd: Arc<OwnedFd>,
+    #[cfg(target_arch = "x86_64")]
+    mapping: Mapping,
     /// Bytes.
     len: usize,
     buffers: Arc<Buffers>,
@@ -90,7 +146,13 @@ impl SharedMemory {
         ftruncate(memfd, len as u64)?;
         fcntl_add_seals(memfd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let buffers = Arc::new(Buffers { free: Mutex::default(), most: buffers });
-        Ok(Self { memfd: Arc::clone(memfd), len, buffers })
+        Ok(Self {
+            memfd: Arc::clone(memfd),
+            #[cfg(target_arch = "x86_64")]
+            mapping: Mapping::new(memfd, len)?,
+            len,
+            buffers,
+        })
     }
 
     /// Copies these bytes out.
@@ -102,6 +164,8 @@ impl SharedMemory {
         let mut copied = Copied { bytes: self.buffers.take(), buffers: Arc::clone(&self.buffers) };
         let bytes = &mut copied.bytes;
         bytes.try_reserve_exact(range.len())?;
+        #[cfg(target_arch = "x86_64")]
+        self.mapping.append(&range, bytes);
         while bytes.len() < range.len() {
             let place = (range.start + bytes.len()) as u64;
             match pread(&self.memfd, spare_capacity(bytes), place) {

@@ -47,7 +47,7 @@ fn take(ready: &Ready) -> Result<LaunchLock, Fault> {
         console::say(console::Level::Info, "rrun-rank:", text, serde_json::json!({}))
     })
     .map_err(|err| match err {
-        LockError::Held { .. } => Fault::Refused(err.to_string()),
+        LockError::Held { .. } | LockError::Link { .. } => Fault::Refused(err.to_string()),
         LockError::Io { .. } => Fault::Broken(err.to_string()),
     })
 }

@@ -162,7 +162,7 @@ impl Audience for Company {
             return;
         }
         if self.lock.as_ref().is_some_and(LaunchLock::is_lost) {
-            self.stop.call_off("another launch took this one for dead and has the run folder".to_owned());
+            self.stop.call_off("the lock of this launch is gone from `launch.lock` in its run folder".to_owned());
         }
         let (gpu_used, gpu_total) = device::memory(self.device).unwrap_or_default();
         let gpu_busy = self.meter.busy();

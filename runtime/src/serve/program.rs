@@ -83,6 +83,10 @@ fn run(args: &ServeArgs) -> Result<ExitCode, String> {
     let device = decide(args, &env, &choice)?;
     voice.say(&format!("device {}", device.reason));
     device.warnings.iter().for_each(|warning| voice.say(&format!("warning: {warning}")));
+    if args.api_token.is_none() && !args.host.is_loopback() {
+        let ends = if args.ignore_kill { "" } else { ", and end it by `kill` (--ignore-kill refuses that)" };
+        voice.say(&format!("warning: no token is asked for (RRUN_API_TOKEN): whoever reaches {address} may ask{ends}"));
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|err| err.to_string())?;
     runtime.block_on(serve(args, address, choice, device.device, &voice))
 }
