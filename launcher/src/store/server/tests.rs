@@ -128,6 +128,8 @@ async fn who_reads_slowly_gets_all_and_keeps_nobody_waiting() {
     let store = host();
     let mut friend = join(&store).await;
     friend.set("big", &vec![1; MAX_VALUE]).await.unwrap();
+    // A SET is not answered: others may ask before it has arrived.
+    assert_eq!(friend.get("big").await.unwrap().len(), MAX_VALUE);
     let mut slow = connect(&store).await;
     let gets = vec![Request::Get { key: b"/big" }; 3];
     slow.write_all(&[bytes(&[Request::Validate]), bytes(&gets)].concat()).await.unwrap();
@@ -144,6 +146,8 @@ async fn who_does_not_read_is_not_read_from_and_others_are_served() {
     let store = host();
     let mut friend = join(&store).await;
     friend.set("big", &vec![1; MAX_VALUE]).await.unwrap();
+    // A SET is not answered: others may ask before it has arrived.
+    assert_eq!(friend.get("big").await.unwrap().len(), MAX_VALUE);
     let mut deaf = connect(&store).await;
     deaf.write_all(&bytes(&[Request::Validate])).await.unwrap();
     let flood = bytes(&vec![Request::Get { key: b"/big" }; 4096]);
