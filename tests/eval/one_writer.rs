@@ -69,7 +69,8 @@ fn ranks_without_our_launcher_take_part_through_rank_0() {
 #[test]
 fn a_launch_whose_folder_is_removed_says_so_once_and_ends() {
     for launcher in [binaries().join("rrun").to_string_lossy().into_owned(), rank()] {
-        let eval = eval().launched_by(&[launcher]);
+        // Longer than anything here takes: it ends because of the lock, or not in time.
+        let eval = Eval::new(&[job("reach", 200_000, 2)]).words(&["--no-dataset"]).launched_by(&[launcher]);
         let running = eval.start();
         eval.wait_for_episodes(1);
         std::fs::remove_dir_all(eval.folder().launches()).unwrap();

@@ -161,8 +161,10 @@ impl Audience for Company {
         if !self.peers.is_due() {
             return;
         }
-        if self.lock.as_ref().is_some_and(LaunchLock::is_lost) {
-            self.stop.call_off("the lock of this launch is gone from `launch.lock` in its run folder".to_owned());
+        if self.lock.as_ref().is_some_and(LaunchLock::is_lost) && self.said.insert("launch lock") {
+            let reason = "the lock of this launch is gone from `launch.lock` in its run folder";
+            self.progress.say(&format!("error: {reason}"));
+            self.stop.call_off(reason.to_owned());
         }
         let (gpu_used, gpu_total) = device::memory(self.device).unwrap_or_default();
         let gpu_busy = self.meter.busy();
