@@ -2,8 +2,9 @@
 
 use crate::command::{PYTHON, Rrun};
 
-/// A script that shows how it was called.
-const SHOW: &str = "import sys; print(__name__, sys.argv)";
+/// A script that shows how it was called, by one write: unbuffered, `print` writes each word by itself, and the lines of
+/// ranks that share a stream would mix.
+const SHOW: &str = "import sys; sys.stdout.write(f'{__name__} {sys.argv}\\n')";
 
 #[test]
 fn a_script_runs_in_python_and_gets_every_word_after_it() {
