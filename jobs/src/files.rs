@@ -2,14 +2,19 @@
 //!
 //! A FIFO makes its reader wait for ever, and a device or a sparse file has no end that fits into memory.
 
-use std::fs::{File, Metadata};
+use std::fs::{File, Metadata, TryLockError};
 use std::io::{self, ErrorKind, Read as _};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// Bytes of a file of settings or of a report. A plan of 100 000 jobs has 120 MiB, a report lists a thousand of each
 /// thing.
 pub const MAX_DOCUMENT_BYTES: u64 = 256 << 20;
+
+/// Longest time for which somebody who only looks has a lock, with a lot to spare.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Opens a regular file for reading; symbolic links are followed to one.
 ///
@@ -38,6 +43,22 @@ pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     // It may be growing.
     file.take(limit.saturating_add(1)).read_to_end(&mut text)?;
     if text.len() as u64 > limit { Err(too_large(text.len() as u64, limit)) } else { Ok(text) }
+}
+
+/// Locks a file for this process alone. Somebody who only looks whether it is locked has the lock for a moment, which is
+/// waited for.
+///
+/// # Errors
+/// `WouldBlock` when another process keeps it, and those of a file system without locks.
+#[expect(clippy::disallowed_methods, reason = "waits for a lock that nobody tells of, with a deadline")]
+pub(crate) fn lock(file: &File) -> Result<(), TryLockError> {
+    let end = Instant::now() + LOOK;
+    loop {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) if Instant::now() < end => sleep(Duration::from_millis(5)),
+            locked => return locked,
+        }
+    }
 }
 
 fn too_large(bytes: u64, limit: u64) -> io::Error {

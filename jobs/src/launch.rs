@@ -18,7 +18,7 @@
 //! Files have names of their own and are never written by others, so nothing depends on `O_EXCL` or `rename` being atomic
 //! over NFS; times of modification are attributes, which a client asks the server for whenever a file is opened.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -27,6 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::files;
 use crate::layout::RunFolder;
 use crate::plan::PlanLock;
 use crate::random;
@@ -70,7 +71,7 @@ pub enum LockError {
     Io {
         /// The folder.
         folder: PathBuf,
-        /// Why.
+        /// What the file system says.
         #[source]
         err: io::Error,
     },
@@ -111,7 +112,8 @@ impl LaunchLock {
         let mut holder = Holder::this_process(launch);
         let path = folder.launches().join(holder.file_name());
         let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).map_err(io)?;
-        holder.is_locked = locked(&file);
+        // Where there are no locks, the time of modification is what tells.
+        holder.is_locked = files::lock(&file).is_ok();
         let written = serde_json::to_vec(&holder).map_err(io::Error::from).and_then(|text| {
             file.write_all(&text)?;
             file.sync_all()
@@ -197,19 +199,6 @@ fn link_in(folder: &Path, depth: usize) -> io::Result<Option<PathBuf>> {
         }
     }
     Ok(None)
-}
-
-/// Locks a new file, if its file system has locks. Somebody who looks may have it for a moment.
-#[expect(clippy::disallowed_methods, reason = "waits for a lock that nobody tells of, with a deadline")]
-fn locked(file: &File) -> bool {
-    let end = Instant::now() + LOOK;
-    loop {
-        match file.try_lock() {
-            Ok(()) => return true,
-            Err(TryLockError::WouldBlock) if Instant::now() < end => thread::sleep(Duration::from_millis(5)),
-            Err(_) => return false,
-        }
-    }
 }
 
 /// Whether `path` still names this file; what cannot be asked is taken to be so.

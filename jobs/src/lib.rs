@@ -17,6 +17,7 @@ pub mod eval_args;
 pub mod exit;
 pub mod file;
 pub mod files;
+pub mod host;
 pub mod hub;
 pub mod job;
 pub mod journal;

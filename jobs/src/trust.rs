@@ -77,7 +77,7 @@ fn of_job(job: &Job) -> Vec<Use> {
         uses.push(Use::new(format!("the environment `{}` by `{python}`{with}", job.environment), &content));
     }
     let config = Value::Object(job.policy_config.clone());
-    if texts(&config).next().is_some() {
+    if has_text(&config) {
         let policy = canonical_policy(&job.policy_type);
         let content = json!(["policy", policy, of_value(&config)]);
         uses.push(Use::new(format!("the policy {policy} with {}", shown(&config.to_string())), &content));
@@ -95,13 +95,13 @@ fn shown(text: &str) -> String {
     if end < text.len() { format!("{} … ({} bytes in all)", &text[..end], text.len()) } else { text.to_owned() }
 }
 
-/// The texts in a value; those of an empty name of nothing are left out.
-fn texts(value: &Value) -> Box<dyn Iterator<Item = &str> + '_> {
+/// Whether there is a text anywhere in a value, names of fields left out.
+fn has_text(value: &Value) -> bool {
     match value {
-        Value::String(text) => Box::new(std::iter::once(text.as_str())),
-        Value::Array(items) => Box::new(items.iter().flat_map(texts)),
-        Value::Object(object) => Box::new(object.values().flat_map(texts)),
-        Value::Null | Value::Bool(_) | Value::Number(_) => Box::new(std::iter::empty()),
+        Value::String(_) => true,
+        Value::Array(items) => items.iter().any(has_text),
+        Value::Object(object) => object.values().any(has_text),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
 }
 

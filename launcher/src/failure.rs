@@ -3,9 +3,7 @@
 //! Python's `@record` writes that file, but any program may, so nothing in it is trusted: what cannot be read becomes
 //! the failure's message.
 
-use std::fs::File;
 use std::io::{self, Read as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -133,8 +131,8 @@ fn explain(casualty: &Casualty) -> String {
 }
 
 fn read(path: &Path) -> Result<Option<Value>, String> {
-    // A rank may have put a pipe in its place, which nobody writes into: to open that must not wait.
-    let file = match File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path) {
+    // A rank may have put anything in its place.
+    let file = match jobs::files::open(path) {
         Ok(file) => file,
         Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(err) => return Err(err.to_string()),

@@ -87,9 +87,10 @@ fn run(plan: &Plan, env: &Environment) -> ExitCode {
 
 /// Takes the run folder before anything else is done. Nodes that have to meet first take it when they have.
 fn taken(plan: &Plan, lock: &FolderLock) -> Result<(), Box<dyn std::error::Error>> {
-    if let (Some(eval), None) = (&plan.eval, &plan.rendezvous) {
-        // The lock makes the folder, if nobody has.
-        eval.run.prepare(&RunFolder::new(&eval.output))?;
+    let Some(eval) = &plan.eval else { return Ok(()) };
+    // The lock makes the folder, if nobody has.
+    eval.run.prepare(&RunFolder::new(&eval.output))?;
+    if plan.rendezvous.is_none() {
         lock.take(&jobs::launch::fresh_id()?)?;
     }
     Ok(())

@@ -36,10 +36,10 @@ pub fn render(title: &str, host: &str, failures: &[Failure]) -> String {
     )
 }
 
-/// This machine's full name as `/etc/hosts` gives it, else what `gethostname` says. No name server is asked: a bad one
+/// This machine's full name as `/etc/hosts` gives it, else its host name. No name server is asked: a bad one
 /// takes seconds to answer.
 pub fn host() -> String {
-    let name = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
+    let name = jobs::host::name();
     let hosts = fs::read_to_string("/etc/hosts").unwrap_or_default();
     full_name(&name, &hosts).unwrap_or(name)
 }

@@ -7,9 +7,9 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-use crate::files;
 use crate::printable::printable;
 use crate::time::rfc3339;
+use crate::{files, host};
 
 /// Longest file that is read; ours have some 300 bytes.
 const LONGEST: u64 = 4096;
@@ -19,9 +19,9 @@ const LONGEST: u64 = 4096;
 pub struct Holder {
     /// Name of the launch, see [`super::fresh_id`].
     pub launch: String,
-    /// Machine.
+    /// Host name of the machine.
     pub host: String,
-    /// Process.
+    /// The process on that machine; 0 while its file is being written.
     pub pid: u32,
     /// User, as the environment names it.
     #[serde(default)]
@@ -53,7 +53,7 @@ impl Holder {
         let user = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
         Self {
             launch: launch.to_owned(),
-            host: line("/proc/sys/kernel/hostname"),
+            host: host::name(),
             pid: std::process::id(),
             user: user.unwrap_or_default(),
             boot: boot(),

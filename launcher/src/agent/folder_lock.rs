@@ -1,6 +1,6 @@
 //! The run folder of an evaluation, which a launch takes before it starts a rank.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::future::pending;
 use std::time::Duration;
 
@@ -19,12 +19,15 @@ const LOOK: Duration = Duration::from_secs(5);
 pub struct FolderLock {
     folder: Option<RunFolder>,
     lock: OnceCell<LaunchLock>,
+    /// [`FolderLock::lost`] has returned.
+    is_told_lost: Cell<bool>,
 }
 
 impl FolderLock {
     /// For `plan`; takes nothing yet. What is no evaluation of ours has no run folder.
     pub fn new(plan: &Plan) -> FolderLock {
-        FolderLock { folder: plan.eval.as_ref().map(|eval| RunFolder::new(&eval.output)), lock: OnceCell::new() }
+        let folder = plan.eval.as_ref().map(|eval| RunFolder::new(&eval.output));
+        FolderLock { folder, lock: OnceCell::new(), is_told_lost: Cell::new(false) }
     }
 
     /// Takes the folder for `launch`, unless this launcher has it.
@@ -55,12 +58,13 @@ impl FolderLock {
         Ok(())
     }
 
-    /// Returns when another launch has taken this one for dead.
+    /// Returns when another launch has taken this one for dead; once.
     pub async fn lost(&self) {
-        let Some(lock) = self.lock.get() else { return pending().await };
+        let Some(lock) = self.lock.get().filter(|_| !self.is_told_lost.get()) else { return pending().await };
         while !lock.is_lost() {
             sleep(LOOK).await;
         }
+        self.is_told_lost.set(true);
     }
 
     /// The launch that has the folder, if that is this one.

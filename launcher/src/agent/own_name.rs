@@ -18,7 +18,7 @@ pub fn check(plan: &Plan) {
     if !concerns || env::var_os("GLOO_SOCKET_IFNAME").is_some() {
         return;
     }
-    let name = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
+    let name = jobs::host::name();
     std::thread::spawn(move || {
         if let Some(line) = caveat(&name, addresses(&name)) {
             say::warning(line);

@@ -106,7 +106,7 @@ impl RankLogs {
 impl<'a> Tee<'a> {
     fn new(plan: &'a Plan, folder: &Path) -> Result<Tee<'a>, LogError> {
         let LogPlan { duplicate_stdout, duplicate_stderr, .. } = &plan.logs;
-        let hostname = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
+        let hostname = jobs::host::name();
         let stdout = filtered(folder.join("filtered_stdout.log"), duplicate_stdout)?;
         let stderr = filtered(folder.join("filtered_stderr.log"), duplicate_stderr)?;
         Ok(Tee { plan, hostname, stdout, stderr })

@@ -254,7 +254,6 @@ impl EvalPlan {
     /// [`RunFolderError`] when the folder cannot be written, or meanwhile holds another run.
     pub fn settle(&self, launch: Option<&str>) -> Result<(), RunFolderError> {
         let folder = RunFolder::new(&self.output);
-        self.run.prepare(&folder)?;
         self.run.clone().of_launch(launch.map(str::to_owned)).settle(&folder, self.accepts_changed_jobs).map(drop)
     }
 }

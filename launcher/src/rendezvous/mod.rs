@@ -160,13 +160,11 @@ impl Job {
 
     /// This launcher, for the eyes of others.
     fn name(&self) -> String {
-        let host = nix::unistd::gethostname().unwrap_or_default();
-        format!("{}, pid {}, {}", host.to_string_lossy(), std::process::id(), self.plan.node_id)
+        format!("{}, pid {}, {}", jobs::host::name(), std::process::id(), self.plan.node_id)
     }
 
     fn failure(&self, addr: &str, what: String) -> Failure {
-        let host = nix::unistd::gethostname().unwrap_or_default();
-        Failure { node: format!("node {} ({addr})", host.to_string_lossy()), what }
+        Failure { node: format!("node {} ({addr})", jobs::host::name()), what }
     }
 }
 

@@ -125,8 +125,7 @@ pub fn endpoint(host: &str, port: u16) -> String {
 
 /// Whether a name of an endpoint means this node: `localhost`, its host name, an address that it has.
 pub async fn is_here(host: &str) -> bool {
-    let hostname = nix::unistd::gethostname().unwrap_or_default();
-    host == "localhost" || hostname.to_str() == Some(host) || own_address(host).await.is_some()
+    host == "localhost" || host == jobs::host::name() || own_address(host).await.is_some()
 }
 
 /// The first address of this name that this node has.

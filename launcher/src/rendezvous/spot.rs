@@ -71,7 +71,7 @@ impl Spot {
         match file.try_lock() {
             Ok(()) => {
                 file.set_len(0).map_err(unusable)?;
-                let host = plan.local_addr.clone().unwrap_or_else(hostname);
+                let host = plan.local_addr.clone().unwrap_or_else(jobs::host::name);
                 let spot = Spot::hosted(&host, 0)?;
                 writeln!(file, "{}", reach::endpoint(&host, spot.port)).map_err(unusable)?;
                 Ok(Spot { _lock: Some(file), ..spot })
@@ -115,8 +115,4 @@ async fn written(file: &mut File, patience: Duration) -> io::Result<Spot> {
         }
         sleep(LOOK).await;
     }
-}
-
-fn hostname() -> String {
-    nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned()
 }

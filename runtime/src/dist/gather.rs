@@ -5,7 +5,6 @@ use crate::dist::deadline::{Deadline, within};
 use crate::dist::error::DistError;
 use crate::dist::meeting::{Meeting, longest_after_deadline};
 use crate::dist::store::Store;
-use std::fs;
 use std::time::Duration;
 use tch::Device;
 
@@ -76,8 +75,7 @@ pub fn gather(
 /// Host and UUID of the GPU behind `device`.
 fn gpu_of(device: Device) -> Option<String> {
     let Device::Cuda(index) = device else { return None };
-    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    Some(format!("{}/{}", host.trim(), cuda::load().ok()?.device(index).ok()?.uuid))
+    Some(format!("{}/{}", jobs::host::name(), cuda::load().ok()?.device(index).ok()?.uuid))
 }
 
 #[cfg(test)]

@@ -85,7 +85,7 @@ pub struct SharedMemory {
     memfd: Arc<OwnedFd>,
     #[cfg(target_arch = "x86_64")]
     mapping: Mapping,
-    /// Bytes.
+    /// Its length in bytes.
     len: usize,
     buffers: Arc<Buffers>,
 }

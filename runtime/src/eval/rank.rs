@@ -323,7 +323,6 @@ impl Rank<'_> {
     }
 
     fn start_line(&self) -> RankStart {
-        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         RankStart {
             rank: self.env.rank,
             world_size: self.env.world_size,
@@ -332,7 +331,7 @@ impl Rank<'_> {
             node: self.env.group_rank,
             local_rank: self.env.local_rank,
             pid: std::process::id(),
-            host: host.trim().to_owned(),
+            host: jobs::host::name(),
             cpu: device::cpu(),
             threads: usize::try_from(tch::get_num_threads()).ok(),
             device: device::name(self.device.device),

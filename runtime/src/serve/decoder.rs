@@ -19,6 +19,10 @@ const SHORT_BYTES: usize = 4 << 20;
 /// Time until a message is decoded, waiting included. Decoding takes time in proportion to the bytes, 0.1 s for 60 MB.
 const DEADLINE: Duration = Duration::from_secs(10);
 
+/// Niceness of the thread that decodes long messages: connections, short messages and inference come first where there
+/// are too few cores.
+const LONG_NICENESS: i32 = 10;
+
 /// Cost of a message without bytes, in bytes: what starting on another one takes.
 const BASE_COST: u64 = 4096;
 
@@ -67,7 +71,7 @@ impl Decoder {
     /// # Errors
     /// The system's reason for giving no thread.
     pub fn start() -> std::io::Result<Self> {
-        Ok(Self { short: Lane::start("decode-short")?, long: Lane::start("decode-long")? })
+        Ok(Self { short: Lane::start("decode-short", 0)?, long: Lane::start("decode-long", LONG_NICENESS)? })
     }
 
     /// Runs `decode` for a message of `bytes` bytes when it is the client's turn. What is not awaited any more is not
@@ -112,10 +116,14 @@ impl Drop for Decoder {
 }
 
 impl Lane {
-    fn start(name: &str) -> std::io::Result<Arc<Self>> {
+    fn start(name: &str, niceness: i32) -> std::io::Result<Arc<Self>> {
         let lane = Arc::new(Self::default());
         let own = Arc::clone(&lane);
-        std::thread::Builder::new().name(name.to_owned()).spawn(move || own.run())?;
+        std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            // On Linux this concerns the thread alone. Where it is not allowed, the thread runs like the others.
+            let _ = rustix::process::nice(niceness);
+            own.run();
+        })?;
         Ok(lane)
     }
 

@@ -11,7 +11,7 @@ const LONGEST_ERROR: usize = 4096;
 /// What one request may ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestLimits {
-    /// Observations.
+    /// Observations in a request.
     pub max_rows: usize,
     /// Bytes of an instruction, UTF-8.
     pub max_prompt_bytes: usize,
@@ -45,9 +45,9 @@ pub enum LimitExceeded {
     Picture {
         /// Which view.
         view: String,
-        /// Pixels.
+        /// Its height in pixels.
         height: usize,
-        /// Pixels.
+        /// Its width in pixels.
         width: usize,
         /// The limit of both.
         most: usize,

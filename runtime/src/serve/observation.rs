@@ -10,7 +10,7 @@ use crate::wire::Value;
 /// What a client wants actions for: checked, and within the limits.
 #[derive(Debug)]
 pub struct Asked {
-    /// Observations.
+    /// How many observations it holds.
     pub rows: usize,
     /// What the policy looks at, and nothing else that may have been sent.
     pub observation: Object,

@@ -68,8 +68,6 @@ pub struct Driver<'a> {
     ended_by_others: bool,
     /// A signal has come that ends the launch.
     is_told_to_end: bool,
-    /// The run folder is not this launch's any more.
-    is_folder_lost: bool,
 }
 
 impl<'a> Driver<'a> {
@@ -113,7 +111,6 @@ impl<'a> Driver<'a> {
             held: None,
             ended_by_others: false,
             is_told_to_end: false,
-            is_folder_lost: false,
         })
     }
 
@@ -161,8 +158,7 @@ impl<'a> Driver<'a> {
                 vec![Event::EndAnnounced]
             }
             notice = self.company.recv() => self.heard(notice).into_iter().collect(),
-            () = self.lock.lost(), if !self.is_folder_lost => {
-                self.is_folder_lost = true;
+            () = self.lock.lost() => {
                 say::error(
                     "the lock of this launch is gone from `launch.lock` in its run folder: somebody has removed it, or another \
                      launch took this one for dead; the ranks are stopped",

@@ -1,0 +1,236 @@
+use std::thread::sleep;
+use std::time::Duration;
+
+use super::*;
+use crate::episode::Episode;
+use crate::job::JobIndex;
+use proptest::prelude::*;
+use proptest::strategy::ValueTree as _;
+
+pub(crate) fn episode(number: u64) -> Line {
+    let episode = Episode {
+        seed: 9,
+        return_: 0.1 + 0.2,
+        language_instruction: "touch \"it\"\n".to_owned(),
+        ended: "2026-11-21T10:00:00.000Z".to_owned(),
+        ..Episode::sample(0, "reach", number)
+    };
+    episode.line()
+}
+
+#[test]
+fn what_is_appended_is_read_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal_rank0.jsonl");
+    let lines = [episode(0), episode(1)];
+    let mut journal = Journal::open(&path).unwrap();
+    lines.iter().for_each(|line| journal.append(line).unwrap());
+    assert_eq!(read_all(dir.path()).unwrap()[0].1, Contents { lines: lines.to_vec(), ..Contents::default() });
+}
+
+#[test]
+fn a_line_from_before_largest_rewards_were_recorded_is_read_and_written_as_it_was() {
+    let text = serde_json::to_string(&episode(0)).unwrap();
+    assert!(!text.contains("max_reward"));
+    assert_eq!(serde_json::from_str::<Line>(&text).unwrap(), episode(0));
+}
+
+#[test]
+fn a_torn_line_is_cut_off_by_the_next_writer() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal_rank0.jsonl");
+    Journal::open(&path).unwrap().append(&episode(0)).unwrap();
+    OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"type\":\"epi").unwrap();
+    assert_eq!(parse(&std::fs::read(&path).unwrap()).torn, 12);
+    Journal::open(&path).unwrap().append(&episode(1)).unwrap();
+    assert_eq!(parse(&std::fs::read(&path).unwrap()).lines, [episode(0), episode(1)]);
+}
+
+#[test]
+fn a_journal_of_a_terabyte_without_a_line_end_is_refused_and_a_fifo_is_not_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal_rank0.jsonl");
+    Journal::open(&path).unwrap().append(&episode(0)).unwrap();
+    OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
+    let told = read_all(dir.path()).unwrap_err().to_string();
+    assert!(told.ends_with("journal_rank0.jsonl`: it has a line of more than 16777216 bytes"), "{told}");
+    assert!(Journal::open(&path).unwrap_err().to_string().contains("more than 16777216 bytes"));
+    assert!(begun(dir.path()).unwrap());
+    std::fs::remove_file(&path).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    for told in [read_all(dir.path()).unwrap_err(), begun(dir.path()).unwrap_err(), first_rank(dir.path()).unwrap_err()]
+    {
+        assert!(told.to_string().contains("it is a FIFO, a regular file is needed"), "{told}");
+    }
+    assert!(!in_use(dir.path()));
+}
+
+#[test]
+fn two_writers_at_once_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal_rank0.jsonl");
+    let first = Journal::open(&path).unwrap();
+    assert_eq!(Journal::open(&path).unwrap_err().kind(), ErrorKind::ResourceBusy);
+    assert!(in_use(dir.path()));
+    drop(first);
+    assert!(!in_use(dir.path()));
+    assert!(Journal::open(&path).is_ok());
+}
+
+#[test]
+fn a_journal_that_was_closed_is_free_although_a_child_still_has_its_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal_rank0.jsonl");
+    let journal = Journal::open(&path).unwrap();
+    // What a child of another thread has between `fork` and `exec`.
+    let _inherited = journal.file.try_clone().unwrap();
+    drop(journal);
+    assert!(!in_use(dir.path()));
+    assert!(Journal::open(&path).is_ok());
+}
+
+#[test]
+fn a_writer_waits_for_somebody_who_only_looks() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal_rank0.jsonl");
+    let looking = File::create(&path).unwrap();
+    looking.lock().unwrap();
+    let look = std::thread::spawn(move || {
+        #[expect(clippy::disallowed_methods, reason = "the writer waits meanwhile")]
+        sleep(Duration::from_millis(20));
+        drop(looking);
+    });
+    assert!(Journal::open(&path).is_ok());
+    look.join().unwrap();
+}
+
+#[test]
+fn a_line_that_means_nothing_is_named_and_the_rest_is_kept() {
+    let mut bytes = serde_json::to_vec(&episode(0)).unwrap();
+    bytes.extend_from_slice(b"\nnonsense\n");
+    let contents = parse(&bytes);
+    assert_eq!((contents.lines, contents.damaged, contents.torn), (vec![episode(0)], vec![2], 0));
+}
+
+#[test]
+fn a_line_that_does_not_fit_the_disk_leaves_the_journal_whole() {
+    // /dev/full refuses every write as a full disk does, and cannot be truncated; a limit of the file size can.
+    let mut journal = Journal {
+        stamps: Stamps::default(),
+        file: OpenOptions::new().write(true).open("/dev/full").unwrap(),
+        path: "x".into(),
+        begun: 0,
+        torn: 0,
+    };
+    assert!(journal.append(&episode(0)).is_err());
+}
+
+/// A line of each kind that a rank writes in its life.
+fn life() -> Vec<Line> {
+    let lost = EnvLost {
+        job_index: JobIndex(0),
+        rank: 0,
+        env: 1,
+        episode: 1,
+        step: 4,
+        attempt: 1,
+        reason: "killed by SIGKILL".to_owned(),
+        stderr: vec!["\u{1f916}\u{0}\n\"".to_owned()],
+        at: String::new(),
+    };
+    let files = PolicyFiles {
+        policy_type: "gr00t".to_owned(),
+        path: "model".to_owned(),
+        sha256: "0".repeat(64),
+        bytes: 7,
+        at: String::new(),
+    };
+    vec![
+        Line::Rank(RankStart::default()),
+        Line::PolicyFiles(files),
+        Line::JobStart(JobStart::default()),
+        Line::EpisodeStart(EpisodeStart::default()),
+        episode(0),
+        Line::EnvLost(Box::new(lost)),
+        episode(1),
+        Line::JobEnd(JobEnd::default()),
+        Line::RankEnd(RankEnd::default()),
+    ]
+}
+
+/// What a rank that is killed, or a machine that loses power, may leave behind the last whole line: no line end.
+fn any_tail() -> impl Strategy<Value = Vec<u8>> {
+    let garbage = proptest::collection::vec(any::<u8>().prop_filter("no line end", |byte| *byte != b'\n'), 0..60);
+    prop_oneof![Just(Vec::new()), (1usize..5000).prop_map(|hole| vec![0; hole]), garbage]
+}
+
+#[test]
+fn a_journal_cut_at_any_byte_keeps_its_whole_lines_and_is_gone_on_with() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal_rank0.jsonl");
+    let mut journal = Journal::open(&path).unwrap();
+    life().iter().for_each(|line| journal.append(line).unwrap());
+    drop(journal);
+    let bytes = std::fs::read(&path).unwrap();
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    for cut in 0..=bytes.len() {
+        let tail = any_tail().new_tree(&mut runner).unwrap().current();
+        let whole = bytes[..cut].iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+        std::fs::write(&path, [&bytes[..cut], &tail].concat()).unwrap();
+        let mut journal = Journal::open(&path).unwrap();
+        assert_eq!(journal.torn() as usize, cut - whole + tail.len(), "{cut}");
+        // Without waiting for the disk, as there are more than a thousand.
+        journal.note(&episode(9)).unwrap();
+        drop(journal);
+        let count = bytes[..whole].iter().filter(|byte| **byte == b'\n').count();
+        let lines = life().into_iter().take(count).chain([episode(9)]).collect();
+        let found = parse(&std::fs::read(&path).unwrap());
+        assert_eq!(found, Contents { lines, ..Contents::default() }, "{cut}");
+    }
+}
+
+#[test]
+fn the_first_life_of_a_rank_is_found_without_reading_on() {
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(first_rank(dir.path()).unwrap(), None);
+    std::fs::write(dir.path().join("journal_rank0.jsonl"), b"{\"type\":\"ra").unwrap();
+    let mut journal = Journal::open(&dir.path().join("journal_rank1.jsonl")).unwrap();
+    let start = RankStart { rank: 1, threads: Some(7), ..RankStart::default() };
+    journal.append(&Line::Rank(start.clone())).unwrap();
+    journal.append(&episode(0)).unwrap();
+    assert_eq!(first_rank(dir.path()).unwrap(), Some(start));
+}
+
+#[test]
+fn a_folder_is_begun_when_a_journal_has_a_whole_line() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(!begun(dir.path()).unwrap() && !begun(&dir.path().join("none")).unwrap());
+    for (text, is_begun) in [("", false), ("{\"type\":", false), ("\n\n{", false), ("\nrubbish\n{", true)] {
+        std::fs::write(dir.path().join("journal_rank0.jsonl"), text).unwrap();
+        assert_eq!(begun(dir.path()).unwrap(), is_begun, "{text:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read_to_something(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let contents = parse(&bytes);
+        prop_assert!(contents.torn <= bytes.len() as u64);
+    }
+
+    #[test]
+    fn a_damaged_line_is_named_and_costs_no_other(at in 0usize..9, damage in any_tail()) {
+        let lines = life();
+        let mut bytes = Vec::new();
+        for (index, line) in lines.iter().enumerate() {
+            let text = serde_json::to_vec(line).unwrap();
+            bytes.extend(if index == at { damage.clone() } else { text });
+            bytes.push(b'\n');
+        }
+        let contents = parse(&bytes);
+        let others = lines.iter().enumerate().filter(|(index, _)| *index != at).map(|(_, line)| line.clone());
+        prop_assert_eq!(contents.lines, others.collect::<Vec<_>>());
+        prop_assert_eq!(contents.damaged, if damage.is_empty() { vec![] } else { vec![at + 1] });
+        prop_assert_eq!(contents.torn, 0);
+    }
+}
