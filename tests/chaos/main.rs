@@ -9,6 +9,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 mod checks;
 #[path = "../eval/command.rs"]
 #[allow(dead_code, reason = "the tests of `eval` use the rest")]
@@ -37,9 +39,12 @@ fn campaign(runs: u64) {
     let first = number("RRUN_CHAOS_FIRST", 0);
     for run in first..first + number("RRUN_CHAOS_RUNS", runs) {
         let scenario = Scenario::new(base, run);
-        let found = disturbed(&scenario, &expected, &mut tally);
-        if let Err(reason) = &found {
-            eprintln!("run {run}: {reason}\n{scenario}");
+        // A run that does not end is one violation, and no reason to stop.
+        let found = catch_unwind(AssertUnwindSafe(|| disturbed(&scenario, &expected, &mut tally)))
+            .unwrap_or_else(|panic| Err(panic.downcast_ref::<String>().cloned().unwrap_or_default()));
+        match &found {
+            Ok(()) => eprintln!("run {run}: as undisturbed"),
+            Err(reason) => eprintln!("run {run}: {reason}\n{scenario}"),
         }
         tally.ran(&scenario, found);
     }

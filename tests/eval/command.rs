@@ -248,18 +248,40 @@ impl Running {
         signal(self.pid(), name);
     }
 
+    /// Waits for its end; one that takes too long is killed, and what its processes were doing is said.
     pub fn wait(mut self) -> Ended {
-        let mut status = None;
-        // The loop's condition needs the child mutably.
-        let status_cell = std::cell::RefCell::new(&mut status);
-        let child = std::cell::RefCell::new(&mut self.child);
-        wait_until("the end of the evaluation", || {
-            **status_cell.borrow_mut() = child.borrow_mut().try_wait().expect("it is our child");
-            status_cell.borrow().is_some()
-        });
-        let status = status.expect("the loop ends with a status");
+        #[expect(clippy::disallowed_methods, reason = "a deadline of real processes")]
+        let start = Instant::now();
+        let status = loop {
+            match self.child.try_wait().expect("it is our child") {
+                Some(status) => break status,
+                None if start.elapsed() > DEADLINE => self.overdue(),
+                #[expect(clippy::disallowed_methods, reason = "between two looks at real processes")]
+                None => std::thread::sleep(Duration::from_millis(10)),
+            }
+        };
         Ended { status, stdout: self.stdout.join().unwrap(), stderr: self.stderr.join().unwrap() }
     }
+
+    fn overdue(mut self) -> ! {
+        let threads: Vec<_> = [vec![self.pid()], self.ranks()].concat().into_iter().flat_map(threads).collect();
+        self.child.kill().expect("it is our child");
+        // The ranks die with their launcher, and the pipes are closed then.
+        let texts = [self.stdout.join().unwrap(), self.stderr.join().unwrap()];
+        panic!("the end of the evaluation: not within {DEADLINE:?}\n{}\n{}", threads.join("\n"), texts.join("\n"));
+    }
+}
+
+/// The threads of a process: name, state, and what each waits for in the kernel.
+fn threads(pid: u32) -> Vec<String> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lines = threads.map(|thread| {
+        let read = |name: &str| std::fs::read_to_string(thread.path().join(name)).unwrap_or_default();
+        let (stat, wchan) = (read("stat"), read("wchan"));
+        let head: Vec<&str> = stat.split(' ').take(3).collect();
+        format!("{pid}: {} {wchan} {}", head.join(" "), read("syscall").trim())
+    });
+    lines.collect()
 }
 
 pub fn signal(pid: u32, name: &str) {
