@@ -14,8 +14,8 @@ mod line;
 mod stamp;
 
 pub use line::{EnvLost, EpisodeStart, Gpu, JobEnd, JobStart, Line, PolicyFiles, Quantiles, RankEnd, RankStart};
-pub(crate) use stamp::Origin;
 pub use stamp::{Accepted, Provenance, Stamp, Stamps};
+pub(crate) use stamp::{Origin, Planned, Subject};
 
 /// Bytes of a line at most. One of an episode has about 1 KB; the last words of a simulator are the longest.
 pub(crate) const MAX_LINE_BYTES: u64 = 16 << 20;
@@ -29,7 +29,7 @@ pub struct Contents {
     pub damaged: Vec<usize>,
     /// Bytes of a torn last line.
     pub torn: u64,
-    /// Lines of another run, or of a job that has changed since, by number from 1.
+    /// Lines of another run, of a job that has changed since, or of an episode that the plan does not have, by number from 1.
     pub foreign: Vec<usize>,
 }
 
@@ -109,7 +109,7 @@ pub fn read_own(folder: &Path, accepted: &Accepted) -> io::Result<Vec<(PathBuf, 
 
 fn is_own(line: &Line, text: &[u8], accepted: &Accepted) -> bool {
     let stamp = stamp_of(text);
-    accepted.origin(line.job(), stamp.run.as_deref(), stamp.fingerprint.as_deref()) != Origin::Foreign
+    accepted.origin(line.subject(), stamp.run.as_deref(), stamp.fingerprint.as_deref()).counts()
 }
 
 /// What a line says of where it is from.

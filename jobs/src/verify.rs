@@ -7,7 +7,7 @@ use std::io;
 use serde_json::Value;
 
 use crate::episode::Episode;
-use crate::job::{Job, Length, Status};
+use crate::job::{Job, Status};
 use crate::plan::RunPlan;
 use crate::report::{Duplicate, Merged};
 use crate::seed;
@@ -87,8 +87,7 @@ pub fn run(merged: &Merged) -> Findings {
     let mut findings = Findings::default();
     for damage in merged.damage() {
         // A torn last line is what a kill leaves; what it was about happened again, or is missing.
-        let is_torn_only = damage.lines.is_empty() && damage.foreign.is_empty();
-        let list = if is_torn_only { &mut findings.notes } else { &mut findings.wrong };
+        let list = if damage.is_torn_only() { &mut findings.notes } else { &mut findings.wrong };
         list.push(damage.to_string());
     }
     if merged.unmarked() > 0 {
@@ -141,7 +140,6 @@ pub fn job(merged: &Merged, plan: &RunPlan, job: &Job) -> io::Result<JobAudit> {
     tell(wrong, &of(differing), "scored more than once, with different outcomes");
     tell(notes, &of(agreeing), "scored more than once, with the same outcome");
     tell(wrong, &seen.seeds, "not run from the seed that plan and number give");
-    tell(wrong, &seen.beyond, "not among those of the plan");
     tell(wrong, &seen.strange, "written under the name of another job");
     tell(wrong, &seen.undocumented(), "not in a dataset, though others like it are");
     tell(wrong, &seen.unfilmed(), "not in a video, though others are");
@@ -180,7 +178,6 @@ impl JobAudit {
 struct Seen {
     errors: Vec<u64>,
     seeds: Vec<u64>,
-    beyond: Vec<u64>,
     strange: Vec<u64>,
     /// Scored, by whether solved: in a dataset, and not.
     documented: [Vec<u64>; 2],
@@ -205,10 +202,6 @@ impl Seen {
         }
         if episode.seed != seed::episode(plan.seed, job, number) {
             self.seeds.push(number);
-        }
-        let is_beyond = matches!(job.length, Length::Episodes(count) if number >= count || !job.selects(number));
-        if is_beyond {
-            self.beyond.push(number);
         }
         if episode.job != job.name {
             self.strange.push(number);

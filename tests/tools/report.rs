@@ -74,6 +74,15 @@ fn lines_that_mean_nothing_are_told() {
 }
 
 #[test]
+fn episodes_that_the_plan_does_not_have_are_told_and_not_counted() {
+    let run = Run::new(&[job("a", 4)]);
+    run.rank(0, (0..5).map(|number| run.episode(0, number, 0)));
+    let told = "`journal/journal_rank0.jsonl`: 1 unplanned line (7): of episodes that the plan does not have";
+    rrun(&["report", run.path()]).succeeds().says("4 of 4 episodes").says(told);
+    rrun(&["verify", run.path()]).fails_with(1).says(&format!("wrong: {told}"));
+}
+
+#[test]
 fn a_tool_comes_first() {
     let told = "`report` launches nothing and takes no options of a launch: it comes first, as in `rrun report --help`";
     rrun(&["--nproc-per-node", "2", "report", "x"]).fails_with(1).complains(told);

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::episode::Episode;
 use crate::job::JobIndex;
+use crate::journal::Subject;
 use crate::placement::Share;
 
 /// One line.
@@ -293,5 +294,16 @@ impl Line {
             Line::EnvLost(lost) => Some(lost.job_index),
             Line::JobEnd(end) => Some(end.job_index),
         }
+    }
+
+    /// The job and the episode that it is about, if it is about any.
+    pub(crate) fn subject(&self) -> Subject {
+        let episode = match self {
+            Line::EpisodeStart(start) => Some(start.episode),
+            Line::Episode(episode) => Some(episode.episode),
+            Line::EnvLost(lost) => Some(lost.episode),
+            _ => None,
+        };
+        Subject { job: self.job(), episode }
     }
 }

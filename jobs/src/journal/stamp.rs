@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::assign::Numbers;
 use crate::job::JobIndex;
 use crate::journal::Line;
 
@@ -49,6 +50,14 @@ impl Stamps {
     }
 }
 
+/// What a line is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Subject {
+    pub(crate) job: Option<JobIndex>,
+    /// Number within the job.
+    pub(crate) episode: Option<u64>,
+}
+
 /// Whose a line is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
@@ -58,6 +67,15 @@ pub enum Origin {
     Unmarked,
     /// Of another run, or of a job that has changed since.
     Foreign,
+    /// Of an episode that the plan does not have.
+    Unplanned,
+}
+
+impl Origin {
+    /// Whether the line is a result of the run.
+    pub(crate) fn counts(self) -> bool {
+        matches!(self, Self::Own | Self::Unmarked)
+    }
 }
 
 /// The runs and jobs whose lines are results, of a plan. The default takes every line.
@@ -67,17 +85,44 @@ pub struct Accepted {
     pub(crate) runs: HashSet<String>,
     /// Fingerprints of each job; a job without any takes every one.
     pub(crate) jobs: HashMap<JobIndex, Vec<String>>,
+    /// Episodes of each job that counts them; a job that is not here takes every one.
+    pub(crate) episodes: HashMap<JobIndex, Planned>,
+}
+
+/// The episodes that a job is to have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Planned {
+    /// They are numbered from 0.
+    pub(crate) count: u64,
+    /// Of these the chosen ones; `None`: all.
+    pub(crate) only: Option<Numbers>,
+}
+
+impl Planned {
+    fn has(&self, episode: u64) -> bool {
+        episode < self.count && self.only.as_ref().is_none_or(|only| only.has(episode))
+    }
 }
 
 impl Accepted {
     /// The same jobs of any run: what a rank of this launch delivers may come out of a folder of its own node, in which the
     /// run has another name.
     pub(crate) fn of_any_run(&self) -> Self {
-        Self { runs: HashSet::new(), jobs: self.jobs.clone() }
+        Self { runs: HashSet::new(), ..self.clone() }
     }
 
-    /// Whose a line about `job` is, with what it says of its run and job.
-    pub(crate) fn origin(&self, job: Option<JobIndex>, run: Option<&str>, fingerprint: Option<&str>) -> Origin {
+    /// Whose a line about `subject` is, with what it says of its run and job.
+    pub(crate) fn origin(&self, subject: Subject, run: Option<&str>, fingerprint: Option<&str>) -> Origin {
+        let Subject { job, episode } = subject;
+        let planned = job.and_then(|job| self.episodes.get(&job));
+        match self.owner(job, run, fingerprint) {
+            Origin::Foreign => Origin::Foreign,
+            _ if planned.zip(episode).is_some_and(|(planned, episode)| !planned.has(episode)) => Origin::Unplanned,
+            owner => owner,
+        }
+    }
+
+    fn owner(&self, job: Option<JobIndex>, run: Option<&str>, fingerprint: Option<&str>) -> Origin {
         let Some(run) = run else {
             return if self.runs.is_empty() { Origin::Own } else { Origin::Unmarked };
         };

@@ -4,8 +4,8 @@ use std::collections::{BTreeSet, HashSet};
 
 use super::RunPlan;
 use super::identity::Identity;
-use crate::job::Job;
-use crate::journal::{Accepted, Provenance, Stamp, Stamps};
+use crate::job::{Job, JobIndex, Length};
+use crate::journal::{Accepted, Planned, Provenance, Stamp, Stamps};
 use crate::sha256;
 
 /// Letters of a fingerprint: 64 bits.
@@ -48,7 +48,7 @@ impl RunPlan {
             false => drop(runs.insert(self.id.clone())),
         }
         let jobs = self.jobs.iter().map(|job| (job.index, known.jobs.get(&job.name).cloned().unwrap_or_default()));
-        Accepted { runs, jobs: jobs.collect() }
+        Accepted { runs, jobs: jobs.collect(), episodes: self.jobs.iter().filter_map(planned).collect() }
     }
 
     /// What a rank of `launch` puts on its lines.
@@ -84,6 +84,12 @@ impl RunPlan {
         self.provenance = self.known_by();
         self
     }
+}
+
+/// The episodes of a job that counts them.
+fn planned(job: &Job) -> Option<(JobIndex, Planned)> {
+    let Length::Episodes(count) = job.length else { return None };
+    Some((job.index, Planned { count, only: job.only.clone() }))
 }
 
 /// Of several plans together.

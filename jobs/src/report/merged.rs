@@ -73,6 +73,15 @@ pub struct Damage {
     pub torn: u64,
     /// Numbers of lines of another run, or of a job that has changed since, from 1.
     pub foreign: Vec<u64>,
+    /// Numbers of lines of episodes that the plan does not have, from 1.
+    pub unplanned: Vec<u64>,
+}
+
+impl Damage {
+    /// Whether it is no more than what a kill leaves.
+    pub fn is_torn_only(&self) -> bool {
+        self.lines.is_empty() && self.foreign.is_empty() && self.unplanned.is_empty()
+    }
 }
 
 impl std::fmt::Display for Damage {
@@ -84,6 +93,10 @@ impl std::fmt::Display for Damage {
         if !self.foreign.is_empty() {
             let (count, which) = (self.foreign.len(), numbered(&self.foreign));
             parts.push(format!("{count} foreign {which}: of another run, or of a job that has changed since"));
+        }
+        if !self.unplanned.is_empty() {
+            let (count, which) = (self.unplanned.len(), numbered(&self.unplanned));
+            parts.push(format!("{count} unplanned {which}: of episodes that the plan does not have"));
         }
         if self.torn > 0 {
             parts.push(format!("the last line is torn ({} bytes)", self.torn));
@@ -155,6 +168,7 @@ impl<'a> Merged<'a> {
         let damage = &mut self.damage[source];
         damage.lines.extend(scan.damaged.iter().map(|line| *lines_before + line + 1));
         damage.foreign.extend(scan.foreign.iter().map(|line| *lines_before + line + 1));
+        damage.unplanned.extend(scan.unplanned.iter().map(|line| *lines_before + line + 1));
         damage.torn += scan.torn;
         self.unmarked += scan.unmarked;
         *lines_before += scan.lines;
@@ -220,7 +234,7 @@ impl<'a> Merged<'a> {
 
     /// Journals with lines that say nothing.
     pub fn damage(&self) -> impl Iterator<Item = &Damage> {
-        self.damage.iter().filter(|damage| !damage.lines.is_empty() || !damage.foreign.is_empty() || damage.torn > 0)
+        self.damage.iter().filter(|damage| !damage.is_torn_only() || damage.torn > 0)
     }
 
     /// Lines about jobs that the plan does not have; they are left out.

@@ -78,7 +78,7 @@ pub(super) struct EpisodeLine<'a> {
     #[serde(borrow, rename = "job")]
     _job: Cow<'a, str>,
     pub(super) job_index: JobIndex,
-    episode: u64,
+    pub(super) episode: u64,
     #[serde(rename = "seed")]
     _seed: u64,
     rank: usize,

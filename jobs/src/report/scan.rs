@@ -7,7 +7,7 @@ use super::pieces::Piece;
 use super::record::{EpisodeLine, Names, Record};
 use super::source::Place;
 use crate::job::JobIndex;
-use crate::journal::{Accepted, Line, Origin, stamp_of};
+use crate::journal::{Accepted, Line, Origin, Subject, stamp_of};
 use crate::time::Moment;
 
 /// How a line of an episode begins when [`crate::journal`] wrote it.
@@ -31,6 +31,8 @@ pub(super) struct Scan {
     pub(super) damaged: Vec<u64>,
     /// Numbers of lines of another run, or of a job that has changed since, counted as those.
     pub(super) foreign: Vec<u64>,
+    /// Numbers of lines of episodes that the plan does not have, counted as those.
+    pub(super) unplanned: Vec<u64>,
     /// Lines that do not say of which run they are.
     pub(super) unmarked: u64,
     /// Bytes of a torn last line.
@@ -79,8 +81,8 @@ pub(super) fn scan(piece: &Piece, source: u32, accepted: &Accepted) -> Scan {
         if line.starts_with(EPISODE) {
             match serde_json::from_slice::<EpisodeLine>(line) {
                 Ok(line) => {
-                    let origin =
-                        accepted.origin(Some(line.job_index), line.run.as_deref(), line.fingerprint.as_deref());
+                    let subject = Subject { job: Some(line.job_index), episode: Some(line.episode) };
+                    let origin = accepted.origin(subject, line.run.as_deref(), line.fingerprint.as_deref());
                     if scan.takes(origin, number) {
                         let record = line.record(place, &mut scan.names);
                         scan.episodes.push((line.job_index, record));
@@ -92,7 +94,7 @@ pub(super) fn scan(piece: &Piece, source: u32, accepted: &Accepted) -> Scan {
             match serde_json::from_slice::<Line>(line) {
                 Ok(parsed) => {
                     let stamp = stamp_of(line);
-                    let origin = accepted.origin(parsed.job(), stamp.run.as_deref(), stamp.fingerprint.as_deref());
+                    let origin = accepted.origin(parsed.subject(), stamp.run.as_deref(), stamp.fingerprint.as_deref());
                     if !scan.takes(origin, number) {
                         last = line;
                         continue;
@@ -117,8 +119,9 @@ impl Scan {
             Origin::Own => {}
             Origin::Unmarked => self.unmarked += 1,
             Origin::Foreign => self.foreign.push(number),
+            Origin::Unplanned => self.unplanned.push(number),
         }
-        origin != Origin::Foreign
+        origin.counts()
     }
 
     /// Notes when a line was written. Not asked of every line, as few moments matter.

@@ -65,12 +65,15 @@ fn what_is_missing_broken_or_there_twice_is_found() {
 #[test]
 fn an_episode_that_is_not_the_plans_is_found() {
     let other = Episode { seed: 7, job: "b".to_owned(), ..episode(1) };
-    let (_, job) = audit(&lines([episode(0), other, episode(2), episode(3), episode(9)]));
+    let (run, job) = audit(&lines([episode(0), other, episode(2), episode(3), episode(9)]));
+    assert_eq!(
+        run.wrong,
+        ["`journal/journal_rank0.jsonl`: 1 unplanned line (5): of episodes that the plan does not have"]
+    );
     assert_eq!(
         job.findings.wrong,
         [
             "a: episode 1 is not run from the seed that plan and number give",
-            "a: episode 9 is not among those of the plan",
             "a: episode 1 is written under the name of another job"
         ]
     );

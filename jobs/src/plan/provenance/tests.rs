@@ -83,6 +83,16 @@ fn lines_of_another_run_are_a_finding_and_no_results() {
 }
 
 #[test]
+fn lines_of_episodes_that_the_plan_does_not_have_are_a_finding_and_no_results() {
+    let dir = tempfile::tempdir().unwrap();
+    run(dir.path(), plan("touch", 4), "launch1", 0..5);
+    let (scored, wrong, _) = read(dir.path());
+    assert_eq!(scored, [0, 1, 2, 3]);
+    let told = "`journal/journal_rank0.jsonl`: 1 unplanned line (5): of episodes that the plan does not have";
+    assert_eq!(wrong, [told]);
+}
+
+#[test]
 fn a_rank_that_still_runs_the_job_as_it_was_writes_no_results() {
     let dir = tempfile::tempdir().unwrap();
     let before = run(dir.path(), plan("touch", 4), "launch1", 0..2);
