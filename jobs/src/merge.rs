@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use crate::layout::{RunFolder, write_whole};
 use crate::plan::{RunFolderError, RunPlan};
-use crate::report::{self, Context, Journals, Merged, Report};
+use crate::report::{self, Context, Damage, Journals, Merged, Report};
 
 mod inputs;
 mod journals;
@@ -137,11 +137,12 @@ impl Merge {
         &self.output
     }
 
-    /// Writes the merged folder, and its report; `context` is for the report.
+    /// Writes the merged folder, and its report; `context` is for the report. Gives that, and the lines of the journals
+    /// that are left out.
     ///
     /// # Errors
     /// Those of the file system.
-    pub fn write(&self, context: Context) -> io::Result<Report> {
+    pub fn write(&self, context: Context) -> io::Result<(Report, Vec<Damage>)> {
         let folder = &self.output;
         std::fs::create_dir_all(folder.root())?;
         let inputs = self.inputs.iter().map(|input| paths::from_to(folder.root(), input.root())).collect();
@@ -154,7 +155,7 @@ impl Merge {
         let merged = Merged::new(&self.plan, &journals)?;
         let report = Report::of(&merged, context)?;
         report::write_merged(folder, &merged, &report)?;
-        Ok(report)
+        Ok((report, merged.damage().cloned().collect()))
     }
 }
 

@@ -48,6 +48,23 @@ fn episodes_that_came_out_differently_are_named() {
 }
 
 #[test]
+fn lines_of_another_run_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let [first, second] = ["x", "y"].map(|name| Run::at(&dir.path().join(name), &[job("a", 2)]));
+    first.whole();
+    second.whole();
+    let foreign = fs::read_to_string(second.folder.journal(0)).unwrap();
+    let foreign = foreign
+        .lines()
+        .filter(|line| line.contains("\"type\":\"episode\""))
+        .map(|line| format!("{},\"run\":\"{}\"}}\n", line.strip_suffix('}').unwrap(), "0".repeat(32)));
+    let text = fs::read_to_string(first.folder.journal(0)).unwrap() + &foreign.collect::<String>();
+    fs::write(first.folder.journal(0), text).unwrap();
+    let done = rrun_in(dir.path(), &["merge", "x", "--output", "z"]).succeeds();
+    done.says("2 of 2 episodes").says("2 foreign lines (7, 8): of another run, or of a job that has changed since");
+}
+
+#[test]
 fn what_cannot_be_merged_is_refused_before_anything_is_written() {
     let dir = tempfile::tempdir().unwrap();
     Run::at(&dir.path().join("x"), &[job("a", 2)]).whole();

@@ -56,7 +56,8 @@ impl Place {
 
     fn merge(&self, names: &[&str], output: &str) -> Result<Report, MergeError> {
         let dirs: Vec<_> = names.iter().map(|name| self.path(name)).collect();
-        Ok(Merge::of(&dirs, &self.path(output))?.write(Context { created: at(59), ..Context::default() })?)
+        let merge = Merge::of(&dirs, &self.path(output))?;
+        Ok(merge.write(Context { created: at(59), ..Context::default() })?.0)
     }
 
     /// Everything that a merge has written, but what it was made of.

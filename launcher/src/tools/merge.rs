@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use jobs::merge::Merge;
-use jobs::report::{Context, Journals, Report};
+use jobs::report::{Context, Damage, Journals, Report};
 use jobs::table;
 use jobs::time::rfc3339;
 
@@ -38,7 +38,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, ToolError> {
             print(format_args!("  is being written to; what it has so far is merged"))?;
         }
     }
-    let report = merge.write(Context {
+    let (report, damages) = merge.write(Context {
         argv: std::env::args().collect(),
         world_size: merge.plan().world_size,
         route: "merge".to_owned(),
@@ -46,11 +46,11 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, ToolError> {
         stopped: None,
         created: rfc3339(SystemTime::now()),
     })?;
-    tell(&merge, &report)?;
+    tell(&merge, &report, &damages)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn tell(merge: &Merge, report: &Report) -> Result<(), ToolError> {
+fn tell(merge: &Merge, report: &Report, damages: &[Damage]) -> Result<(), ToolError> {
     print(format_args!("\n{}", table::metrics_summary(report)))?;
     let comparison = table::comparison(report);
     if !comparison.is_empty() {
@@ -64,6 +64,7 @@ fn tell(merge: &Merge, report: &Report) -> Result<(), ToolError> {
     if conflicts.next().is_some() {
         print("… and more, see `rrun verify`")?;
     }
+    damages.iter().try_for_each(print)?;
     print(format_args!("report: {}", merge.output().report().display()))?;
     Ok(())
 }
