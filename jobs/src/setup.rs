@@ -239,10 +239,7 @@ fn of_run(
     let uses = trust::uses(&jobs, server);
     let unknown = if args.trust_plan { Vec::new() } else { trust::unknown(&uses, variable) };
     if !unknown.is_empty() {
-        let more = unknown.len().saturating_sub(NAMED);
-        let named = unknown.iter().take(NAMED).map(|item| item.text.clone());
-        let rest = (more > 0).then(|| format!("and {more} more"));
-        return Err(SetupError::Foreign { folder: folder.to_owned(), uses: named.chain(rest).collect() });
+        return Err(SetupError::Foreign { folder: folder.to_owned(), uses: trust::named(&unknown) });
     }
     Ok(JobFile { path: jobs_file.into(), sha256, jobs, model_server })
 }

@@ -27,6 +27,9 @@ const MAX_BYTES: u64 = 32 << 20;
 /// Bytes of settings that are shown.
 const SHOWN_BYTES: usize = 4000;
 
+/// Of what a user has not named this many are shown.
+const NAMED: usize = 12;
+
 /// Something that runs, or that data goes to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Use {
@@ -131,6 +134,13 @@ fn is_path(text: &str) -> bool {
 pub fn unknown<'a>(uses: &'a [Use], variable: &dyn Fn(&str) -> Option<String>) -> Vec<&'a Use> {
     let known = list(variable).map(|path| read(&path)).unwrap_or_default();
     uses.iter().filter(|item| !known.contains(&item.digest)).collect()
+}
+
+/// What is shown of them: the first ones, and how many more there are.
+pub fn named(uses: &[&Use]) -> Vec<String> {
+    let more = uses.len().saturating_sub(NAMED);
+    let first = uses.iter().take(NAMED).map(|item| item.text.clone());
+    first.chain((more > 0).then(|| format!("and {more} more"))).collect()
 }
 
 /// Remembers that this user has begun a run with `uses`.

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 
 use jobs::episode::{DemoRef, Episode, VideoRef};
 use jobs::journal::Journal;
+use serde_json::json;
 
-use crate::folder::{Done, Run, at, job, rrun, rrun_at};
+use crate::folder::{Done, Run, at, job, rrun, rrun_at, rrun_with};
 
 /// Three demonstrations of a job `a`, see `make_dataset.py` beside it.
 const DATASET: &[u8] = include_bytes!("../fixtures/tools/dataset.hdf5");
@@ -229,6 +230,21 @@ fn an_episode_that_comes_out_otherwise_elsewhere_is_found() {
     let done = elsewhere.verify(&["--determinism", "99", "--nproc-per-node", "3", "--num-envs", "6"]).fails_with(1);
     let done = done.says("note: run again: 8 episodes, by 3 ranks with 6 environments; what came out is in `");
     done.says("wrong: b: episode 0 came out otherwise: return 0.0, then 8.8").says("wrong: b: episode 1 came out");
+}
+
+#[test]
+fn a_plan_that_the_user_has_not_begun_a_run_with_is_run_again_when_it_is_trusted() {
+    let run =
+        Run::new(&[json!({"name": "a", "arena_env_args": {"environment": "gym:X-v0", "python": "/tmp/stranger"},
+                                "policy_type": "scripted", "num_episodes": 2})]);
+    run.whole();
+    let home = run.dir.path().to_str().unwrap();
+    let words = ["verify", "--determinism", "1", run.path()];
+    let done = rrun_with(&[("HOME", home), ("XDG_STATE_HOME", home), ("TMPDIR", home)], &words).fails_with(1);
+    let told = format!("the plan of `{}` names what you have not begun a run with here", run.path());
+    let done = done.complains(&told).complains("the environment `gym:X-v0` by `/tmp/stranger`");
+    let text = done.complains("--trust-plan beside --determinism runs what the plan names").stderr();
+    assert!(!text.contains("--jobs") && !text.contains("rrun-verify"), "{text}");
 }
 
 #[test]

@@ -16,6 +16,7 @@ use jobs::journal;
 use jobs::layout::{RunFolder, write_whole};
 use jobs::plan::RunPlan;
 use jobs::report::{Journals, Merged};
+use jobs::trust;
 use jobs::verify::rerun;
 
 use crate::tools::end_of;
@@ -51,6 +52,12 @@ pub(super) struct Rerun {
 pub(in crate::tools) enum RerunError {
     #[error("no episode can be run again: none was scored of a job with num_episodes")]
     Nothing,
+    #[error(
+        "the plan of `{folder}` names what you have not begun a run with here:\n  {}\n--trust-plan beside --determinism runs \
+         what the plan names",
+        uses.join("\n  ")
+    )]
+    Foreign { folder: String, uses: Vec<String> },
     #[error("the names of the jobs cannot be written as --only has them")]
     Names,
     #[error("the episodes could not be run again ({status}); what was said is in `{log}`, its end is\n{end}")]
@@ -79,6 +86,7 @@ impl Rerun {
             return Err(RerunError::Nothing);
         }
         let again = rerun::plan(plan, &chosen).ok_or(RerunError::Names)?;
+        self.check_trust(of, &again)?;
         let (ranks, envs) = self.elsewhere(&again);
         write(&folder, &again).map_err(named)?;
         // The number of threads has a say in the last bits of a network's results, and is no doing of the policy's.
@@ -107,6 +115,16 @@ impl Rerun {
         let (episodes, ranks, envs) = (many(count, "episode"), many(ranks, "rank"), many(envs, "environment"));
         let note = format!("run again: {episodes}, by {ranks} with {envs}{kept}");
         Ok(Some(Again { note, wrong }))
+    }
+
+    /// The launch would refuse the same, in a folder and with options that nobody has named.
+    fn check_trust(&self, of: &RunFolder, plan: &RunPlan) -> Result<(), RerunError> {
+        let uses = trust::uses(&plan.jobs, plan.model_server.as_ref());
+        let unknown = trust::unknown(&uses, &|name| std::env::var(name).ok());
+        if self.trust_plan || unknown.is_empty() {
+            return Ok(());
+        }
+        Err(RerunError::Foreign { folder: of.root().display().to_string(), uses: trust::named(&unknown) })
     }
 
     /// Ranks and environments that no job has had; the environments of a shared job are dealt to all ranks.
