@@ -54,6 +54,18 @@ fn a_folder_without_a_plan_is_refused_by_name() {
 }
 
 #[test]
+fn a_folder_that_cannot_be_written_has_its_report_elsewhere() {
+    let run = Run::new(&[job("a", 4)]);
+    run.whole();
+    fs::create_dir(run.folder.episodes()).unwrap();
+    let (path, output) = (run.path(), run.dir.path().join("elsewhere"));
+    let done = rrun(&["report", path]).fails_with(1).complains(&format!("cannot write the report into `{path}`: "));
+    done.complains(&format!("`rrun merge {path} --output DIR` makes it elsewhere"));
+    rrun(&["merge", path, "--output", output.to_str().unwrap()]).succeeds();
+    assert!(output.join("report.html").is_file());
+}
+
+#[test]
 fn a_damaged_plan_is_named_with_its_line() {
     let run = Run::new(&[job("a", 4)]);
     fs::write(run.folder.plan(), "{\n\"schema\": 7}").unwrap();

@@ -43,7 +43,10 @@ pub(super) enum ReportError {
         "`{path}` has {there} episodes and the journals here have {here}: those of other nodes may be elsewhere; --force replaces it"
     )]
     Less { path: String, there: u64, here: u64 },
-    #[error("cannot write the report into `{folder}`: {err}")]
+    #[error(
+        "cannot write the report into `{folder}`: {err}; `rrun merge {folder} --output DIR` makes it elsewhere, with the way \
+         to videos and datasets from there"
+    )]
     Write { folder: String, err: std::io::Error },
     #[error("cannot start `xdg-open`: {err}; the page is `{page}`")]
     NoBrowser { page: String, err: std::io::Error },
