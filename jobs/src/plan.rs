@@ -175,7 +175,8 @@ impl RunPlan {
     /// [`RunFolderError`] when there is none, or it is damaged or of another version, or says what no jobs file may say.
     pub fn read(folder: &RunFolder) -> Result<Self, RunFolderError> {
         let path = Standing::of(folder).plan;
-        let text = files::read(&path, MAX_DOCUMENT_BYTES).map_err(error::io(folder.root()))?;
+        let text = files::read(&path, MAX_DOCUMENT_BYTES)
+            .map_err(|err| RunFolderError::Unreadable { path: path.clone(), err })?;
         Self::parse(folder, &text)
     }
 

@@ -74,6 +74,26 @@ fn a_fifo_among_the_journals_is_told() {
 }
 
 #[test]
+fn a_plan_that_is_no_regular_file_is_told() {
+    let run = recorded("a/a.hdf5", "a/a.mp4");
+    let plan = run.folder.plan();
+    let output = run.dir.path().join("merged").display().to_string();
+    let is_told = |found: &str| {
+        let told = format!("cannot read `{}`: it is {found}, a regular file is needed", plan.display());
+        rrun(&["report", run.path()]).fails_with(1).complains(&told);
+        rrun(&["verify", run.path()]).fails_with(1).complains(&told);
+        rrun(&["compare", run.path(), run.path()]).fails_with(1).complains(&told);
+        rrun(&["merge", run.path(), "--output", &output]).fails_with(1).complains("plan.json`: it is ");
+    };
+    fs::remove_file(&plan).unwrap();
+    fifo(&plan);
+    is_told("a FIFO");
+    fs::remove_file(&plan).unwrap();
+    fs::create_dir(&plan).unwrap();
+    is_told("a folder");
+}
+
+#[test]
 fn a_terabyte_of_nothing_is_read_by_no_tool() {
     let run = recorded("a/a.hdf5", "a/a.mp4");
     let grow = |path: &std::path::Path| File::options().write(true).open(path).unwrap().set_len(1 << 40).unwrap();

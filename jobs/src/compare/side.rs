@@ -111,7 +111,7 @@ impl Side {
     /// [`SideError`], naming file and line.
     pub fn read(path: &Path) -> Result<Self, SideError> {
         let folder = RunFolder::new(path);
-        if folder.plan().is_file() {
+        if folder.plan().exists() {
             return Self::of_run(path, &folder);
         }
         match path.extension().and_then(|ending| ending.to_str()) {

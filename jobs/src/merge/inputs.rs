@@ -68,7 +68,7 @@ pub(super) fn find(dirs: &[PathBuf], output: &Path) -> Result<Vec<Input>, MergeE
 /// of, or above them, so what is in it is looked at, too.
 fn look(dir: &Path, depth: usize, found: &mut BTreeSet<PathBuf>) -> std::io::Result<()> {
     let folder = RunFolder::new(dir);
-    let is_run = folder.plan().is_file();
+    let is_run = folder.plan().exists();
     if is_run {
         found.insert(dir.to_owned());
     }

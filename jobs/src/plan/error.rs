@@ -42,6 +42,15 @@ pub enum RunFolderError {
     /// Its plan was changed between being read and the first line of the journal.
     #[error("the plan of `{}` was changed by another evaluation while this one started", .0.display())]
     Overtaken(PathBuf),
+    /// Its plan cannot be read.
+    #[error("cannot read `{}`: {err}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        err: io::Error,
+    },
     /// Its plan is damaged.
     #[error("`{}` is no plan of rrun: {err}", path.display())]
     Damaged {

@@ -116,7 +116,7 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
 /// The run in a folder.
 fn open(path: &OsStr) -> Result<(RunFolder, RunPlan), ToolError> {
     let folder = RunFolder::new(path.as_ref());
-    if !folder.plan().is_file() {
+    if !folder.plan().exists() {
         return Err(ToolError::NoRun(path.to_string_lossy().into_owned()));
     }
     let plan = RunPlan::read(&folder)?;
