@@ -58,6 +58,9 @@ fn a_misspelt_field_is_refused_with_the_nearest_name() {
 fn refusals_name_job_and_field() {
     for (field, value, text) in [
         ("num_episodes", json!(0), "job 0 (a) field num_episodes: 0 was found, a whole number above 0 is needed"),
+        ("num_episodes", json!(-1), "job 0 (a) field num_episodes: -1 was found, a whole number above 0 is needed"),
+        ("num_steps", json!(-1), "job 0 (a) field num_steps: -1 was found, a whole number above 0 is needed"),
+        ("num_rebuilds", json!(-1), "job 0 (a) field num_rebuilds: -1 was found, a whole number above 0 is needed"),
         ("num_episodes", json!("3"), "job 0 (a) field num_episodes: \"3\" was found, a whole number above 0 is needed"),
         ("name", json!(7), "job 0 field name: 7 was found, a string is needed"),
         (
