@@ -35,6 +35,8 @@ pub struct Findings {
 pub struct JobAudit {
     /// What is wrong with it.
     pub findings: Findings,
+    /// What has not been done: wrong where nobody is at work on it any more.
+    pub unfinished: Vec<String>,
     /// Episodes that it is to have, if it has said how many.
     pub expected: Option<u64>,
     /// Episodes that it has.
@@ -134,7 +136,7 @@ pub fn job(merged: &Merged, plan: &RunPlan, job: &Job) -> io::Result<JobAudit> {
         }
     };
     if !missing.is_empty() {
-        wrong.push(format!("{}: {} missing", job.name, ranges::shown(&missing)));
+        audit.unfinished.push(format!("{}: {} missing", job.name, ranges::shown(&missing)));
     }
     tell(wrong, &seen.errors, "broken by an error");
     tell(wrong, &of(differing), "scored more than once, with different outcomes");
@@ -145,10 +147,8 @@ pub fn job(merged: &Merged, plan: &RunPlan, job: &Job) -> io::Result<JobAudit> {
     tell(wrong, &seen.unfilmed(), "not in a video, though others are");
     wrong.extend(settings(merged, job).map(|change| format!("{}: {change}", job.name)));
     if job.status == Status::Pending && audit.expected.is_none() {
-        audit
-            .findings
-            .wrong
-            .push(format!("{}: has never begun, so that nobody knows how many episodes it has", job.name));
+        let unknown = format!("{}: has never begun, so that nobody knows how many episodes it has", job.name);
+        audit.unfinished.push(unknown);
     }
     Ok(audit)
 }

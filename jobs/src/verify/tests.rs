@@ -48,13 +48,10 @@ fn what_is_missing_broken_or_there_twice_is_found() {
     let broken = Episode { error: Some("NaN".to_owned()), success: None, dataset: None, video: None, ..episode(2) };
     let again = Episode { length: 11, ended: String::new(), ..episode(0) };
     let (_, job) = audit(&lines([episode(0), again, broken]));
+    assert_eq!(job.unfinished, ["a: episodes 1, 3 are missing"]);
     assert_eq!(
         job.findings.wrong,
-        [
-            "a: episodes 1, 3 are missing",
-            "a: episode 2 is broken by an error",
-            "a: episode 0 is scored more than once, with different outcomes"
-        ]
+        ["a: episode 2 is broken by an error", "a: episode 0 is scored more than once, with different outcomes"]
     );
     let same = Episode { wall_s: 2.0, ..episode(0) };
     let (_, job) = audit(&lines((0..4).map(episode).chain([same])));

@@ -24,7 +24,7 @@ use jobs::layout::RunFolder;
 use jobs::plan::RunPlan;
 use jobs::report::{Context, JobReport, Journals, Merged, Report};
 use jobs::verify::{Findings, JobAudit};
-use jobs::{table, threads, verify};
+use jobs::{launch, table, threads, verify};
 
 use super::{ToolError, open, print, print_line};
 
@@ -60,12 +60,14 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, ToolError> {
     let merged = Merged::new(&plan, &journals)?;
     let report = Report::of(&merged, Context::default())?;
     let mut all = verify::run(&merged);
-    if journals.in_use() {
-        all.notes.push("the run is not over: a rank is at work".to_owned());
+    let at_work = at_work(&folder, &journals);
+    if let Some(who) = &at_work {
+        print_line(format_args!("the run is under way: {who}"))?;
     }
     let mut rows = Vec::new();
     let work: Vec<_> = plan.jobs.iter().zip(&report.per_job).collect();
-    let site = Site { folder: &folder, plan: &plan, merged: &merged, values: !args.no_values };
+    let (is_over, values) = (at_work.is_none(), !args.no_values);
+    let site = Site { folder: &folder, plan: &plan, merged: &merged, values, is_over };
     let one = |(job, report): &(&Job, &JobReport), _: &mut Vec<u8>| site.row(job, report);
     threads::in_order(&work, one, |_, mut row| {
         all.wrong.append(&mut row.audit.findings.wrong);
@@ -80,11 +82,18 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, ToolError> {
     all.notes.iter().try_for_each(|note| print_line(format_args!("note: {note}")))?;
     all.wrong.iter().try_for_each(|wrong| print_line(format_args!("wrong: {wrong}")))?;
     if all.wrong.is_empty() {
-        print(format_args!("`{}` is all there", folder.root().display()))?;
+        let text = if is_over { "is all there" } else { "has no findings so far" };
+        print(format_args!("`{}` {text}", folder.root().display()))?;
         return Ok(ExitCode::SUCCESS);
     }
     print(format_args!("{} findings in `{}`", all.wrong.len(), folder.root().display()))?;
     Ok(ExitCode::FAILURE)
+}
+
+/// Who writes into the folder, as far as that can be seen from here.
+fn at_work(folder: &RunFolder, journals: &Journals) -> Option<String> {
+    let launch = launch::holder(folder).map(|holder| holder.to_string());
+    launch.or_else(|| journals.in_use().then(|| "a rank is at work".to_owned()))
 }
 
 struct Site<'a> {
@@ -92,12 +101,19 @@ struct Site<'a> {
     plan: &'a RunPlan,
     merged: &'a Merged<'a>,
     values: bool,
+    is_over: bool,
 }
 
 impl Site<'_> {
     fn row(&self, job: &Job, report: &JobReport) -> io::Result<Row> {
         let mut audit = verify::job(self.merged, self.plan, job)?;
         let mut findings = std::mem::take(&mut audit.findings);
+        let unfinished = std::mem::take(&mut audit.unfinished);
+        if self.is_over {
+            findings.wrong.splice(..0, unfinished);
+        } else {
+            findings.notes.extend(unfinished.into_iter().map(|text| format!("unfinished: {text}")));
+        }
         let mut add = |file: &str, found: Findings| {
             findings.wrong.extend(found.wrong.into_iter().map(|wrong| format!("`{file}` {wrong}")));
             findings.notes.extend(found.notes.into_iter().map(|note| format!("`{file}` {note}")));
