@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -212,10 +212,11 @@ pub struct EvalArgs {
     #[arg(long, value_name = "PORT", help_heading = "Output", value_parser = clap::value_parser!(u16).range(1..))]
     pub metrics_port: Option<u16>,
 
-    /// Address that metrics are answered at; 0.0.0.0 is all of the machine's, for a Prometheus elsewhere
+    /// Address or name that metrics are answered at; 0.0.0.0 is all of the machine's, for a Prometheus elsewhere
     #[arg(
         long,
         value_name = "ADDRESS",
+        value_parser = address,
         default_value = "127.0.0.1",
         requires = "metrics_port",
         help_heading = "Output"
@@ -238,6 +239,17 @@ pub enum LogFormat {
     Text,
     /// One JSON object a line.
     Json,
+}
+
+/// An address, or that of a machine's name; of several an IPv4 address, which every client can reach where there is one.
+fn address(text: &str) -> Result<IpAddr, String> {
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    let found = (text, 0).to_socket_addrs();
+    let found: Vec<_> = found.map_err(|err| format!("it is no address, and cannot be resolved: {err}"))?.collect();
+    let chosen = found.iter().find(|address| address.is_ipv4()).or(found.first());
+    chosen.map(SocketAddr::ip).ok_or_else(|| "it is no address, and the name has none".to_owned())
 }
 
 /// What `--resume` does not take over: it names the run, or what differs from start to start.
@@ -443,6 +455,15 @@ mod tests {
         assert!(args.given.is_empty(), "another machine has other GPUs: {:?}", args.given);
         let err = parse(&["--jobs", "a", "--gpu-memory", "much"]).unwrap_err().to_string();
         assert!(err.contains("as 12GiB, 12GB, 12288MiB or a number of bytes"), "{err}");
+    }
+
+    #[test]
+    fn metrics_are_answered_at_an_address_or_at_that_of_a_name() {
+        let host = |host: &str| parse(&["--jobs", "a", "--metrics-port", "9", "--metrics-host", host]);
+        assert!(host("localhost").unwrap().metrics_host.is_loopback());
+        assert_eq!(host("::1").unwrap().metrics_host.to_string(), "::1");
+        let err = host("no such host").unwrap_err().to_string();
+        assert!(err.contains("'--metrics-host <ADDRESS>': it is no address, and cannot be resolved: "), "{err}");
     }
 
     #[test]
