@@ -15,9 +15,9 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use c10d::StoreAddr;
 use jobs::assign::lease::{Answer, Task, Want};
 use jobs::job::JobIndex;
-use runtime::dist::StoreAddr;
 use runtime::eval::lease::{Clerk, Room};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;

@@ -8,7 +8,7 @@
 //! no CUDA ─► cpu, unless this rank alone was asked for a GPU: that is an error
 //! ```
 
-use crate::dist::cuda;
+use c10d::cuda;
 use std::fmt;
 use tch::Device;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use crate::dist::cuda;
+use c10d::cuda;
 
 /// Where the kernel module of NVIDIA says its version.
 const DRIVER: &str = "/sys/module/nvidia/version";

@@ -1,7 +1,7 @@
 //! Ranks as processes of their own, for those that die: this test program, started again for one test.
 
 use crate::ranks::{PATIENCE, join, serve};
-use runtime::dist::Group;
+use c10d::Group;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio, abort};
 use std::{env, io};

@@ -2,7 +2,7 @@
 
 use crate::child;
 use crate::ranks::{PATIENCE, gloo, join, ranks, serve};
-use runtime::dist::{DistError, Group, Reduction};
+use c10d::{DistError, Group, Reduction};
 use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;

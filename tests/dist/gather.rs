@@ -2,7 +2,7 @@
 
 use crate::child;
 use crate::ranks::{PATIENCE, join, ranks, serve};
-use runtime::dist::{DistError, Gathered, Route, Store, Who, gather};
+use c10d::{DistError, Gathered, Route, Store, Who, gather};
 use std::time::Duration;
 use tch::Device;
 

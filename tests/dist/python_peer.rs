@@ -1,7 +1,7 @@
 //! Rust and Python ranks in one Gloo group, torch 2.11 on both sides.
 
 use crate::ranks::{PATIENCE, join, serve};
-use runtime::dist::{Group, Reduction, Store, StoreAddr};
+use c10d::{Group, Reduction, Store, StoreAddr};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command};

@@ -1,6 +1,6 @@
 //! Ranks as threads of this process around one store.
 
-use runtime::dist::{Group, Store, StoreAddr};
+use c10d::{Group, Store, StoreAddr};
 use std::thread;
 use std::time::Duration;
 

@@ -3,7 +3,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-use runtime::dist::cuda::{self, Cuda};
+use c10d::cuda::{self, Cuda};
 use tch::Device;
 
 /// A usable card.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use runtime::dist::cuda;
+use c10d::cuda;
 use tch::Device;
 
 use crate::card::{demo_policy, device};

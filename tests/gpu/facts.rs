@@ -1,8 +1,8 @@
 //! What the driver and libtorch say of a card.
 
 use crate::card::card;
+use c10d::cuda;
 use runtime::device::{DeviceRequest, Visible, resolve, visible};
-use runtime::dist::cuda;
 use tch::{Kind, Tensor};
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::card::card;
 use crate::ranks::{PATIENCE, Seat, all_succeed, seat, serve, start};
-use runtime::dist::{Gathered, Route, Who, cuda, gather};
+use c10d::{Gathered, Route, Who, cuda, gather};
 use tch::Device;
 
 /// Ranks in the test of several cards, at most.

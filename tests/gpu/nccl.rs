@@ -2,7 +2,7 @@
 
 use crate::card::card;
 use crate::ranks::{PATIENCE, serve};
-use runtime::dist::{Group, Reduction};
+use c10d::{Group, Reduction};
 use tch::{Kind, Tensor};
 
 #[test]

@@ -1,6 +1,6 @@
 //! Operators of our own shim on a card, beside the same in float64 on the CPU.
 
-use runtime::operators::{add_linear, linear_gelu, linear_plus, linear_relu, to_host};
+use c10d::operators::{add_linear, linear_gelu, linear_plus, linear_relu, to_host};
 use tch::{Device, Kind, Tensor};
 
 use crate::card::{Card, card};

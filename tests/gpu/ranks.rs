@@ -4,7 +4,7 @@ use std::env;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use runtime::dist::{Store, StoreAddr};
+use c10d::{Store, StoreAddr};
 
 /// Long enough for the first meeting of NCCL; no test that passes waits for it.
 pub const PATIENCE: Duration = Duration::from_secs(120);

@@ -6,10 +6,9 @@ use std::mem::discriminant;
 use bytes::BytesMut;
 use hostile::Target;
 use runtime::serve::http;
-use runtime::wire;
-use runtime::wire::zmtp::{Heard, Reader, Socket, Violation};
 use tungstenite::WebSocket;
 use tungstenite::protocol::{Role, WebSocketConfig};
+use wire::zmtp::{Heard, Reader, Socket, Violation};
 
 #[test]
 fn hostile_msgpack() {

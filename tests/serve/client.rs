@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
-use runtime::wire::{Array, Dialect, Value, read, write};
+use wire::{Array, Dialect, Value, read, write};
 
 use crate::server::{DEADLINE, fixtures};
 

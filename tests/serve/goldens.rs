@@ -1,7 +1,7 @@
 //! Recorded exchanges of the reference's client and server, through a real socket.
 
 use bytes::Bytes;
-use runtime::wire::{Array, Dialect, Value, read, write};
+use wire::{Array, Dialect, Value, read, write};
 
 use crate::client::{Client, file, get_action, tensors};
 use crate::server::{Server, fixtures};

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use runtime::wire::{Dialect, Value, read, write};
+use wire::{Dialect, Value, read, write};
 
 use crate::client::{Client, error, hello, numbers, rows_of, seeded, with_token};
 use crate::server::{DEADLINE, Server, now, wait_until};

@@ -1,7 +1,7 @@
 //! What one client may ask for, and what it costs the others.
 
 use bytes::Bytes;
-use runtime::wire::{Array, Dialect, Value, read, write};
+use wire::{Array, Dialect, Value, read, write};
 
 use crate::client::{Client, error, numbers, rows_of, seeded, with_token};
 use crate::server::{Server, wait_until};

@@ -2,7 +2,7 @@
 
 use std::sync::Barrier;
 
-use runtime::wire::{Array, Value};
+use wire::{Array, Value};
 
 use crate::client::{Client, error, get_action, numbers, seeded};
 use crate::server::Server;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use runtime::wire::{Dialect, write};
+use wire::{Dialect, write};
 
 use crate::client::{Client, numbers, seeded};
 use crate::server::{Server, now};

@@ -2,7 +2,7 @@
 
 use std::net::TcpStream;
 
-use runtime::wire::{Dialect, Value, read, write};
+use wire::{Dialect, Value, read, write};
 
 use crate::client::{Client, error, numbers, seeded};
 use crate::server::{Server, wait_until};

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use bytes::Bytes;
-use runtime::wire::{Dialect, Value, read, write};
+use wire::{Dialect, Value, read, write};
 
 use crate::client::{Client, file};
 use crate::server::{DEADLINE, Server, wait_until};

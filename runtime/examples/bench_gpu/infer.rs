@@ -4,7 +4,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use runtime::operators::InferenceMode;
+use c10d::operators::InferenceMode;
 use runtime::policy::gr00t::graphs::Graphs;
 use runtime::policy::gr00t::inference::{Inference, open_processor};
 use runtime::policy::gr00t::model::{NoTap, Robot, SamplerOptions};

@@ -17,8 +17,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use c10d::cuda;
 use clap::Parser;
-use runtime::dist::cuda;
 use serde_json::{Value, json};
 use tch::{Cuda, Device};
 

@@ -1,6 +1,6 @@
 //! What libtorch's allocator held.
 
-use runtime::dist::cuda;
+use c10d::cuda;
 use serde::Serialize;
 use tch::Device;
 

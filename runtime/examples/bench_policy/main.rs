@@ -16,7 +16,7 @@ use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use runtime::operators::InferenceMode;
+use c10d::operators::InferenceMode;
 use runtime::policy::gr00t::inputs::Inputs;
 use runtime::policy::gr00t::model::{Features, Gr00t, NoTap, Robot, SamplerOptions, Tap};
 use runtime::policy::gr00t::{ModelConfig, VlmConfig, Weights};

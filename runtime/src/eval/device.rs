@@ -8,11 +8,11 @@ use jobs::rank_env::RankEnv;
 use tch::Device;
 
 use crate::device::{Decision, DeviceRequest, Visible, resolve};
-use crate::dist::cuda;
 use crate::env;
 use crate::eval::seating::Seating;
 use crate::policy::PolicyError;
-use crate::torch_error::{caught_of_libtorch, first_line, is_context_lost};
+use c10d::cuda;
+use c10d::torch_error::{caught_of_libtorch, first_line, is_context_lost};
 
 /// Decides on the device of this rank and takes it, before anything else touches CUDA.
 ///

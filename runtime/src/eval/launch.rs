@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use jobs::launch::{self, LaunchLock, LockError};
 
-use crate::dist::Store;
 use crate::eval::console;
 use crate::eval::rank::Fault;
 use crate::eval::ready::Ready;
+use c10d::Store;
 
 /// How long rank 0 may take: it may have to see whether a launch of another machine still lives.
 const VERDICT: Duration = Duration::from_secs(120);

@@ -9,9 +9,9 @@ use jobs::report::{Context, Journals, Report};
 use jobs::table;
 use jobs::time::rfc3339;
 
-use crate::dist::{Route, Who, gather};
 use crate::eval::console;
 use crate::eval::peers::Peers;
+use c10d::{Route, Who, gather};
 
 /// Everyone has arrived, or is lost: what is left is moving bytes.
 const GATHER: Duration = Duration::from_secs(60);

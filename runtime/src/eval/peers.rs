@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use jobs::rank_env::RankEnv;
 
-use crate::dist::{DistError, Store, StoreAddr};
 use crate::eval::beat::{Beat, Watch};
 use crate::eval::now;
 use crate::eval::stop::Stop;
+use c10d::{DistError, Store, StoreAddr};
 
 /// How long the store may take to answer at the start; the ranks of a node start within seconds of each other.
 const CONNECT: Duration = Duration::from_secs(60);

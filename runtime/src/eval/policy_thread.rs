@@ -14,11 +14,11 @@ use jobs::job::Job;
 use serde_json::Value;
 use tch::Device;
 
-use crate::dist::cuda;
 use crate::env::{EnvIndex, EnvSpec, Observation};
 use crate::eval::{device, now};
 use crate::policy::gr00t::Models;
 use crate::policy::{self, Account, Chunk, EpisodeStart, Lifeline, Made, Over, PolicyError, PolicySpec, Shortage};
+use c10d::cuda;
 
 /// TorchScript's interpreter recurses; a main thread would have had as much.
 const STACK_BYTES: usize = 16 << 20;

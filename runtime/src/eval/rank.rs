@@ -36,8 +36,8 @@ use crate::eval::stop::Stop;
 use crate::eval::tally;
 use crate::eval::{console, device, failure, launch, now, outcome};
 use crate::policy::PolicyError;
-use crate::torch_error::is_hardware_failure;
 use crate::versions::versions;
+use c10d::torch_error::is_hardware_failure;
 
 /// The program `eval`: parses what follows the word, and runs this rank's share.
 pub fn main(words: &[OsString]) -> ExitCode {

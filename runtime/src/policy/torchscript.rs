@@ -17,12 +17,12 @@ use tch::{CModule, Device, Kind, Tensor};
 use tokenizers::Tokenizer;
 
 use crate::env::{EnvIndex, EnvSpec, Observation};
-use crate::operators::InferenceMode;
 use crate::policy::batches::{Batches, Shortage};
 use crate::policy::fields::{Fields, argument};
 use crate::policy::gr00t::Models;
 use crate::policy::{Chunk, EpisodeStart, Policy, PolicyError, PolicySpec, require_state};
-use crate::torch_error::{caught, message};
+use c10d::operators::InferenceMode;
+use c10d::torch_error::{caught, message};
 
 const NAME: &str = "torchscript";
 

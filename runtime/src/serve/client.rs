@@ -9,7 +9,7 @@ use jobs::seed;
 
 use crate::policy::served::{Card, Noise};
 use crate::serve::batcher::ClientId;
-use crate::wire::Value;
+use wire::Value;
 
 /// One client's episode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

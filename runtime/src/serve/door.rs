@@ -13,7 +13,7 @@ use crate::serve::batcher::ClientId;
 use crate::serve::house::House;
 use crate::serve::now;
 use crate::serve::{desk, http, zmtp};
-use crate::wire::zmtp::Violation;
+use wire::zmtp::Violation;
 
 /// How long a connection may be silent before its first byte.
 const FIRST_BYTE: Duration = Duration::from_secs(10);

@@ -12,7 +12,7 @@ use crate::serve::client::{Episode, chosen_noise, chosen_seed};
 use crate::serve::house::{House, Then};
 use crate::serve::limits::{RequestLimits, shortened};
 use crate::serve::observation::{Asked, Refused, asked, object};
-use crate::wire::{Array, Dialect, Key, Value, WireError, peek_text, read, write};
+use wire::{Array, Dialect, Key, Value, WireError, peek_text, read, write};
 
 /// One client, as long as its connection lives.
 #[derive(Debug)]

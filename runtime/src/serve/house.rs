@@ -16,7 +16,7 @@ use crate::serve::limits::RequestLimits;
 use crate::serve::now;
 use crate::serve::seats::Seats;
 use crate::serve::stats::Stats;
-use crate::wire::Dialect;
+use wire::Dialect;
 
 /// What all connections share.
 #[derive(Debug)]

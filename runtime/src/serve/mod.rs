@@ -11,7 +11,7 @@
 //! connection. In the thread of the connections nothing takes long: a message is read in slices, and before it is decoded
 //! only its token is looked at.
 //! Decisions are values without sockets and clocks: whose turn it is ([`fair_queue`]), who is inferred together
-//! ([`batcher`]), who may stay connected ([`seats`]), what bytes of a peer mean ([`crate::wire`]).
+//! ([`batcher`]), who may stay connected ([`seats`]), what bytes of a peer mean ([`wire`]).
 //!
 //! A port speaks all protocols because they tell themselves apart: ZMTP begins with 0xff, HTTP with a letter. A robot
 //! fleet then has one address a GPU, and its health is asked where it is served.

@@ -5,7 +5,7 @@ use crate::policy::gr00t::processor::{Array, Modalities, Object, validate};
 use crate::policy::served::{Card, Noise, Question};
 use crate::serve::limits::{LimitExceeded, RequestLimits, shortened};
 use crate::serve::stats::Stats;
-use crate::wire::Value;
+use wire::Value;
 
 /// What a client wants actions for: checked, and within the limits.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ pub fn object(value: &Value) -> Object {
 }
 
 /// An array with other edges around the same numbers.
-pub fn array(array: &crate::wire::Array, shape: &[usize]) -> Object {
+pub fn array(array: &wire::Array, shape: &[usize]) -> Object {
     let dtype = array.dtype();
     // An array of the wire has as many bytes as its shape says, and so has one of the same number of numbers.
     Array::new(&dtype.name(), dtype.size(), shape, array.data().clone()).map_or(Object::None, Object::Array)

@@ -24,7 +24,7 @@ use crate::serve::house::House;
 use crate::serve::limits::RequestLimits;
 use crate::serve::now;
 use crate::serve::observation::{Asked, Refused, array, asked, object};
-use crate::wire::{Array, Dialect, Value, read, write};
+use wire::{Array, Dialect, Value, read, write};
 
 /// Bytes of the states of a message; as float32 they may take four times as many.
 const LONGEST_STATES_BYTES: usize = 4 << 20;

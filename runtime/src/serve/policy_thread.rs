@@ -7,12 +7,12 @@ use std::time::Duration;
 use jobs::serve_args::PolicyChoice;
 use tch::Device;
 
-use crate::dist::cuda;
 use crate::eval::device;
 use crate::policy::gr00t::Models;
 use crate::policy::served::{self, Actions, Card, Question};
 use crate::policy::{Lifeline, PolicyError};
 use crate::serve::now;
+use c10d::cuda;
 
 /// As the thread of an evaluation's policy has.
 const STACK_BYTES: usize = 16 << 20;

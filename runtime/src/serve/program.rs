@@ -17,7 +17,6 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::device::{Decision, DeviceRequest, resolve};
-use crate::dist::cuda;
 use crate::eval::console::{self, Level, Style};
 use crate::eval::{device, failure};
 use crate::policy;
@@ -29,6 +28,7 @@ use crate::serve::limits::RequestLimits;
 use crate::serve::policy_thread::PolicyThread;
 use crate::serve::stats::Summary;
 use crate::serve::{desk, door, now};
+use c10d::cuda;
 
 /// Rows of a batch on a GPU, unless said.
 const GPU_BATCH: usize = 32;

@@ -1,4 +1,4 @@
-//! One ZeroMQ client from its greeting to its end, as a REP socket of its own: [`crate::wire::zmtp`] has the bytes.
+//! One ZeroMQ client from its greeting to its end, as a REP socket of its own: [`wire::zmtp`] has the bytes.
 //!
 //! Our own, because what a REP socket of a library does is not what a server needs: it answers one client after the
 //! other, so that nothing could be inferred together, and the crate `zeromq` makes room for whatever length a frame
@@ -18,7 +18,7 @@ use crate::serve::door::{Closed, gone};
 use crate::serve::gr00t::Client;
 use crate::serve::house::{House, Then};
 use crate::serve::now;
-use crate::wire::zmtp::{Heard, Reader, Request, Socket, answer_head, greeting, pong};
+use wire::zmtp::{Heard, Reader, Request, Socket, answer_head, greeting, pong};
 
 /// Time for a greeting, and from the first byte of a message to its last.
 const PATIENCE: Duration = Duration::from_secs(10);

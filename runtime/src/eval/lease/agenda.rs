@@ -11,10 +11,10 @@ use jobs::journal::Line;
 use jobs::rank_env::RankEnv;
 use jobs::report;
 
-use crate::dist::StoreAddr;
 use crate::eval::history::History;
 use crate::eval::lease::expected::Cut;
 use crate::eval::lease::{Clerk, LeaseError, Leases, Room};
+use c10d::StoreAddr;
 
 /// What a rank runs, one job after the other.
 pub struct Agenda {

@@ -284,7 +284,7 @@ mod tests {
     use crate::eval::lease::testing::{clerk, serve, work};
 
     /// A book about `jobs` at a store of its own, and the first claim, taken note of.
-    fn open(work: &Work, most: u64, done: &[u64]) -> (crate::dist::Store, Leases, Claim) {
+    fn open(work: &Work, most: u64, done: &[u64]) -> (c10d::Store, Leases, Claim) {
         let store = serve();
         let leases = clerk(&store, 0, std::slice::from_ref(work), most);
         let claim = claim(&leases);

@@ -8,8 +8,8 @@ use std::time::Duration;
 use jobs::assign::lease::{self, Answer, Claimer, Hold, Holder, Key, NOTHING, Op, Reply, Task, Want};
 use jobs::job::JobIndex;
 
-use crate::dist::{DistError, Store, StoreAddr};
 use crate::eval::lease::{ANSWER, LeaseError};
+use c10d::{DistError, Store, StoreAddr};
 
 /// How long the store may take to be there.
 const CONNECT: Duration = Duration::from_secs(60);

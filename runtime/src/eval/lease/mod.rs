@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use crate::dist::{DistError, StoreAddr};
+use c10d::{DistError, StoreAddr};
 
 mod agenda;
 mod book;

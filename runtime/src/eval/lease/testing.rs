@@ -6,9 +6,9 @@ use jobs::assign::{self, Assign, Assignment, Shard, Work};
 use jobs::placement::Placement;
 use serde_json::json;
 
-use crate::dist::{Store, StoreAddr};
 use crate::eval::lease::expected::Cut;
 use crate::eval::lease::{Clerk, Leases, Room};
+use c10d::{Store, StoreAddr};
 
 /// A store in this process.
 pub fn serve() -> Store {

@@ -17,9 +17,9 @@ use std::rc::Rc;
 
 use tch::Device;
 
-use crate::dist::cuda;
 use crate::policy::{Lifeline, PolicyError};
-use crate::torch_error::{is_out_of_memory, shortage};
+use c10d::cuda;
+use c10d::torch_error::{is_out_of_memory, shortage};
 
 use ladder::{Ladder, Next};
 

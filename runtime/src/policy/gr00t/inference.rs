@@ -10,8 +10,6 @@ use std::rc::Rc;
 use serde_json::Value;
 use tch::{Device, Kind, Tensor};
 
-use crate::dist::ffi::seed_cpu;
-use crate::operators::{self, InferenceMode};
 use crate::policy::PolicyError;
 use crate::policy::batches::{Batches, Shortage};
 use crate::policy::fields::argument;
@@ -22,7 +20,9 @@ use crate::policy::gr00t::model::{Batch, Normalise};
 use crate::policy::gr00t::models::{Loaded, Models};
 use crate::policy::gr00t::processor::{ActionRows, Processor, ProcessorConfig, Raw, Sample, Scale, collate};
 use crate::policy::gr00t::settings::Settings;
-use crate::torch_error::{caught, is_context_lost, is_out_of_memory};
+use c10d::operators::{self, InferenceMode};
+use c10d::seed_cpu;
+use c10d::torch_error::{caught, is_context_lost, is_out_of_memory};
 
 /// Network and processor of one embodiment.
 #[derive(Debug)]

@@ -6,14 +6,14 @@ use std::rc::Rc;
 
 use tch::{Device, Kind};
 
-use crate::dist::cuda;
-use crate::operators::InferenceMode;
 use crate::policy::Lifeline;
 use crate::policy::batches::{Batches, Ladders};
 use crate::policy::gr00t::graphs::{CudaEngine, Graphs};
 use crate::policy::gr00t::model::Gr00t;
 use crate::policy::gr00t::{LoadError, ModelConfig, ModelDir, Weights, layout};
-use crate::torch_error::{caught, shortage};
+use c10d::cuda;
+use c10d::operators::InferenceMode;
+use c10d::torch_error::{caught, shortage};
 
 /// A network on its device, with the folder it came from.
 #[derive(Debug)]

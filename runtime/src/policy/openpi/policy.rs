@@ -11,7 +11,7 @@ use super::settings::OpenpiSettings;
 use crate::env::{EnvIndex, EnvSpec, Observation};
 use crate::policy::remote::{Caller, Lifeline, Websocket};
 use crate::policy::{Chunk, EpisodeStart, Policy, PolicyError, PolicySpec};
-use crate::wire::{self, Array, Dialect, Key, Value};
+use wire::{Array, Dialect, Key, Value};
 
 /// A server's policy that acts in one environment.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use bytes::{Bytes, BytesMut};
 
 use crate::policy::remote::{Connection, LONGEST_ANSWER, Lifeline, Server, Stream, Trouble};
-use crate::wire::zmtp::{self, Heard, Reader, Socket};
+use wire::zmtp::{self, Heard, Reader, Socket};
 
 /// Bytes that are read at a time.
 const BLOCK: usize = 1 << 16;

@@ -5,8 +5,8 @@ use std::rc::Rc;
 use tch::{Device, Tensor};
 
 use super::{Engine, Graph};
-use crate::dist::cuda::{Cuda, CudaGraph};
 use crate::policy::gr00t::model::Batch;
+use c10d::cuda::{Cuda, CudaGraph};
 
 /// Captures on a device. Whoever makes one gives the calling thread a stream of its own on it, where its work goes from
 /// then on: the default stream cannot be captured.

@@ -24,8 +24,8 @@ use std::rc::Rc;
 use tch::{Device, Tensor};
 
 use crate::policy::gr00t::model::{Batch, FrameKey};
-use crate::torch_error::{caught, is_context_lost};
 pub use bucket::bucket;
+use c10d::torch_error::{caught, is_context_lost};
 pub use cuda::CudaEngine;
 pub use shelf::Shelf;
 

@@ -2,8 +2,8 @@
 
 use tch::{Device, Kind, Tensor};
 
-use crate::operators;
 use crate::policy::gr00t::weights::Weights;
+use c10d::operators;
 
 /// Epsilon of the layer norms in the action head (torch's default).
 pub(super) const HEAD_EPS: f64 = 1e-5;

@@ -31,10 +31,10 @@ use std::rc::Rc;
 
 use tch::{Device, Kind, Tensor};
 
-use crate::operators::InferenceMode;
 use crate::policy::gr00t::config::{ModelConfig, VlmConfig};
 use crate::policy::gr00t::inputs::{InputError, Inputs, check_shape, integers};
 use crate::policy::gr00t::weights::Weights;
+use c10d::operators::InferenceMode;
 use kept::Kept;
 use prompt::Prompt;
 

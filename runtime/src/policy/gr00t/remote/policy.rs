@@ -15,7 +15,7 @@ use crate::policy::gr00t::processor::ActionRows;
 use crate::policy::gr00t::wiring::{Keys, Wiring};
 use crate::policy::remote::{Caller, Lifeline, Req};
 use crate::policy::{Chunk, EpisodeStart, Policy, PolicyError, PolicySpec};
-use crate::wire::{self, Value};
+use wire::Value;
 
 /// A server's policy that acts in one environment.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::env::Frame;
 use crate::policy::gr00t::processor::ActionRows;
-use crate::wire::{self, Array, Dialect, Key, Value};
+use wire::{Array, Dialect, Key, Value};
 
 /// What a raw answer begins with when not even an error could be packed.
 const RAW_ERROR: &[u8] = b"ERROR";

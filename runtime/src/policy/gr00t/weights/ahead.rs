@@ -10,7 +10,7 @@ use super::checkpoint::Checkpoint;
 use super::layout::Spec;
 use super::upload::{Carrier, Extent, Failure, Sizes, ToCard, Upload, Wanted};
 use super::{Place, locate};
-use crate::torch_error::shortage;
+use c10d::torch_error::shortage;
 
 /// Tensors under way.
 pub(super) struct Ahead {

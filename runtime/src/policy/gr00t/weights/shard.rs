@@ -17,7 +17,7 @@ use tch::{Device, Kind, Tensor};
 use super::super::LoadError;
 use super::header::{self, Entry};
 use super::upload::Source;
-use crate::torch_error::message;
+use c10d::torch_error::message;
 
 /// Bytes that are copied at a time: a multiple of every page and element size.
 const PIECE: usize = 64 << 20;

@@ -2,9 +2,9 @@
 
 use tch::{Device, Kind, Tensor};
 
-use crate::operators;
 use crate::policy::gr00t::inputs::{InputError, integers};
 use crate::policy::gr00t::weights::Weights;
+use c10d::operators;
 
 /// Embodiment of each row of a batch.
 #[derive(Debug)]

@@ -13,8 +13,8 @@ use super::modulation::Times;
 use super::rtc::Start;
 use super::time::{bucket, sinusoid};
 use super::{Conditions, Head};
-use crate::operators;
 use crate::policy::gr00t::model::tap::NoTap;
+use c10d::operators;
 
 /// Constants of a number of steps and an embodiment.
 #[derive(Debug)]

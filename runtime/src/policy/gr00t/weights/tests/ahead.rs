@@ -5,7 +5,7 @@ use std::fs::OpenOptions;
 use super::super::upload::{Carrier, Late, Sizes};
 use super::goldens::checkpoints;
 use super::*;
-use crate::dist::upload::Staging;
+use c10d::upload::Staging;
 
 /// So small that every buffer is used many times.
 const SMALL: Sizes = Sizes { slots: 3, buffer: 4096, threads: 3 };

@@ -2,8 +2,8 @@
 
 use tch::{Device, Tensor};
 
-use crate::dist::cuda;
-use crate::dist::upload::{Staging, Uploader};
+use c10d::cuda;
+use c10d::upload::{Staging, Uploader};
 
 /// Copies that go on while the next buffer is filled.
 pub trait Carrier: Send + Sync + 'static {

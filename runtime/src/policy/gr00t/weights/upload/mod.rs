@@ -22,9 +22,9 @@ use std::thread::{self, JoinHandle, available_parallelism};
 
 use tch::{Kind, Tensor};
 
-use crate::dist::upload::Staging;
-use crate::operators::InferenceMode;
-use crate::torch_error::{caught, first_line, is_context_lost};
+use c10d::operators::InferenceMode;
+use c10d::torch_error::{caught, first_line, is_context_lost};
+use c10d::upload::Staging;
 #[cfg(test)]
 pub(super) use carrier::Late;
 pub(super) use carrier::{Carrier, ToCard};

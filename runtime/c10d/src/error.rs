@@ -1,8 +1,8 @@
 //! What can go wrong between ranks.
 
-use crate::dist::cuda::NoCuda;
-use crate::dist::ffi::{Fault, Kind};
-use crate::dist::store::StoreAddr;
+use crate::cuda::NoCuda;
+use crate::ffi::{Fault, Kind};
+use crate::store::StoreAddr;
 use std::time::Duration;
 
 /// Why ranks could not work together.

@@ -3,7 +3,7 @@
 //! Handles own their C++ box; a call returns a status, and the text of a failure waits in a variable of the same
 //! thread. What is sound is decided here, what is meant in `store`, `group` and `cuda`.
 
-use crate::dist::cuda::CudaVersions;
+use crate::cuda::CudaVersions;
 use crate::torch_error::is_out_of_memory;
 use libc::{c_char, c_int, c_void};
 use std::ffi::{CStr, CString};
@@ -324,7 +324,7 @@ impl GroupHandle {
 }
 
 /// Lets random numbers on the CPU begin anew, as `torch.manual_seed` does, and leaves CUDA's alone.
-pub(crate) fn seed_cpu(seed: u64) {
+pub fn seed_cpu(seed: u64) {
     // SAFETY: has no condition; libtorch's generator has its own lock.
     unsafe { rr_seed_cpu(seed) }
 }

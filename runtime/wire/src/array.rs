@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::wire::WireError;
+use crate::WireError;
 
 /// An array: row-major.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -161,8 +161,8 @@ impl Array {
     }
 
     /// A number of numpy's as one of msgpack's.
-    pub(super) fn item(&self) -> crate::wire::Value {
-        let Some(bytes) = self.data.get(..self.dtype.size) else { return crate::wire::Value::Nil };
+    pub(super) fn item(&self) -> crate::Value {
+        let Some(bytes) = self.data.get(..self.dtype.size) else { return crate::Value::Nil };
         match self.dtype.sort {
             Sort::Bool => (bytes[0] != 0).into(),
             Sort::Int => self.signed(bytes).into(),

@@ -11,13 +11,13 @@
 //! NCCL may hang while a simulator holds the GPU, so parts are in the store before it is tried, it is tried only when
 //! all ranks have come, and it runs on a thread that can be left behind. Where it fails nothing is lost.
 
-use crate::dist::cuda;
-use crate::dist::deadline::{Deadline, within};
-use crate::dist::delivery::{self, Label};
-use crate::dist::error::DistError;
-use crate::dist::gather::{Gathered, Route, Who};
-use crate::dist::group::Group;
-use crate::dist::store::Store;
+use crate::cuda;
+use crate::deadline::{Deadline, within};
+use crate::delivery::{self, Label};
+use crate::error::DistError;
+use crate::gather::{Gathered, Route, Who};
+use crate::group::Group;
+use crate::store::Store;
 use std::collections::HashSet;
 use std::time::Duration;
 use tch::Device;
@@ -222,7 +222,7 @@ fn named(ranks: &[usize]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dist::store::StoreAddr;
+    use crate::store::StoreAddr;
 
     fn label(gpu: &str) -> Option<Label> {
         Some(Label::of(b"part", (!gpu.is_empty()).then(|| gpu.to_owned())))

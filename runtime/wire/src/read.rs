@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::wire::{Dialect, Key, Value, WireError, dialect};
+use crate::{Dialect, Key, Value, WireError, dialect};
 
 /// Lists and maps inside each other; an observation has 4.
 const DEEPEST: usize = 64;

@@ -5,8 +5,8 @@
 //! label/<rank>                          "<bytes> <pieces> <crc32> <gpu>"
 //! ```
 
-use crate::dist::error::DistError;
-use crate::dist::store::Store;
+use crate::error::DistError;
+use crate::store::Store;
 use std::fmt;
 use std::time::Duration;
 

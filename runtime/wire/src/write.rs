@@ -1,6 +1,6 @@
 //! Values into msgpack, in the shortest form of each, as msgpack-python packs them.
 
-use crate::wire::{Array, Dialect, Key, Value, dialect};
+use crate::{Array, Dialect, Key, Value, dialect};
 
 /// The bytes of a message, with arrays in the form of `dialect`.
 ///

@@ -6,7 +6,7 @@ use std::ptr::{self, NonNull};
 use libc::{c_int, c_void};
 use tch::Tensor;
 
-use crate::dist::ffi::{RawTensor, check, raw};
+use crate::ffi::{RawTensor, check, raw};
 
 /// `c10::InferenceMode`.
 #[repr(C)]

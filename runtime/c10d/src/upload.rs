@@ -1,27 +1,27 @@
 //! Many copies from host memory to one card, in order, while the caller prepares the next.
 
-use crate::dist::cuda::Cuda;
-use crate::dist::error::DistError;
-pub(crate) use crate::dist::ffi::Staging;
-use crate::dist::ffi::UploadHandle;
+use crate::cuda::Cuda;
+use crate::error::DistError;
+pub use crate::ffi::Staging;
+use crate::ffi::UploadHandle;
 use tch::Tensor;
 
 /// A stream of copies to one card, in groups that are called slots.
-pub(crate) struct Uploader(UploadHandle);
+pub struct Uploader(UploadHandle);
 
 impl Uploader {
     /// For tensors on card `device` that were made before this.
-    pub(crate) fn new(cuda: Cuda, device: usize, slots: usize) -> Result<Self, DistError> {
+    pub fn new(cuda: Cuda, device: usize, slots: usize) -> Result<Self, DistError> {
         Ok(Self(UploadHandle::new(cuda.shim().upload(), number(device)?, number(slots)?)?))
     }
 
     /// Host memory from which copies need no help.
-    pub(crate) fn pinned(&self, bytes: usize) -> Result<Staging, DistError> {
+    pub fn pinned(&self, bytes: usize) -> Result<Staging, DistError> {
         Ok(self.0.pinned(i64::try_from(bytes).map_err(|_| misuse(bytes))?)?)
     }
 
     /// Begins to copy each second tensor to the first; [`Self::wait`] for the slot says when all of them are there.
-    pub(crate) fn send(&self, slot: usize, pairs: &[(Tensor, Tensor)]) -> Result<(), DistError> {
+    pub fn send(&self, slot: usize, pairs: &[(Tensor, Tensor)]) -> Result<(), DistError> {
         for (target, source) in pairs {
             self.0.copy(target, source)?;
         }
@@ -29,7 +29,7 @@ impl Uploader {
     }
 
     /// Returns when the copies of a slot are done.
-    pub(crate) fn wait(&self, slot: usize) -> Result<(), DistError> {
+    pub fn wait(&self, slot: usize) -> Result<(), DistError> {
         Ok(self.0.wait(number(slot)?)?)
     }
 }

@@ -10,8 +10,8 @@
 
 use bytes::Bytes;
 
-use crate::wire::write::Writer;
-use crate::wire::{Array, Dtype, Key, Value, WireError, npy};
+use crate::write::Writer;
+use crate::{Array, Dtype, Key, Value, WireError, npy};
 
 /// How arrays are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -152,12 +152,12 @@ fn words(panic: &(dyn Any + Send)) -> Option<&str> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
     use tch::{Device, Kind, Tensor};
 
     /// Bytes that no address space has (x86-64: 2^47), whatever the machine promises to its processes.
-    pub const ABSURD: i64 = 1 << 50;
+    const ABSURD: i64 = 1 << 50;
 
     /// What libtorch really says when memory is short.
     fn real_shortage() -> String {

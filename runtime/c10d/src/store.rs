@@ -1,7 +1,7 @@
 //! The TCP store of torchrun: how ranks find each other, and what an evaluation gathers through.
 
-use crate::dist::error::DistError;
-use crate::dist::ffi::StoreHandle;
+use crate::error::DistError;
+use crate::ffi::StoreHandle;
 use std::fmt;
 use std::time::Duration;
 

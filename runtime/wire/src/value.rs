@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::wire::Array;
+use crate::Array;
 
 /// A value of msgpack, or an array of numpy.
 #[derive(Clone, Debug, PartialEq)]

@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 use super::*;
 
 fn protocol() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/gr00t/protocol")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/gr00t/protocol")
 }
 
 fn file(name: &str) -> Bytes {

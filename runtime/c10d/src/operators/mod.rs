@@ -12,8 +12,8 @@ mod ffi;
 
 use tch::{Device, Tensor};
 
-use crate::dist::DistError;
-use crate::dist::cuda;
+use crate::DistError;
+use crate::cuda;
 
 pub use ffi::InferenceMode;
 

@@ -3,8 +3,8 @@
 //! [`load`] must come before anything that asks libtorch about CUDA (`tch::Cuda::is_available`, `tch::manual_seed`):
 //! libtorch looks for its CUDA half once and remembers that there was none.
 
-use crate::dist::error::DistError;
-use crate::dist::ffi::{CudaShim, GraphHandle, Library, RawDevice};
+use crate::error::DistError;
+use crate::ffi::{CudaShim, GraphHandle, Library, RawDevice};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::{fmt, fs};
@@ -105,7 +105,7 @@ fn choose_attention(cuda: &Cuda) -> Result<(), String> {
 }
 
 /// The folder of the libraries of libtorch that this process runs with.
-pub(crate) fn libtorch() -> Result<PathBuf, String> {
+pub fn libtorch() -> Result<PathBuf, String> {
     let maps = fs::read_to_string("/proc/self/maps").map_err(|err| format!("cannot read /proc/self/maps: {err}"))?;
     libtorch_folder(&maps).ok_or_else(|| "libtorch_cpu.so is not loaded".to_owned())
 }

@@ -114,8 +114,7 @@ impl UploadHandle {
 pub struct Staging(Tensor);
 
 impl Staging {
-    /// Ordinary memory.
-    #[cfg(test)]
+    /// Ordinary memory, for a machine without CUDA.
     pub fn pageable(bytes: i64) -> Self {
         Self(Tensor::zeros([bytes], (Kind::Uint8, Device::Cpu)))
     }

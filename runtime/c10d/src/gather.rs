@@ -1,10 +1,10 @@
 //! The end of an evaluation: every rank's part comes to rank 0, or rank 0 says whose did not.
 
-use crate::dist::cuda;
-use crate::dist::deadline::{Deadline, within};
-use crate::dist::error::DistError;
-use crate::dist::meeting::{Meeting, longest_after_deadline};
-use crate::dist::store::Store;
+use crate::cuda;
+use crate::deadline::{Deadline, within};
+use crate::error::DistError;
+use crate::meeting::{Meeting, longest_after_deadline};
+use crate::store::Store;
 use std::time::Duration;
 use tch::Device;
 

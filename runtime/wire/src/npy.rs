@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::wire::{Array, Dtype, WireError};
+use crate::{Array, Dtype, WireError};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 

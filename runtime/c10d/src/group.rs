@@ -3,10 +3,10 @@
 //! A group made in [`Store::default_group`] and one made by Python's `init_process_group` are one group. Every rank
 //! calls the same collectives in the same order.
 
-use crate::dist::cuda;
-use crate::dist::error::DistError;
-use crate::dist::ffi::{Fault, GroupHandle};
-use crate::dist::store::Store;
+use crate::cuda;
+use crate::error::DistError;
+use crate::ffi::{Fault, GroupHandle};
+use crate::store::Store;
 use crate::torch_error::message;
 use std::time::Duration;
 use tch::{Device, TchError, Tensor};

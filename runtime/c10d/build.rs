@@ -1,0 +1,134 @@
+//! Compiles the C++ shims of `shim` and tells the linker where libtorch and MuJoCo are at run time.
+//!
+//! `c10d.cc` and `operators.cc` are linked. `cuda.cc`, `products.cc` and `upload.cc` become a shared library whose bytes
+//! go into the program (`RRUN_CUDA_SHIM`), so that one program starts with and without a GPU.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const SHIM: &str = "shim";
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed={SHIM}");
+    println!("cargo::rerun-if-env-changed=MUJOCO_DYNAMIC_LINK_DIR");
+    let torch = Libtorch::find();
+    println!("cargo::rustc-link-arg={}", run_path(&torch));
+    // For the build scripts of crates that depend on this one: an argument for the linker is not handed on.
+    println!("cargo::metadata=run_path={}", run_path(&torch));
+    let [c10d, operators, cuda, products, upload] = compile(&torch);
+    cc::Build::new().cpp(true).objects([c10d, operators]).compile("rrun_c10d");
+    println!("cargo::rustc-link-search=native={}", torch.lib.display());
+    println!("cargo::rustc-link-lib=torch_cpu");
+    println!("cargo::rustc-link-lib=c10");
+    println!("cargo::rustc-env=RRUN_CUDA_SHIM={}", link_cuda_shim(&torch, &[cuda, products, upload]).display());
+}
+
+/// Where the parts of the torch wheel and of the CUDA wheels beside it lie; all without symbolic links.
+struct Libtorch {
+    lib: PathBuf,
+    include: PathBuf,
+    /// `nvidia/cu13` in the same site-packages.
+    cuda: PathBuf,
+}
+
+impl Libtorch {
+    fn find() -> Self {
+        // Only a direct dependent of torch-sys is told; the value is `$LIBTORCH/lib`.
+        let lib = env::var("DEP_TCH_LIBTORCH_LIB").unwrap_or_else(|_| missing("LIBTORCH is not set"));
+        let lib = canonical(Path::new(&lib));
+        let torch = lib.parent().expect("`lib` lies in the folder LIBTORCH names");
+        let site_packages = torch.parent().expect("LIBTORCH is not the root folder");
+        let found =
+            Libtorch { include: torch.join("include"), cuda: site_packages.join("nvidia/cu13"), lib: lib.clone() };
+        found.require("include", &found.include.join("torch/csrc/distributed/c10d/TCPStore.hpp"));
+        found.require("nvidia-cuda-runtime", &found.cuda.join("include/cuda_runtime.h"));
+        found.require("nvidia-cuda-crt", &found.cuda.join("include/crt/host_config.h"));
+        found.require("nvidia-cuda-cccl", &found.cuda.join("include/cccl/nv/target"));
+        found
+    }
+
+    /// The header of the NCCL that this torch was built with: parts of it are parts of c10d's classes.
+    fn nccl(&self) -> &'static str {
+        let header = self.include.join("torch/headeronly/version.h");
+        let text = std::fs::read_to_string(&header).unwrap_or_default();
+        match version(&text) {
+            Some((2, 11)) => "third_party/nccl-2.28",
+            Some((2, 12)) => "third_party/nccl-2.29",
+            Some((major, minor)) => missing(&format!("libtorch is {major}.{minor}, 2.11 or 2.12 is needed")),
+            None => missing(&format!("{} does not say which version libtorch is", header.display())),
+        }
+    }
+
+    fn require(&self, part: &str, file: &Path) {
+        if !file.exists() {
+            missing(&format!("{part} is not installed beside libtorch: there is no {}", file.display()));
+        }
+    }
+}
+
+/// The sources, in the order of the objects that [`compile`] gives.
+const SOURCES: [&str; 5] = ["c10d.cc", "operators.cc", "cuda.cc", "products.cc", "upload.cc"];
+
+/// The objects of [`SOURCES`], compiled side by side: each takes up to 9 s and 0.9 GB.
+fn compile(torch: &Libtorch) -> [PathBuf; 5] {
+    let api = torch.include.join("torch/csrc/api/include");
+    let (cuda, cccl) = (torch.cuda.join("include"), torch.cuda.join("include/cccl"));
+    let objects = cpp()
+        .pic(true)
+        .warnings(false) // libtorch's headers are not ours to mend
+        .define("_GLIBCXX_USE_CXX11_ABI", "1")
+        .includes(["gloo_stub", "cuda_stub", torch.nccl()].map(|stub| Path::new(SHIM).join(stub)))
+        .includes([&torch.include, &api, &cuda, &cccl])
+        .files(SOURCES.map(|file| Path::new(SHIM).join(file)))
+        .compile_intermediates();
+    objects.try_into().expect("each file makes one object")
+}
+
+/// Major and minor version in libtorch's `version.h`.
+fn version(text: &str) -> Option<(u32, u32)> {
+    let number = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix("#define ")?.strip_prefix(name))?;
+        line.trim().parse().ok()
+    };
+    Some((number("TORCH_VERSION_MAJOR ")?, number("TORCH_VERSION_MINOR ")?))
+}
+
+/// Optimised always: the shims only forward calls, and with `-g` they would weigh megabytes.
+fn cpp() -> cc::Build {
+    let mut build = cc::Build::new();
+    build.cpp(true).std("c++17").opt_level(1).debug(false);
+    build
+}
+
+fn link_cuda_shim(torch: &Libtorch, objects: &[PathBuf]) -> PathBuf {
+    let shim = Path::new(&env::var("OUT_DIR").expect("cargo sets OUT_DIR")).join("librrun_cuda.so");
+    let mut link: Command = cpp().get_compiler().to_command();
+    link.args(["-shared", "-Wl,-s", "-o"]).arg(&shim).args(objects);
+    link.arg(format!("-L{}", torch.lib.display())).args(["-ltorch_cuda", "-ltorch_cpu", "-lc10_cuda", "-lc10"]);
+    link.arg(format!("-L{}", torch.cuda.join("lib").display())).arg("-l:libcudart.so.13");
+    let status = link.status().expect("the compiler that made the object can be started again");
+    assert!(status.success(), "cannot link {}: {status}", shim.display());
+    shim
+}
+
+/// Beside an installed program first, then where this machine has the libraries.
+///
+/// The linker makes it DT_RUNPATH, so that LD_LIBRARY_PATH wins. Tests and benches get it too.
+fn run_path(torch: &Libtorch) -> String {
+    let mut folders = vec!["$ORIGIN/../lib/torch".to_owned(), "$ORIGIN/../lib/mujoco".to_owned()];
+    folders.push(torch.lib.display().to_string());
+    if let Ok(mujoco) = env::var("MUJOCO_DYNAMIC_LINK_DIR") {
+        folders.push(canonical(Path::new(&mujoco)).display().to_string());
+    }
+    format!("-Wl,-rpath,{}", folders.join(":"))
+}
+
+fn canonical(folder: &Path) -> PathBuf {
+    folder.canonicalize().unwrap_or_else(|err| missing(&format!("cannot find {}: {err}", folder.display())))
+}
+
+fn missing(what: &str) -> ! {
+    panic!("\n\n    {what}\n    run ./setup.sh, then build again\n\n")
+}
