@@ -1,5 +1,7 @@
-//! One attempt: the ranks that were started, their files, and who failed. Where ranks restart alone, it has of each the
-//! attempt that is its last.
+//! One launch attempt on this node: the rank processes, their log files and their failures.
+//!
+//! Where ranks restart one by one (`--failure-policy isolate`), it keeps the latest start of each
+//! rank.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -22,31 +24,34 @@ use crate::process::start::{NotStarted, Start};
 use crate::say::{self, About, Level};
 use crate::signals;
 
-/// Lines of a failed rank's captured output that are said again at the end.
+/// Number of lines of a failed rank's captured output that are repeated at the end of the launch.
 const LAST_LINES: usize = 10;
 
-/// One attempt. `ranks` is shorter than `logs` if a rank could not be started.
+/// The ranks of one attempt. `ranks` is shorter than `logs` if a rank could not be started.
 #[derive(Debug, Default)]
 pub struct Attempt {
     ranks: Vec<Rank>,
     logs: Vec<RankLogs>,
-    /// What follows the files of the ranks that were started together.
+    /// Follows the log files of the ranks that were started together.
     tail: Option<Tail>,
-    /// What follows those of a rank that was started again alone.
+    /// Follows the log files of each rank that was restarted on its own.
     own_tails: BTreeMap<LocalRank, Tail>,
     casualties: Vec<Casualty>,
-    /// The last signal sent to the ranks.
+    /// The last signal that was sent to the ranks.
     sent: Option<i32>,
 }
 
 impl Attempt {
-    /// An attempt with these log files and no rank yet.
+    /// Returns an attempt with these log files and no running rank.
     pub fn new(logs: AttemptLogs) -> Attempt {
         Attempt { logs: logs.ranks, tail: logs.tail, ..Attempt::default() }
     }
 
-    /// Starts the next ranks side by side, `most` of them, each for the time that `attempt` says; says why one cannot,
-    /// and which.
+    /// Starts up to `most` of the remaining ranks side by side. `attempt` returns the restart count
+    /// of each rank.
+    ///
+    /// # Errors
+    /// Returns the first rank that could not be started; the reason has been printed.
     pub fn spawn(
         &mut self,
         round: &Round<'_>,
@@ -66,13 +71,16 @@ impl Attempt {
         Err(LocalRank(first + index))
     }
 
-    /// How many ranks have been started; `None` if that is all.
+    /// Returns the number of ranks started so far, or `None` if all of them have been started.
     pub fn started(&self) -> Option<usize> {
         Some(self.ranks.len()).filter(|&started| started < self.logs.len())
     }
 
-    /// Starts a rank that has ended again, with new log files; its failure is past then. Gives what has followed the old
-    /// files.
+    /// Starts a rank that has ended again, with new log files, and forgets its failure. Returns the
+    /// tail that followed the old log files.
+    ///
+    /// # Errors
+    /// Returns the rank if it could not be started; the reason has been printed.
     pub fn restart(
         &mut self,
         round: &Round<'_>,
@@ -99,7 +107,7 @@ impl Attempt {
         Ok(old_tail)
     }
 
-    /// Who has ended since the last look, in local-rank order.
+    /// Returns the ranks that have ended since the last call, in the order of their local ranks.
     pub fn exited(&mut self, round: &Round<'_>, now: SystemTime) -> Vec<(LocalRank, Exit)> {
         let mut exited = Vec::new();
         for (index, rank) in self.ranks.iter_mut().enumerate() {
@@ -117,12 +125,13 @@ impl Attempt {
         exited
     }
 
-    /// The last casualty of this local rank.
+    /// Returns the latest failure of this local rank.
     pub fn casualty(&self, rank: LocalRank) -> Option<&Casualty> {
         self.casualties.iter().rev().find(|casualty| casualty.index == rank.0)
     }
 
-    /// Sends `signal` to every group, also those whose leader has ended, and says to whom.
+    /// Sends `signal` to the process group of every rank, even if its leader has ended, and prints
+    /// a line for each rank that still runs.
     pub fn send(&mut self, signal: i32) {
         for rank in &self.ranks {
             let pid = rank.pid();
@@ -138,40 +147,41 @@ impl Attempt {
         self.sent = Some(signal);
     }
 
-    /// Takes note that `signal` has been sent to every rank by somebody else.
+    /// Records that another process (SLURM) has sent `signal` to every rank.
     pub fn was_sent(&mut self, signal: i32) {
         say::info(format_args!("SLURM has sent {} to the ranks", signals::name(signal)));
         self.sent = Some(signal);
     }
 
-    /// Sends a signal that is no end to every group.
+    /// Forwards a signal that does not end the launch to the process group of every rank.
     pub fn pass_on(&self, signal: i32) {
         self.ranks.iter().for_each(|rank| rank.signal(signal));
     }
 
-    /// Pids of all ranks; each is also the number of a process group and a session.
+    /// Returns the pids of all ranks. Each pid is also the id of a process group and of a session.
     pub fn pids(&self) -> BTreeSet<i32> {
         self.ranks.iter().map(|rank| rank.pid().as_raw()).collect()
     }
 
-    /// The pid of one rank.
+    /// Returns the pid of one rank.
     pub fn pid(&self, rank: LocalRank) -> Option<i32> {
         self.ranks.get(rank.0).map(|rank| rank.pid().as_raw())
     }
 
-    /// Reaps every rank that has ended, and gives what follows their files.
+    /// Reaps every rank that has ended, and returns the tails that follow the log files.
     pub fn end(&mut self) -> Vec<Tail> {
         self.ranks.drain(..).filter(|rank| rank.ended().is_some()).for_each(Rank::reap);
         self.tail.take().into_iter().chain(mem::take(&mut self.own_tails).into_values()).collect()
     }
 
-    /// The failures of this attempt, in the order in which they were seen.
+    /// Returns the failures of this attempt in the order in which they were seen.
     pub fn failures(&self) -> Vec<Failure> {
         let error_file = |casualty: &Casualty| self.logs.get(casualty.index)?.error_file.as_deref();
         self.casualties.iter().map(|casualty| Failure::read(casualty.clone(), error_file(casualty))).collect()
     }
 
-    /// Where the stderr of the rank at this index was captured, or its stdout if it wrote nothing there, and the last lines.
+    /// Returns the last lines that the rank at this index wrote, and the file that has them: the
+    /// captured stderr, or the captured stdout if stderr is empty.
     pub fn last_lines(&self, index: usize) -> Option<(PathBuf, Vec<String>)> {
         let captured = self.logs.get(index)?.captured.iter();
         let mut written = captured.filter_map(|path| Some((path.clone(), last_lines(path, LAST_LINES).ok()?)));
@@ -179,10 +189,10 @@ impl Attempt {
     }
 }
 
-/// Ranks that are to be started: which, for which time, with which files.
+/// A rank to start: its index, its restart count and its log files.
 type Starter<'a> = (LocalRank, u32, &'a mut RankLogs);
 
-/// The ranks that run, and the first that could not be started.
+/// Starts these ranks. Returns those that run, and the first that could not be started.
 fn start<'a>(round: &Round<'_>, ranks: impl Iterator<Item = Starter<'a>>) -> (Vec<Rank>, Option<NotStarted>) {
     let (common, mut start) = match Environment::inherited(&round.plan.env).and_then(|env| Ok((env, Start::new()?))) {
         Ok(both) => both,
@@ -209,7 +219,7 @@ fn command<'a>(
     Ok(Command::new(plan, common, &variables, output)?.with_open_files(round.plan.open_files))
 }
 
-/// Tells of the start of the rank `index` who wants to know.
+/// Records the start of the rank at `index` in the event log.
 fn started(round: &Round<'_>, index: usize, rank: &Rank) {
     let local_rank = round.plan.ranks.get(index).map_or(index, |rank| rank.local_rank);
     let who = Who { index, rank: round.rank(index), local_rank, pid: rank.pid().as_raw() };
@@ -223,7 +233,8 @@ fn say_not_started(round: &Round<'_>, LocalRank(index): LocalRank, err: &io::Err
     say::of_rank(Level::Error, about, format_args!("cannot start rank {}: {program}{err}", about.rank));
 }
 
-/// Tells of the end of a rank, and what it used, who wants to know. It may have ended well.
+/// Records the end of a rank in the event log, and prints its resource usage if the plan asks for
+/// that. The rank may have succeeded.
 fn tell(round: &Round<'_>, ended: &Casualty, error_file: Option<&Path>) {
     let Casualty { index, local_rank, rank, pid, exit, usage, stopped_by, .. } = *ended;
     if let Some(usage) = usage.filter(|_| round.plan.reports_usage) {

@@ -1,4 +1,4 @@
-//! Who else takes part: nobody, or the nodes of a rendezvous.
+//! The other nodes of the launch: none, or those that meet in a rendezvous.
 
 use std::env;
 use std::future::pending;
@@ -11,50 +11,54 @@ use crate::rendezvous::ranks_store::AgentStore;
 use crate::rendezvous::{Command, Notice, Rendezvous};
 use crate::store::{Client, StoreError};
 
-/// How long the store of the ranks may take to answer: nothing waits for it, and who does not hear that a rank is lost sees
-/// that it is still.
+/// How long the ranks' store may take to answer when the loss of a rank is announced. Nothing waits
+/// for the answer, and a node that misses the announcement still notices that the rank is silent.
 const SHORT: Duration = Duration::from_secs(5);
 
-/// Who else takes part.
+/// The other nodes of the launch.
 #[derive(Debug)]
 pub enum Company<'a> {
-    /// Nobody: the store is here, and there is nothing to agree on.
+    /// There are none: this node hosts the store, and there is nothing to agree on.
     Alone {
-        /// The launch.
+        /// The plan of the launch.
         plan: &'a Plan,
-        /// Its name.
+        /// The id of the launch.
         launch: String,
-        /// `None` while it is renewed.
+        /// The store of the ranks; `None` while it is being renewed.
         store: Option<AgentStore>,
-        /// Rounds so far.
+        /// Number of rounds so far.
         rounds: u32,
     },
-    /// Other nodes.
+    /// There are several nodes, which meet in a rendezvous.
     Nodes {
-        /// The launch.
+        /// The plan of the launch.
         plan: &'a Plan,
-        /// How to meet them.
+        /// How the nodes meet.
         how: &'a RendezvousPlan,
-        /// Name of the launch, if this node is the first.
+        /// The id of the launch if this node turns out to be the first.
         launch: String,
-        /// From the first [`Company::join`] to the end.
+        /// The rendezvous, from the first [`Company::join`] to the end.
         rendezvous: Option<Rendezvous>,
     },
 }
 
 impl<'a> Company<'a> {
-    /// Hosts the store of a launch on one node. `launch` names it; nodes agree on the name that the first of them has.
+    /// Opens the store of a single-node launch; with several nodes, nothing starts before the first
+    /// [`Company::join`]. `launch` is the id of the launch; several nodes agree on the id of the
+    /// first of them.
     pub fn new(plan: &'a Plan, launch: String) -> Result<Company<'a>, StoreError> {
         if let Some(how) = &plan.rendezvous {
             return Ok(Company::Nodes { plan, how, launch, rendezvous: None });
         }
-        // Ranks of the static backend, which is the one with a port, always meet in the store of the launcher.
+        // With the static backend, the only one with a port, ranks always meet in the store of the
+        // launcher.
         let is_shared = plan.store.port.is_some()
             || env::var_os("TORCH_DISABLE_SHARE_RDZV_TCP_STORE").is_none_or(|value| value != "1");
         Ok(Company::Alone { plan, launch, store: Some(AgentStore::open(&plan.store, is_shared)?), rounds: 0 })
     }
 
-    /// Joins the next round. Alone it begins at once; among others [`Notice::Joined`] will say.
+    /// Joins the next round. On a single node the round begins at once; among several nodes,
+    /// [`Notice::Joined`] reports its beginning.
     pub async fn join(&mut self) -> Result<Option<Place>, StoreError> {
         match self {
             Company::Alone { plan, launch, store, rounds } => {
@@ -79,7 +83,8 @@ impl<'a> Company<'a> {
         }
     }
 
-    /// The next thing that the others do. Dropping the future loses nothing.
+    /// Waits for the next notice from the other nodes. Cancel-safe: dropping the future loses no
+    /// notice.
     pub async fn recv(&mut self) -> Notice {
         match self {
             Company::Nodes { rendezvous: Some(rendezvous), .. } => rendezvous.recv().await,
@@ -87,26 +92,28 @@ impl<'a> Company<'a> {
         }
     }
 
-    /// Tells the others that a rank failed here.
+    /// Tells the other nodes that a rank failed on this one.
     pub fn failed(&self, failure: String, restarts: bool) {
         if let Company::Nodes { rendezvous: Some(rendezvous), .. } = self {
             rendezvous.command(Command::Failed { failure, restarts });
         }
     }
 
-    /// Tells the others that all ranks here have succeeded; whether there is anybody to wait for.
+    /// Tells the other nodes that all ranks of this one have succeeded. Returns whether there are
+    /// other nodes to wait for.
     pub fn done(&self) -> bool {
         let Company::Nodes { rendezvous: Some(rendezvous), .. } = self else { return false };
         rendezvous.command(Command::Done);
         true
     }
 
-    /// Tells the other ranks, in the store where they meet in `place`, that this one will not come back.
+    /// Tells the other ranks that rank `rank` will not come back, by a key in the store where the
+    /// ranks of `place` meet.
     pub fn lost(&self, place: &Place, rank: usize, reason: &str) {
         let (Company::Alone { plan, .. } | Company::Nodes { plan, .. }) = self;
         let key = format!("rrun/lost/{}/{}/{rank}", plan.run_id, place.round);
         if let Company::Alone { store: Some(AgentStore::Hosted { handle, .. }), .. } = self {
-            // As it travels.
+            // The key as it is on the wire.
             if let Err(err) = handle.set(&format!("/{key}"), reason.as_bytes()) {
                 tracing::warn!("`{key}` is not in the store: {err}");
             }
@@ -120,7 +127,8 @@ impl<'a> Company<'a> {
         });
     }
 
-    /// Leaves the others; `why` they cannot go on if this node has been their host.
+    /// Leaves the rendezvous. `why` is the reason that the other nodes read if they cannot go on
+    /// because this node hosts their store.
     pub async fn leave(&mut self, why: Option<String>) {
         if let Company::Nodes { rendezvous, .. } = self
             && let Some(rendezvous) = rendezvous.take()
@@ -130,7 +138,7 @@ impl<'a> Company<'a> {
     }
 }
 
-/// The place of the only node, in a launch without a name.
+/// Returns the place of the only node, with an empty launch id.
 pub fn alone(plan: &Plan, store: Option<&AgentStore>, restarts: u32) -> Place {
     let nproc = plan.ranks.len();
     let master = Master {
@@ -142,14 +150,15 @@ pub fn alone(plan: &Plan, store: Option<&AgentStore>, restarts: u32) -> Place {
     Place { launch: String::new(), node: 0, nodes: 1, assigned, master, restarts, round: restarts.into() }
 }
 
-/// Stores a value where the ranks meet, and waits until it is there.
+/// Stores a value in the ranks' store and waits until it can be read.
 async fn put(host: &str, port: u16, key: &str, value: &[u8]) -> Result<(), StoreError> {
     let mut client = Client::connect(host, port, SHORT).await?;
     client.set(key, value).await?;
     client.get(key).await.map(drop)
 }
 
-/// Puts into the store what torchrun leaves there with the static backend, which has a port that others may know.
+/// Writes the keys that torchrun leaves in the store with the static backend, whose port other
+/// processes may know.
 fn show(plan: &Plan, store: Option<&AgentStore>, assigned: Assigned) {
     let (Some(_), Some(AgentStore::Hosted { handle, .. })) = (plan.store.port, store) else { return };
     let info = RoleInfo { role: plan.role.clone(), rank: 0, local_world_size: plan.ranks.len() };

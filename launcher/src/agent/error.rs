@@ -1,23 +1,23 @@
-//! Why a launch cannot begin.
+//! Errors that keep a launch from beginning.
 
 use std::io;
 
 use crate::logs::LogError;
 use crate::store::StoreError;
 
-/// Why a launch, or an attempt of it, cannot begin.
+/// The reason why a launch, or an attempt of it, cannot begin.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// The exits of ranks could not be seen.
+    /// The SIGCHLD handler could not be installed, so the launcher would not see ranks exit.
     #[error("cannot listen to SIGCHLD")]
     Signals(#[source] io::Error),
-    /// The launch would have no name.
+    /// No launch id could be generated.
     #[error("cannot name this launch: there is no /dev/urandom")]
     Launch(#[source] io::Error),
-    /// The ranks would have no store.
+    /// The ranks' store could not be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The ranks would have no log files.
+    /// The log files could not be created.
     #[error(transparent)]
     Logs(#[from] LogError),
 }

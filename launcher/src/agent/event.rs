@@ -1,4 +1,4 @@
-//! What happens to a worker group, and what is to be done about it.
+//! The events of a worker group, and the actions that answer them.
 
 use std::fmt::{Display, Formatter};
 
@@ -6,7 +6,7 @@ use crate::agent::group::budget::Restart;
 use crate::process::exit::Exit;
 use crate::signals::{self, Received};
 
-/// Index of a rank on this node, `0..nproc`.
+/// Index of a rank on this node, in `0..nproc`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LocalRank(pub usize);
 
@@ -16,117 +16,119 @@ impl Display for LocalRank {
     }
 }
 
-/// What happened.
+/// Something that happened to the worker group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The log folder exists, and whoever is to be met can be.
+    /// The log folder exists, and this node can join the rendezvous.
     Ready,
-    /// A round can start; so many restarts of the launch, on whatever node, went before it.
+    /// A round can start.
     Joined {
-        /// `TORCHELASTIC_RESTART_COUNT`.
+        /// Value of `TORCHELASTIC_RESTART_COUNT`: restarts of the whole launch so far, on whatever
+        /// node.
         attempt: u32,
     },
-    /// The round is over for a reason that lies on another node, and another will follow.
+    /// The round is over for a reason on another node, and another round will follow.
     Changed,
-    /// The launch is over for a reason that lies on another node, or because all of them have succeeded.
+    /// The launch is over, for a reason on another node or because all nodes have succeeded.
     Over(End),
-    /// This rank could not be started; those before it run, those after it were not tried.
+    /// This rank could not be started. Those before it run; those after it were not tried.
     NotStarted(LocalRank),
-    /// A signal to the launcher, when not all ranks had been started.
+    /// The launcher received a signal before all ranks had been started.
     Interrupted {
-        /// The first that was not tried; those before it run.
+        /// The first rank that was not started; those before it run.
         started: LocalRank,
-        /// The signal.
+        /// The signal that was received.
         received: Received,
     },
-    /// The leader of this rank has ended.
+    /// The process of this rank has ended.
     Exited(LocalRank, Exit),
-    /// A signal to the launcher.
+    /// The launcher received a signal.
     Received(Received),
-    /// The time that [`crate::agent::group::Group::deadline`] named has come.
+    /// The time returned by [`crate::agent::group::Group::deadline`] has come.
     Deadline,
-    /// No process of this attempt lives any more.
+    /// No process of this attempt is alive.
     Swept,
-    /// No process lives any more that this rank, which has ended, left behind.
+    /// No process that this ended rank left behind is alive.
     RankSwept(LocalRank),
-    /// This rank could not be started again.
+    /// This rank could not be restarted.
     NotRestarted(LocalRank),
     /// The ranks have been told that the launch will end soon.
     EndAnnounced,
 }
 
-/// What is to be done, in this order.
+/// Something for the driver to do. Actions are executed in the order given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Join the next round, and say [`Event::Joined`].
+    /// Join the next round, and answer with [`Event::Joined`].
     Join,
-    /// Tell other nodes that this rank failed.
+    /// Tell the other nodes that a rank failed.
     Tell {
-        /// Which.
+        /// The rank that failed.
         rank: LocalRank,
         /// Whether a restart is left.
         restarts: bool,
     },
-    /// Wait for the other nodes to succeed too, and say [`Event::Over`].
+    /// Wait until the other nodes have succeeded too, and answer with [`Event::Over`].
     Part,
-    /// Start all ranks; `attempt` counts from 0.
+    /// Start all ranks.
     Spawn {
-        /// `TORCHELASTIC_RESTART_COUNT`.
+        /// Value of `TORCHELASTIC_RESTART_COUNT`; the first attempt is 0.
         attempt: u32,
     },
-    /// Send this signal to the process group of every rank, also of those that have ended.
+    /// Send a signal to the process group of every rank, even if the rank has ended.
     Send {
-        /// Its number.
+        /// Number of the signal.
         signal: i32,
     },
-    /// Tell what ranks left behind to end, unless their groups were told already, and say [`Event::Swept`] when it
-    /// has.
+    /// Send SIGTERM to the processes that ranks left behind, unless their process groups have
+    /// already had it, and answer with [`Event::Swept`] when they have ended.
     Sweep {
-        /// Whether [`Action::Send`] has reached the groups.
+        /// Whether the process groups have had a signal by [`Action::Send`].
         groups_know: bool,
-        /// Whether every rank has exited with 0. What they have sent off into sessions of their own may then be meant
-        /// to live on.
+        /// Whether every rank has exited with code 0. Processes that ranks moved into sessions of
+        /// their own may then be meant to live on.
         is_success: bool,
     },
-    /// SIGKILL to what ranks left behind.
+    /// Send SIGKILL to the processes that ranks left behind.
     KillLeftovers,
-    /// Say that this rank survived SIGKILL, and wait for it no longer.
+    /// Report that this rank survived SIGKILL, and stop waiting for it.
     Abandon(LocalRank),
-    /// Say that this rank has failed, and will be started again.
+    /// Report that a rank has failed and will be restarted.
     Promise {
-        /// Which.
+        /// The rank that failed.
         rank: LocalRank,
-        /// When, and how many more it has.
+        /// When it will be restarted, and how many restarts it has left.
         restart: Restart,
     },
-    /// Say to the user and to the other ranks that this rank has failed, and will not come back.
+    /// Report to the user and to the other ranks that a rank has failed and will not come back.
     Lose {
-        /// Which.
+        /// The rank that failed.
         rank: LocalRank,
-        /// Why.
+        /// Why it is not restarted.
         why: Loss,
     },
-    /// Tell what this rank left behind to end, and say [`Event::RankSwept`] when it has.
+    /// Send SIGTERM to the processes that this rank left behind, and answer with
+    /// [`Event::RankSwept`] when they have ended.
     SweepRank(LocalRank),
-    /// SIGKILL to what this rank left behind.
+    /// Send SIGKILL to the processes that this rank left behind.
     KillLeftoversOf(LocalRank),
-    /// Start this rank again.
+    /// Restart a rank.
     Restart {
-        /// Which.
+        /// The rank to restart.
         rank: LocalRank,
         /// Its `TORCHELASTIC_RESTART_COUNT`.
         attempt: u32,
     },
-    /// The launch is over.
+    /// End the launch.
     Finish(End),
 }
 
-/// Why a rank that has failed is not started again.
+/// The reason why a failed rank is not restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// It has had its restarts.
+    /// It has used up its restarts.
     Spent,
-    /// It says itself, by [`jobs::exit::FINAL`], that a restart would change nothing.
+    /// It exited with [`jobs::exit::FINAL`]: a restart would fail in the same way.
     Final,
     /// The end of the launch has been announced.
     Ending,
@@ -137,24 +139,24 @@ pub enum Loss {
 pub enum End {
     /// Every rank exited with code 0.
     Succeeded,
-    /// A rank failed, and no restart was left.
+    /// A rank failed and had no restart left.
     Failed,
     /// A rank could not be started.
     NotStarted,
-    /// A listed signal ended it in order.
+    /// A listed signal stopped the launch in an orderly way.
     Stopped {
-        /// Its number.
+        /// Number of the signal.
         signal: i32,
     },
-    /// An unlisted signal ended it at once.
+    /// An unlisted signal killed the launch at once.
     Killed {
-        /// Its number.
+        /// Number of the signal.
         signal: i32,
     },
 }
 
 impl End {
-    /// Why other nodes cannot go on, if they need this one.
+    /// Returns why other nodes that need this one cannot go on.
     pub fn reason(self) -> Option<String> {
         match self {
             End::Succeeded => None,

@@ -1,4 +1,4 @@
-//! The run folder of an evaluation, which a launch takes before it starts a rank.
+//! The lock on the run folder of an evaluation, which a launch takes before it starts a rank.
 
 use std::cell::{Cell, OnceCell};
 use std::future::pending;
@@ -11,10 +11,10 @@ use tokio::time::sleep;
 use crate::plan::Plan;
 use crate::say;
 
-/// Between two looks whether the lock is still there.
+/// Interval between two checks that the lock is still in place.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// The run folder of a launch and its lock, once that is taken. Held until it is dropped.
+/// The run folder of a launch and, once taken, its lock. The lock is released on drop.
 #[derive(Debug)]
 pub struct FolderLock {
     folder: Option<RunFolder>,
@@ -24,29 +24,30 @@ pub struct FolderLock {
 }
 
 impl FolderLock {
-    /// For `plan`; takes nothing yet. What is no evaluation of ours has no run folder.
+    /// Returns the lock for `plan`, not yet taken. Only built-in evaluations have a run folder.
     pub fn new(plan: &Plan) -> FolderLock {
         let folder = plan.eval.as_ref().map(|eval| RunFolder::new(&eval.output));
         FolderLock { folder, lock: OnceCell::new(), is_told_lost: Cell::new(false) }
     }
 
-    /// Takes the folder for `launch`, unless this launcher has it.
+    /// Locks the folder for `launch`, unless this launcher already holds the lock.
     ///
     /// # Errors
-    /// [`LockError`], naming who has it.
+    /// Returns [`LockError`] with the name of the holder if another launch holds the lock.
     pub fn take(&self, launch: &str) -> Result<(), LockError> {
         if let (Some(folder), None) = (&self.folder, self.lock.get()) {
             let lock = LaunchLock::take(folder, launch, |text| say::info(text))?;
-            // It was empty a moment ago, and nobody else is on this thread.
+            // The cell was empty a moment ago, and no other code runs on this thread.
             let _ = self.lock.set(lock);
         }
         Ok(())
     }
 
-    /// As [`FolderLock::take`], while the loop of the launch goes on: nodes of other launches are watched for a while.
+    /// Locks the folder as [`FolderLock::take`] does, without blocking the event loop: the check
+    /// whether a launch on another node is alive takes a while.
     ///
     /// # Errors
-    /// [`LockError`], naming who has it.
+    /// Returns [`LockError`] with the name of the holder if another launch holds the lock.
     pub async fn take_beside(&self, launch: &str) -> Result<(), LockError> {
         let (Some(folder), None) = (self.folder.clone(), self.lock.get()) else { return Ok(()) };
         let launch = launch.to_owned();
@@ -67,7 +68,7 @@ impl FolderLock {
         self.is_told_lost.set(true);
     }
 
-    /// The launch that has the folder, if that is this one.
+    /// Returns the id of the launch that holds the lock, if it is this one.
     pub fn launch(&self) -> Option<&str> {
         self.lock.get().map(LaunchLock::launch)
     }

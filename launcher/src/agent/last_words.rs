@@ -1,15 +1,15 @@
-//! What is said of a launch that has failed: the root cause in a line, the end of what the failed ranks wrote, and the
-//! report that torchrun's users know.
+//! The report on a failed launch: the root cause in one line, the last lines of the failed ranks,
+//! and the report that torchrun's users know.
 //!
 //! ```text
-//! rrun: root cause: rank 3 (local_rank 1, pid 4711) on node1 exited with code 1; it used 1.50 s of CPU, …
+//! rrun: root cause: rank 3 (local_rank 1, pid 4711) on node1 exited with code 1; it used 1.50 s …
 //! rrun: rank 3: end of `/tmp/…/attempt_0/1/stderr.log`:
 //!   RuntimeError: …
 //! ============================================================
 //! train.py FAILED
 //! ```
-//! Torchrun's report alone has no word of a program without `@record`, only a link (Facico/Chinese-Vicuna#113,
-//! hiyouga/LlamaFactory#7032).
+//! For a program without `@record`, torchrun's own report says nothing about the error and only
+//! prints a link (Facico/Chinese-Vicuna#113, hiyouga/LlamaFactory#7032).
 
 use std::env;
 use std::path::Path;
@@ -21,11 +21,12 @@ use crate::process::exit::Exit;
 use crate::report;
 use crate::say::{self, About, Level};
 
-/// Ranks whose last lines are shown: of many that fail by themselves the first tell most.
+/// Number of ranks whose last lines are shown. If many ranks fail on their own, the first ones are
+/// the most useful.
 const SHOWN: usize = 4;
 
-/// Says it, and hands the root cause on to who started this launcher. `memory` is the hint for a rank that was killed by
-/// SIGKILL.
+/// Prints the report, and hands the root cause on to the process that started this launcher.
+/// `memory` is the hint for a rank that was killed by SIGKILL.
 pub fn say_all(plan: &Plan, attempt: &Attempt, failures: &[Failure], memory: &str) {
     let blamed = by_themselves(failures);
     let Some(root) = blamed.first() else { return };
@@ -63,7 +64,7 @@ fn say_last_lines(attempt: &Attempt, failure: &Failure) {
     }
 }
 
-/// How to learn more the next time, if the rank has left nothing to read here.
+/// Returns advice on how to learn more the next time, if the rank left no output to read.
 fn advice(plan: &Plan, attempt: &Attempt, root: &Failure) -> Option<String> {
     let casualty = &root.casualty;
     let is_told = root.error_file.is_some() || attempt.last_lines(casualty.index).is_some();

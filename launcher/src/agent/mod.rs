@@ -1,10 +1,11 @@
-//! The agent of one node: starts the ranks, watches them, ends them.
+//! The agent of one node: starts the ranks, watches them and ends them.
 //!
 //! ```text
-//! exit of a rank │ signal │ deadline │ sweep │ other nodes ──► Event ──group.on──► [Action] ──► join, spawn, send, …
-//!        └──────────────────────── one select! on one thread ─────────────────────────────────────┘
+//! rank exit │ signal │ deadline │ leftovers │ other nodes ─► Event ─group.on─► [Action] ─► join, …
+//!        └──────────────────── one select! on one thread ───────────────────────┘
 //! ```
-//! [`run`] returns when every rank is reaped, what ranks left behind has ended, and every log line is out.
+//! [`run`] returns when every rank has been reaped, every leftover process has ended, and every log
+//! line has been written.
 
 pub mod attempt;
 pub mod company;
@@ -28,12 +29,14 @@ use crate::plan::Plan;
 use crate::process::leftover::Leftovers;
 use crate::say::{self, Note};
 
-/// Launches `plan` and tells how it went on stderr. Must be called on the main thread, which ranks are not to outlive.
+/// Launches `plan`, prints its outcome on stderr and returns the exit code. Must be called on the
+/// main thread, because the ranks die with the thread that started them.
 pub fn run(plan: Plan) -> ExitCode {
     launch(&plan, &FolderLock::new(&plan)).exit_code()
 }
 
-/// As [`run`], for who wants to know more than an exit code. `lock` is taken before ranks are started, if it is not yet.
+/// Launches `plan` as [`run`] does, and returns how the launch ended. `lock` is taken before ranks
+/// are started, unless it is held already.
 pub fn launch(plan: &Plan, lock: &FolderLock) -> End {
     events::begin();
     plan.notes.iter().for_each(Note::say);
@@ -50,7 +53,7 @@ pub fn launch(plan: &Plan, lock: &FolderLock) -> End {
     }
 }
 
-/// As [`launch`], on the current runtime, which must have one thread.
+/// Launches `plan` as [`launch`] does, on the current runtime, which must be single-threaded.
 pub async fn run_async(plan: &Plan, lock: &FolderLock, leftovers: Leftovers) -> End {
     match Driver::new(plan, lock, leftovers) {
         Ok(driver) => driver.run().await,
@@ -62,8 +65,9 @@ pub async fn run_async(plan: &Plan, lock: &FolderLock, leftovers: Leftovers) -> 
 }
 
 impl End {
-    /// Torchrun's exit codes: 0, or 1 for everything else. A signal that nobody asked us to handle gives `128 + n`, as a
-    /// shell says of a process that it killed.
+    /// Returns torchrun's exit code: 0 for success, 1 for everything else. A signal that is not in
+    /// the list of handled signals gives `128 + n`, as a shell reports a process killed by signal
+    /// n.
     pub fn exit_code(self) -> ExitCode {
         match self {
             End::Succeeded => ExitCode::SUCCESS,
@@ -73,7 +77,7 @@ impl End {
     }
 }
 
-/// An error and its sources, `what: why: why`.
+/// Formats an error and its sources as `what: why: why`.
 pub(crate) fn chain(err: &dyn Error) -> String {
     let mut text = err.to_string();
     let mut source = err.source();
@@ -96,7 +100,7 @@ pub(crate) mod tests {
     use crate::events::EventLog;
     use crate::plan::{FailurePolicy, LogPlan, RankPlan, Sender, SignalPlan, StorePlan, Streams};
 
-    /// A launch of `nproc` ranks with no options.
+    /// Returns the plan of `nproc` ranks with default options.
     pub(crate) fn plan(argv: &[&str], nproc: usize) -> Plan {
         let rank = |local_rank: usize| RankPlan {
             local_rank,
@@ -116,7 +120,7 @@ pub(crate) mod tests {
             shutdown_timeout: Duration::from_secs(30),
             store: StorePlan { master_addr: "127.0.0.1".to_owned(), port: None, may_move: false },
             rendezvous: None,
-            // Not one of the signals that end the test itself.
+            // This must not be a signal that ends the test process.
             signals: SignalPlan { sender: Sender::Anyone, spec: "SIGUSR2".to_owned(), numbers: vec![libc::SIGUSR2] },
             logs: LogPlan {
                 dir: None,
@@ -142,7 +146,7 @@ pub(crate) mod tests {
         plan(&["/bin/sh", "-c", script], nproc)
     }
 
-    /// Streams to a file below `dir`, nothing on the console.
+    /// Redirects the ranks' streams to files below `dir`, with nothing on the console.
     fn logged(mut plan: Plan, dir: &Path) -> Plan {
         plan.logs.dir = Some(dir.to_path_buf());
         plan.logs.disabled = false;
@@ -160,7 +164,7 @@ pub(crate) mod tests {
         runtime.block_on(async { tokio::time::timeout(limit, launch).await }).expect("it ends in time")
     }
 
-    /// The only entry of a folder.
+    /// Returns the only entry of a folder.
     fn only(dir: &Path) -> PathBuf {
         let entries: Vec<PathBuf> =
             fs::read_dir(dir).expect("listed").map(|entry| entry.expect("an entry").path()).collect();

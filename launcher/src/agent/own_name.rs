@@ -1,7 +1,9 @@
-//! Whether the name of this node leads to it: gloo gives the address behind it to the other nodes.
+//! Checks whether the host name of this node resolves to this node: gloo announces the address
+//! behind it to the other nodes.
 //!
-//! Debian's installer writes `127.0.1.1 <name>` into `/etc/hosts`, and containers often have a name that nobody knows.
-//! The ranks then meet, and their first collective fails (pytorch/pytorch#150532).
+//! Debian's installer writes `127.0.1.1 <name>` into `/etc/hosts`, and containers often have a name
+//! that does not resolve. Then the ranks meet, but their first collective fails
+//! (pytorch/pytorch#150532).
 
 use std::env;
 use std::io;
@@ -10,8 +12,8 @@ use std::net::{IpAddr, ToSocketAddrs as _};
 use crate::plan::Plan;
 use crate::say;
 
-/// Says what is wrong with the name, if several nodes take part and nobody has named an interface for gloo. A name server
-/// may take its time, so the question is asked beside the launch and its answer not waited for.
+/// Warns about an unusable host name, if several nodes take part and no interface is set for gloo.
+/// Name resolution may be slow, so it runs beside the launch, which does not wait for its result.
 pub fn check(plan: &Plan) {
     let is_local = |host: &str| host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
     let concerns = plan.rendezvous.as_ref().is_some_and(|how| !is_local(&how.host));

@@ -1,4 +1,4 @@
-//! The environment that a rank finds: torchrun's variables. Pure.
+//! The environment variables that torchrun sets for a rank. No I/O.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,31 +8,34 @@ use jobs::launch::LAUNCH_VARIABLE;
 use crate::plan::{FailurePolicy, Plan, RankPlan};
 use crate::rendezvous::place::{Assigned, Place};
 
-/// Marks a rank and all that it starts as its own, for the case that it leaves something behind.
+/// The variable that marks a rank and all its descendants, so that leftover processes can be
+/// attributed to their rank.
 const MARK: &str = "RRUN_RANK_MARK";
 
 /// What the ranks of one round have in common on this node.
 #[derive(Clone, Debug)]
 pub struct Round<'a> {
-    /// The launch.
+    /// The plan of the launch.
     pub plan: &'a Plan,
-    /// This node among the others.
+    /// The place of this node among the nodes of the launch.
     pub place: Place,
 }
 
 impl Round<'_> {
-    /// The global rank of a rank of this node, which `index` counts from 0.
+    /// Returns the global rank of the rank at `index` (from 0) on this node.
     pub fn rank(&self, index: usize) -> usize {
         self.place.assigned.0 + index
     }
 
-    /// `NAME=value` in the environment of a rank that may be started again alone, and of no other.
+    /// Returns the `NAME=value` entry that only this rank has in its environment. Only ranks that
+    /// may restart on their own have one.
     pub fn mark(&self, index: usize) -> String {
         format!("{MARK}={}.{index}", std::process::id())
     }
 
-    /// The variables of `rank`, started for the time `attempt`, that do not come from the plan. Without `error_file` its
-    /// variable is empty, as torchrun leaves it with `--log-dir /dev/null`.
+    /// Returns the variables of `rank` that do not come from the plan. `attempt` is its restart
+    /// count. Without `error_file` its variable is empty, as torchrun leaves it with `--log-dir
+    /// /dev/null`.
     pub fn variables(&self, rank: &RankPlan, attempt: u32, error_file: Option<&Path>) -> BTreeMap<String, String> {
         let (plan, place) = (self.plan, &self.place);
         let Assigned(base, world, base_of_role, world_of_role) = place.assigned;
@@ -64,8 +67,8 @@ impl Round<'_> {
         .collect()
     }
 
-    /// What only ranks have that are started again alone. Their count of restarts says nothing of the others, so that
-    /// what belongs to all ranks of one round goes by the number of the round.
+    /// Returns the variables for ranks that restart on their own. Their restart counts differ, so
+    /// everything that belongs to all ranks of a round is named by the number of the round instead.
     fn of_isolated(&self, index: usize) -> Vec<(&'static str, String)> {
         if self.plan.failure_policy == FailurePolicy::Torchrun {
             return Vec::new();

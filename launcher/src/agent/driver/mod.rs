@@ -1,4 +1,5 @@
-//! The loop: waits for something to happen, asks the group what it means, does it.
+//! The event loop of the agent: waits for an event, asks the worker group what it means, and
+//! executes the resulting actions.
 
 mod others;
 mod server;
@@ -36,16 +37,17 @@ use crate::rendezvous::place::Place;
 use crate::say::{self, Level};
 use crate::signals::{self, Notices, Received, Signals};
 
-/// Between two looks for leftovers, which are not all our children and so do not all tell us when they end.
+/// Interval between two checks for leftover processes. They are polled because not all of them are
+/// children of the launcher, so not all send SIGCHLD when they end.
 const SWEEP_PERIOD: Duration = Duration::from_millis(20);
 
-/// Waits until every line of an attempt is out.
+/// A future that ends when every log line of an attempt has been written.
 type Flush = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Everything that one launch holds.
+/// The state of one launch.
 pub struct Driver<'a> {
     plan: &'a Plan,
-    /// That of the run folder.
+    /// The lock of the run folder.
     lock: &'a FolderLock,
     group: Group,
     signals: Signals,
@@ -53,25 +55,27 @@ pub struct Driver<'a> {
     exits: tokio::signal::unix::Signal,
     company: Company<'a>,
     place: Place,
-    /// When this node began to wait for the round.
+    /// When this node began to wait for the current round.
     joining_since: SystemTime,
     folder: Option<RunFolder>,
     leftovers: Leftovers,
     memory: OomKills,
     attempt: Attempt,
     flushes: Vec<Flush>,
-    /// What runs beside the ranks.
+    /// The model server, which runs beside the ranks.
     server: Option<Server<'a>>,
-    /// The round that has been joined and whose ranks wait for the server.
+    /// A round that this node has joined, and whose ranks wait for the model server to become
+    /// healthy.
     held: Option<Place>,
-    /// The launch ended for a reason that lies outside the ranks of this node.
+    /// Whether the launch ended for a reason outside the ranks of this node.
     ended_by_others: bool,
-    /// A signal has come that ends the launch.
+    /// Whether a signal that ends the launch has been received.
     is_told_to_end: bool,
 }
 
 impl<'a> Driver<'a> {
-    /// Listens to signals, hosts the store of a single node and makes the log folder.
+    /// Installs the signal handlers, opens the store of a single-node launch, and creates the log
+    /// folder.
     pub fn new(plan: &'a Plan, lock: &'a FolderLock, leftovers: Leftovers) -> Result<Driver<'a>, AgentError> {
         let (signals, notes) = Signals::listen(&plan.signals);
         let notices = Notices::listen(&plan.signals);
@@ -114,7 +118,7 @@ impl<'a> Driver<'a> {
         })
     }
 
-    /// Runs to the end.
+    /// Runs the launch to its end.
     pub async fn run(mut self) -> End {
         let mut actions = VecDeque::from(self.on(Event::Ready));
         for event in self.begin_server().await {
@@ -180,7 +184,9 @@ impl<'a> Driver<'a> {
         self.is_told_to_end = true;
     }
 
-    /// SLURM's announcement of the end; it has reached every process of a step, but only us of a batch script.
+    /// Handles the signal by which SLURM announces the end of a job. SLURM sends it to every
+    /// process of a job step, but only to the launcher if the launcher runs in a batch script; then
+    /// it is forwarded to the ranks.
     fn pass_on(&self, number: i32) {
         let name = signals::name(number);
         events::record(&self.round(), &Happening::Signal { name: &name });
@@ -200,7 +206,8 @@ impl<'a> Driver<'a> {
         let exited = self.attempt.exited(&round, SystemTime::now());
         let served = self.server_exited();
         self.leftovers.reap(&self.attempt.pids());
-        // Of ranks that fail each for itself it is said what that means for them.
+        // Where ranks fail one by one, `promise` and `lose` report each failure together with its
+        // consequence.
         let is_root = self.plan.failure_policy == FailurePolicy::Torchrun && !self.group.is_stopping();
         for (rank, _) in exited.iter().filter(|(rank, _)| is_root && self.attempt.casualty(*rank).is_some()) {
             self.say_failure(*rank);
@@ -219,7 +226,7 @@ impl<'a> Driver<'a> {
         say::of_rank(Level::Error, about(casualty), line);
     }
 
-    /// What may be the cause of such an end.
+    /// Returns a hint at the likely cause of this exit; empty if there is none.
     fn hint(&self, exit: Exit) -> &'static str {
         match exit {
             Exit::Signal(libc::SIGKILL) => self.memory.hint(),
@@ -231,7 +238,7 @@ impl<'a> Driver<'a> {
         self.group.is_sweeping() || !self.group.sweeping().is_empty()
     }
 
-    /// Whose leftovers, of those that are waited for, have ended.
+    /// Returns an event for every awaited set of leftovers that has ended.
     fn swept(&self) -> Vec<Event> {
         if !self.group.is_sweeping() {
             return self.group.sweeping().into_iter().filter_map(|rank| self.sweep_rank(rank, None)).collect();
@@ -258,7 +265,8 @@ impl<'a> Driver<'a> {
                 None
             }
             Action::Sweep { groups_know, is_success } => {
-                // Our own programs start no daemons; what they leave is a simulator that hangs.
+                // The built-in programs start no daemons; what they leave behind is a hung
+                // simulator.
                 self.leftovers.leave_daemons(is_success && !self.plan.is_built_in);
                 let reach = if groups_know { Reach::OutsideGroups } else { Reach::All };
                 let living = self.leftovers.signal(&self.attempt.pids(), reach, Some(Signal::SIGTERM));
@@ -319,7 +327,8 @@ impl<'a> Driver<'a> {
         end
     }
 
-    /// Waits until every log line is out, however slow the console; a signal ends the wait.
+    /// Waits until every log line has been written, however slow the console is. A signal ends the
+    /// wait.
     async fn flush(&mut self) {
         for flush in self.flushes.drain(..) {
             select! {
@@ -341,8 +350,8 @@ impl<'a> Driver<'a> {
     }
 }
 
-/// Exit codes of a rank that would end in the same way if it were started again. What else a foreign program means by its
-/// codes is not ours to know.
+/// Returns the exit codes after which a restart would fail in the same way. What other codes mean
+/// in a foreign program is unknown.
 fn final_codes(plan: &Plan) -> Vec<i32> {
     CANNOT_RUN.into_iter().chain(plan.is_built_in.then_some(FINAL.into())).collect()
 }

@@ -1,4 +1,4 @@
-//! What is heard from the other nodes, and what they are told.
+//! The exchange with the other nodes: handles their notices and tells them about failures here.
 
 use std::fmt::Display;
 use std::time::SystemTime;
@@ -13,7 +13,7 @@ use crate::rendezvous::place::Place;
 use crate::say::{self, Level};
 
 impl Driver<'_> {
-    /// What other nodes do.
+    /// Handles a notice of the rendezvous; returns the event that it amounts to, if any.
     pub(super) fn heard(&mut self, notice: Notice) -> Option<Event> {
         match notice {
             Notice::Said(line) => {
@@ -23,7 +23,7 @@ impl Driver<'_> {
             Notice::Joined(place) => self.may_join(place),
             Notice::Changed(why) => {
                 self.say_of_others(Level::Warning, why);
-                // A round whose ranks have not been started has nothing to end.
+                // No rank of this round has been started, so nothing has to be stopped.
                 Some(if self.held.take().is_some() { Event::Ready } else { Event::Changed })
             }
             Notice::Succeeded => Some(Event::Over(End::Succeeded)),
@@ -41,8 +41,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Where this launcher was told to end, the others most often were too, as by `scancel`: that they go is no news
-    /// then.
+    /// Prints a line about the other nodes, or only traces it if this launcher was told to end:
+    /// then the others most often were too, as by `scancel`, and their leaving is no news.
     fn say_of_others(&self, level: Level, line: impl Display) {
         if self.is_told_to_end {
             tracing::debug!("{line}");
@@ -51,7 +51,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Begins the round, or keeps it until the model server works.
+    /// Begins the round, or holds it back until the model server is healthy.
     fn may_join(&mut self, place: Place) -> Option<Event> {
         if self.server.as_ref().is_none_or(Server::is_healthy) {
             return Some(self.joined(place));
@@ -73,7 +73,7 @@ impl Driver<'_> {
         Event::Joined { attempt }
     }
 
-    /// Takes part in the next round.
+    /// Joins the next round.
     pub(super) async fn join(&mut self) -> Option<Event> {
         self.joining_since = SystemTime::now();
         match self.company.join().await {
@@ -86,7 +86,7 @@ impl Driver<'_> {
         }
     }
 
-    /// What other nodes are told of a failure here.
+    /// Tells the other nodes about the failure of a rank on this one.
     pub(super) fn tell(&self, rank: LocalRank, restarts: bool) {
         let failed = self.attempt.casualty(rank).map(|casualty| format!("rank {} {}", casualty.rank, casualty.exit));
         let failure = failed.unwrap_or_else(|| format!("rank {} could not be started", self.round().rank(rank.0)));

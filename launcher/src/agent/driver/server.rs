@@ -1,4 +1,5 @@
-//! The model server of this node: begun with the launch, watched beside the ranks, ended after them.
+//! Runs the model server of this node: starts it with the launch, watches it beside the ranks, and
+//! stops it after them.
 
 use std::future::pending;
 use std::time::Duration;
@@ -12,10 +13,11 @@ use crate::model_server::{News, Server};
 use crate::say;
 use crate::signals;
 
-/// How long what the server has left behind may take to die of SIGKILL.
+/// How long processes that the server left behind may take to end after SIGKILL.
 const LAST_GRACE: Duration = Duration::from_secs(5);
 
-/// What the server has to say, for the loop. Dropping the future loses nothing.
+/// Waits for news of the server; waits forever if there is none. Cancel-safe: dropping the future
+/// loses nothing.
 pub(super) async fn news(server: &mut Option<Server<'_>>) -> Vec<News> {
     match server {
         Some(server) => server.recv().await,
@@ -24,14 +26,14 @@ pub(super) async fn news(server: &mut Option<Server<'_>>) -> Vec<News> {
 }
 
 impl Driver<'_> {
-    /// Starts the server. Meanwhile the other nodes can be met: only the ranks wait for it.
+    /// Starts the server. Only the ranks wait for it; this node can meet the other nodes meanwhile.
     pub(super) async fn begin_server(&mut self) -> Vec<Event> {
         let Some(server) = &mut self.server else { return Vec::new() };
         let news = server.begin().await;
         self.served(news)
     }
 
-    /// What news of the server mean for the ranks.
+    /// Turns news of the server into events for the worker group.
     pub(super) fn served(&mut self, news: Vec<News>) -> Vec<Event> {
         self.spare_server();
         news.into_iter().filter_map(|news| self.heard_of_server(news)).collect()
@@ -41,7 +43,7 @@ impl Driver<'_> {
         match news {
             News::Ready => self.held.take().map(|place| self.joined(place)),
             News::Failed(why) => {
-                // Its ranks are not to blame.
+                // The ranks of this node are not the cause.
                 self.ended_by_others = true;
                 self.company.failed(why, false);
                 Some(Event::Over(if self.group.is_joining() { End::NotStarted } else { End::Failed }))
@@ -49,7 +51,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Whether the server was among those that have ended, and what that means.
+    /// Checks whether the server has ended, and returns the events that follow from that.
     pub(super) fn server_exited(&mut self) -> Vec<Event> {
         let ranks = self.attempt.pids();
         let Some(server) = &mut self.server else { return Vec::new() };
@@ -57,7 +59,7 @@ impl Driver<'_> {
         self.served(news)
     }
 
-    /// Tells the server that the launch is over.
+    /// Tells the server that the launch is over: kills it or lets it stop, depending on `end`.
     pub(super) fn tell_server(&mut self, end: End) {
         let Some(server) = &mut self.server else { return };
         match end {
@@ -66,7 +68,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Waits until nothing of the server lives. A signal meanwhile kills it.
+    /// Waits until no process of the server is left. A signal during the wait kills the server.
     pub(super) async fn end_server(&mut self) {
         let ranks = self.attempt.pids();
         let Some(server) = &mut self.server else { return };

@@ -1,4 +1,5 @@
-//! What is done about a rank that fails for itself: said, swept, started again, given up.
+//! Handles a rank that fails on its own (`--failure-policy isolate`): reports it, ends its
+//! leftovers, and restarts it or gives it up.
 
 use nix::sys::signal::Signal;
 
@@ -12,7 +13,7 @@ use crate::process::leftover::Trace;
 use crate::say::{self, About, Level};
 
 impl Driver<'_> {
-    /// Says that a rank will be started again.
+    /// Reports that a rank will be restarted.
     pub(super) fn promise(&self, rank: LocalRank, restart: Restart) {
         let Some(casualty) = self.attempt.casualty(rank) else { return };
         let Restart { number, of, after, .. } = restart;
@@ -22,7 +23,7 @@ impl Driver<'_> {
         events::record(&self.round(), &Happening::Restart { who: who(casualty), restart });
     }
 
-    /// Says to the user, and to the other ranks, that a rank is gone for good.
+    /// Reports to the user, and to the other ranks, that a rank has died for good.
     pub(super) fn lose(&self, rank: LocalRank, why: Loss) {
         let Some(casualty) = self.attempt.casualty(rank) else { return };
         let why = match why {
@@ -36,7 +37,7 @@ impl Driver<'_> {
         self.company.lost(&self.place, casualty.rank, &reason);
     }
 
-    /// Starts a rank again.
+    /// Restarts a rank.
     pub(super) fn restart(&mut self, rank: LocalRank, attempt: u32) -> Result<(), LocalRank> {
         let round = self.round();
         let writer = Writer { index: rank.0, rank: round.rank(rank.0), attempt };
@@ -47,12 +48,13 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Signals what a rank that has ended left behind; says when nothing of it lives.
+    /// Sends `signal` to the leftovers of a rank that has ended. Returns [`Event::RankSwept`] if
+    /// none of them is alive.
     pub(super) fn sweep_rank(&self, rank: LocalRank, signal: Option<Signal>) -> Option<Event> {
         (self.leftovers_of(rank, signal) == 0).then_some(Event::RankSwept(rank))
     }
 
-    /// Ends what a rank left behind and did not end when it was told to.
+    /// Kills the leftovers of a rank that did not end after SIGTERM.
     pub(super) fn kill_leftovers_of(&self, rank: LocalRank) {
         let living = self.leftovers_of(rank, Some(Signal::SIGKILL));
         let global = self.round().rank(rank.0);
@@ -75,7 +77,7 @@ impl Driver<'_> {
     }
 }
 
-/// Of whom a line is, when it has ended.
+/// Returns the rank that a line is about, after that rank has ended.
 pub(super) fn about(casualty: &Casualty) -> About {
     About { rank: casualty.rank, pid: Some(casualty.pid) }
 }

@@ -1,4 +1,4 @@
-//! The start of all ranks of a round.
+//! Starts all ranks of a round.
 
 use tokio::select;
 use tokio::task::yield_now;
@@ -10,12 +10,13 @@ use crate::agent::event::{Event, LocalRank};
 use crate::logs::attempt::{AttemptLogs, Writer};
 use crate::say;
 
-/// Ranks that are started before it is looked whether a signal has come: thousands take minutes on a machine that cannot
-/// hold them.
+/// Number of ranks started between two checks for a signal: thousands of ranks take minutes on a
+/// machine that is too small for them.
 const AT_A_TIME: usize = 64;
 
 impl Driver<'_> {
-    /// Starts the ranks, some at a time: a signal in between ends those that run, and no more are started.
+    /// Starts the ranks in batches. A signal between two batches stops the ranks that run, and no
+    /// more are started.
     pub(super) async fn spawn(&mut self) -> Option<Event> {
         if let Some(event) = self.lock_folder().await {
             return Some(event);
@@ -46,7 +47,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Takes the run folder, for which it may have to be seen whether another launch lives; a signal ends that.
+    /// Locks the run folder. That may take a while, because another launch may have to be watched
+    /// for signs of life; a signal ends the wait.
     async fn lock_folder(&mut self) -> Option<Event> {
         let taken = select! {
             biased;
@@ -66,7 +68,7 @@ impl Driver<'_> {
         }
     }
 
-    /// New log files for these ranks. What is wrong with them is said.
+    /// Creates new log files for these ranks. Prints what is wrong if that fails.
     pub(super) fn logs(&self, writers: &[Writer]) -> Result<AttemptLogs, ()> {
         match &self.folder {
             Some(folder) => AttemptLogs::create(folder, self.plan, writers).map_err(|err| say::error(chain(&err))),

@@ -1,52 +1,55 @@
-//! How often a rank may be started again on its own, and how long it has to wait for it. Pure.
+//! The restart budget of one rank: how often it may restart on its own, and how long each restart
+//! is delayed. Pure.
 
 use std::time::Duration;
 
-/// Before the first restart; doubles with each further one.
+/// Delay of the first restart; doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Before any restart at most: what a rank waits for, a file server or a GPU that is being reset, is back within minutes.
+/// Upper limit of the delay: what a rank waits for, such as a file server or a GPU that is being
+/// reset, is back within minutes.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// A rank that has lived so long has not failed in the way that the one before it did, so that nothing is held against
-/// it: a crash an hour must not end a night, and one at every start must not last for it.
+/// A rank that has lived this long gets its full budget back, because its failure is unlikely to
+/// have the same cause as the one before. A crash per hour must not end a night's run, and one at
+/// every start must not go on all night.
 const GOOD_LIFE: Duration = Duration::from_secs(10 * 60);
 
-/// The restarts of one rank.
+/// The restart budget of one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     max: u32,
     /// Restarts that count against `max`.
     spent: u32,
-    /// Restarts of its life.
+    /// All restarts of this rank so far.
     restarts: u32,
 }
 
-/// A rank that is to be started again.
+/// A restart that was granted to a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Restart {
-    /// Which of those that it may have, from 1.
+    /// Number of this restart in the budget, from 1.
     pub number: u32,
-    /// How many it may have.
+    /// Size of the budget.
     pub of: u32,
-    /// `TORCHELASTIC_RESTART_COUNT`: restarts of its life, this one included.
+    /// Value of `TORCHELASTIC_RESTART_COUNT`: all restarts of this rank, this one included.
     pub attempt: u32,
-    /// When.
+    /// Delay before the restart.
     pub after: Duration,
 }
 
 impl Budget {
-    /// A rank that may be started again `max` times.
+    /// Returns a budget of `max` restarts.
     pub fn new(max: u32) -> Budget {
         Budget { max, spent: 0, restarts: 0 }
     }
 
-    /// Restarts of its life.
+    /// Returns the number of all restarts of this rank so far.
     pub fn restarts(&self) -> u32 {
         self.restarts
     }
 
-    /// Takes one restart for a rank that has failed after such a life, if one is left.
+    /// Takes one restart, if one is left, for a rank that failed after it had lived for `life`.
     pub fn take(&mut self, life: Duration) -> Option<Restart> {
         if life >= GOOD_LIFE {
             self.spent = 0;

@@ -1,17 +1,19 @@
-//! Ranks that fail each for itself, `--failure-policy isolate`. Pure.
+//! Ranks that fail and restart independently of each other (`--failure-policy isolate`). Pure.
 //!
 //! ```text
-//!           fails, a restart is left             swept, and the pause is over
+//!           fails, a restart is left             swept, and the delay is over
 //!  Running ─────────────────────────► Returning ──────────────────────────────► Running
 //!     │  ╲                                 │
 //!     │   ╲ fails, none is left            │ the end was announced
-//!     │    ╲ fails for good                ▼
-//!     │     ╲────────────────────────►   Lost        The round is over when no rank is running or returning.
-//!     ▼ exits with 0
+//!     │    ╲ exits with a final code       ▼
+//!     │     ╲────────────────────────►   Lost        The round is over when no rank is
+//!     ▼ exits with 0                                 running or returning.
 //! Succeeded
 //! ```
-//! What a rank leaves behind when it fails is told to end at once, before the pause: [`LEFTOVER_GRACE`] at most, then
-//! SIGKILL, then [`UNINTERRUPTIBLE_GRACE`]. What one that has succeeded leaves behind may run on till the round is over.
+//! When a rank fails, its leftover processes get SIGTERM at once, before the restart delay. They
+//! have at most [`LEFTOVER_GRACE`] to end, then get SIGKILL, and are given up after
+//! [`UNINTERRUPTIBLE_GRACE`]. Leftovers of a rank that has succeeded may run until the round is
+//! over.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -21,15 +23,15 @@ use crate::agent::group::budget::{Budget, Restart};
 use crate::agent::group::{LEFTOVER_GRACE, Patience, UNINTERRUPTIBLE_GRACE};
 use crate::process::exit::Exit;
 
-/// The ranks of one node.
+/// The ranks of one node, each with its own state.
 #[derive(Debug)]
 pub struct Isolation {
     ranks: Vec<Member>,
-    /// Exit codes of a rank that another start would not help.
+    /// Exit codes after which a restart would not help.
     final_codes: Vec<i32>,
-    /// How long leftovers may take to end.
+    /// How long leftovers may take to end after SIGTERM.
     grace: Duration,
-    /// The end of the launch was announced: nothing is started any more.
+    /// Whether the end of the launch was announced: no rank is restarted any more.
     ends: bool,
 }
 
@@ -37,7 +39,7 @@ pub struct Isolation {
 struct Member {
     budget: Budget,
     fate: Fate,
-    /// While what it left behind is waited for.
+    /// The deadline of its leftovers while they are being swept.
     sweep: Option<Patience>,
 }
 
@@ -50,56 +52,57 @@ enum Fate {
 }
 
 impl Isolation {
-    /// Ranks that may be started again `max_restarts` times each, unless they exit with one of `final_codes`.
+    /// Returns `size` ranks that may restart `max_restarts` times each, unless they exit with one
+    /// of `final_codes`.
     pub fn new(size: usize, max_restarts: u32, final_codes: Vec<i32>, grace: Duration) -> Isolation {
         let member = Member { budget: Budget::new(max_restarts), fate: Fate::Succeeded, sweep: None };
         Isolation { ranks: vec![member; size], final_codes, grace: grace.min(LEFTOVER_GRACE), ends: false }
     }
 
-    /// A round begins: all ranks are started, also those that were lost in the round before.
+    /// Begins a round: all ranks are started, including those that were lost in the round before.
     pub fn begin(&mut self, now: Instant) {
         for rank in &mut self.ranks {
             *rank = Member { fate: Fate::Running { since: now }, sweep: None, ..*rank };
         }
     }
 
-    /// `TORCHELASTIC_RESTART_COUNT` of a rank.
+    /// Returns the `TORCHELASTIC_RESTART_COUNT` of a rank.
     pub fn attempt(&self, rank: LocalRank) -> u32 {
         self.ranks.get(rank.0).map_or(0, |member| member.budget.restarts())
     }
 
-    /// Ranks that run.
+    /// Returns the ranks that run.
     pub fn running(&self) -> BTreeSet<LocalRank> {
         self.select(|member| matches!(member.fate, Fate::Running { .. }))
     }
 
-    /// Ranks whose leftovers are waited for.
+    /// Returns the ranks whose leftovers have not all ended.
     pub fn sweeping(&self) -> BTreeSet<LocalRank> {
         self.select(|member| member.sweep.is_some())
     }
 
-    /// Whether no rank runs, and none will.
+    /// Returns whether no rank runs and none will be restarted.
     pub fn is_over(&self) -> bool {
         self.ranks.iter().all(Member::is_over)
     }
 
-    /// Whether a rank besides this one runs, or will.
+    /// Returns whether another rank runs or will be restarted.
     pub fn has_others(&self, rank: LocalRank) -> bool {
         self.ranks.iter().enumerate().any(|(index, member)| index != rank.0 && !member.is_over())
     }
 
-    /// How the round has ended when it is over.
+    /// Returns how the round ended; valid once it is over.
     pub fn end(&self) -> End {
         let is_lost = |member: &Member| matches!(member.fate, Fate::Lost);
         if self.ranks.iter().any(is_lost) { End::Failed } else { End::Succeeded }
     }
 
-    /// When [`Isolation::deadline_has_come`] is wanted.
+    /// Returns when to call [`Isolation::deadline_has_come`].
     pub fn deadline(&self) -> Option<Instant> {
         self.ranks.iter().filter_map(Member::deadline).min()
     }
 
-    /// A rank that ran has ended.
+    /// Handles the end of a rank that ran.
     pub fn exited(&mut self, rank: LocalRank, exit: Exit, now: Instant) -> Vec<Action> {
         if exit.is_success() {
             self.set(rank, Fate::Succeeded);
@@ -114,25 +117,26 @@ impl Isolation {
         actions
     }
 
-    /// A rank that was to run could not be started; it has left nothing behind.
+    /// Handles a rank that could not be restarted; it has left nothing behind.
     pub fn not_restarted(&mut self, rank: LocalRank, now: Instant) -> Vec<Action> {
         self.failed(rank, now)
     }
 
-    /// Nothing lives any more of what a rank had left behind.
+    /// Handles the end of the last leftover process of a rank.
     pub fn swept(&mut self, rank: LocalRank, now: Instant) -> Vec<Action> {
         let Some(member) = self.ranks.get_mut(rank.0) else { return Vec::new() };
         member.sweep = None;
         self.restart(rank, now).into_iter().collect()
     }
 
-    /// The time that [`Isolation::deadline`] named has come, for one rank or several.
+    /// Handles the deadline that [`Isolation::deadline`] returned, for one or more ranks.
     pub fn deadline_has_come(&mut self, now: Instant) -> Vec<Action> {
         let ranks = (0..self.ranks.len()).map(LocalRank);
         ranks.filter_map(|rank| self.lose_patience(rank, now).or_else(|| self.restart(rank, now))).collect()
     }
 
-    /// The end of the launch was announced to the ranks, which end when they have saved what they have.
+    /// Handles the announcement that the launch will end; ranks end by themselves when they have
+    /// saved their work.
     pub fn announce_end(&mut self) -> Vec<Action> {
         self.ends = true;
         let returning = self.select(|member| matches!(member.fate, Fate::Returning { .. }));
@@ -159,7 +163,7 @@ impl Isolation {
         vec![Action::Lose { rank, why }]
     }
 
-    /// Starts a rank again if nothing is in its way.
+    /// Restarts a rank if its delay is over and its leftovers have ended.
     fn restart(&mut self, rank: LocalRank, now: Instant) -> Option<Action> {
         let member = self.ranks.get_mut(rank.0).filter(|member| member.sweep.is_none())?;
         let Fate::Returning { due, attempt } = member.fate else { return None };
@@ -169,7 +173,7 @@ impl Isolation {
         })
     }
 
-    /// Leftovers that do not end are killed, then given up.
+    /// Kills leftovers that did not end, and later stops waiting for them.
     fn lose_patience(&mut self, rank: LocalRank, now: Instant) -> Option<Action> {
         let member = self.ranks.get_mut(rank.0)?;
         match member.sweep {

@@ -1,20 +1,23 @@
-//! The worker group of one node: which ranks live, and what an exit or a signal means for the others. Pure.
+//! The worker group of one node: tracks which ranks live, and decides what an exit or a signal
+//! means for the others. Pure.
 //!
 //! ```text
-//!            Joined          all exit 0                        Swept             Over
-//! Joining ──────────► Healthy ──────────────────► Sweeping ──────────► Parting ──────────► Finished
-//!    ▲                 │                            ▲   │ │               │                  ▲
-//!    │                 ▼ one fails | signal |       │   │ └─nothing follows─────────────────┘
-//!    │                Stopping  other nodes         │   │                 │ Changed
-//!    │                    └──none lives─────────────┘   │                 │
-//!    └───────────────── another round is due ───────────┴─────────────────┘
+//!           Joined          all exit 0                        Swept             Over
+//! Joining ─────────► Healthy ──────────────────► Sweeping ──────────► Parting ──────────► Finished
+//!    ▲                │                            ▲   │ │               │                  ▲
+//!    │                ▼ one fails | signal |       │   │ └─launch over───────────────────────┘
+//!    │               Stopping  other nodes         │   │                 │ Changed
+//!    │                   └──all have ended─────────┘   │                 │
+//!    └───────────────── another round is due ──────────┴─────────────────┘
 //! ```
-//! *Joining* and *Parting* wait for other nodes; alone they take no time.
+//! *Joining* and *Parting* wait for other nodes; on a single node they take no time.
 //!
-//! With `--failure-policy isolate` a failure leaves *Healthy* as it is: see [`isolation`].
+//! With `--failure-policy isolate`, the failure of a rank does not leave *Healthy*: see
+//! [`isolation`].
 //!
-//! *Stopping* waits for the ranks: the grace, then SIGKILL to every group. *Sweeping* waits for what they left behind:
-//! [`LEFTOVER_GRACE`] at most, then SIGKILL. After SIGKILL both wait [`UNINTERRUPTIBLE_GRACE`] and no longer.
+//! *Stopping* waits for the ranks: SIGTERM, then after the grace period SIGKILL to every process
+//! group. *Sweeping* waits for their leftover processes: at most [`LEFTOVER_GRACE`], then SIGKILL.
+//! After SIGKILL both wait [`UNINTERRUPTIBLE_GRACE`] and no longer.
 
 pub mod budget;
 pub mod isolation;
@@ -28,15 +31,16 @@ use crate::agent::group::isolation::Isolation;
 use crate::agent::group::stopping::end_by;
 use crate::process::exit::Exit;
 
-/// How long processes that outlive their rank may take to end after SIGTERM. Torchrun leaves them alone; five seconds
-/// let a data loader or a logger close its files and keep the end of a launch short.
+/// How long processes that outlive their rank may take to end after SIGTERM. Torchrun does not end
+/// them; five seconds let a data loader or a logger close its files and keep the end of a launch
+/// short.
 pub const LEFTOVER_GRACE: Duration = Duration::from_secs(5);
 
-/// How long to wait after SIGKILL for a process that sits in an uninterruptible system call, a hung GPU driver or file
-/// server for instance (pytorch/pytorch#185414: torchrun waits without limit).
+/// How long to wait after SIGKILL for a process in an uninterruptible system call, for instance in
+/// a hung GPU driver or file server (torchrun waits without limit: pytorch/pytorch#185414).
 pub const UNINTERRUPTIBLE_GRACE: Duration = Duration::from_secs(30);
 
-/// The worker group.
+/// The worker group of one node.
 #[derive(Debug)]
 pub struct Group {
     size: usize,
@@ -44,10 +48,10 @@ pub struct Group {
     max_restarts: u32,
     attempt: u32,
     living: BTreeSet<LocalRank>,
-    /// Listed signals received so far.
+    /// Number of listed signals received so far.
     signals: u32,
     state: State,
-    /// `None` if all ranks share the fate of one.
+    /// Set if ranks fail independently; `None` if one failure stops all ranks.
     isolation: Option<Isolation>,
 }
 
@@ -61,7 +65,7 @@ enum State {
     Finished,
 }
 
-/// What is waited for until when.
+/// What happens when the awaited processes have not ended by a given time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Patience {
     KillAt(Instant),
@@ -77,20 +81,20 @@ enum Then {
 }
 
 impl Group {
-    /// A group of `size` ranks; `grace` lies between SIGTERM and SIGKILL.
+    /// Returns a group of `size` ranks. `grace` is the time between SIGTERM and SIGKILL.
     pub fn new(size: usize, max_restarts: u32, grace: Duration) -> Group {
         let living = BTreeSet::new();
         Group { size, grace, max_restarts, attempt: 0, living, signals: 0, state: State::Joining, isolation: None }
     }
 
-    /// The same with ranks that fail each for itself: restarts are those of one rank, and one that exits with
-    /// one of `final_codes` gets none.
+    /// Lets ranks fail independently: `max_restarts` then applies to each rank, and a rank that
+    /// exits with one of `final_codes` is not restarted.
     pub fn isolated(self, final_codes: Vec<i32>) -> Group {
         let isolation = Isolation::new(self.size, self.max_restarts, final_codes, self.grace);
         Group { isolation: Some(isolation), ..self }
     }
 
-    /// When [`Event::Deadline`] is wanted.
+    /// Returns when the group needs an [`Event::Deadline`].
     pub fn deadline(&self) -> Option<Instant> {
         match self.state {
             State::Stopping { patience, .. } | State::Sweeping { patience, .. } => match patience {
@@ -101,38 +105,38 @@ impl Group {
         }
     }
 
-    /// `TORCHELASTIC_RESTART_COUNT` of a rank that is started with all others.
+    /// Returns the `TORCHELASTIC_RESTART_COUNT` of a rank when all ranks are started.
     pub fn attempt(&self, rank: LocalRank) -> u32 {
         self.isolation.as_ref().map_or(self.attempt, |isolation| isolation.attempt(rank))
     }
 
-    /// Whether ranks that end now were told to.
+    /// Returns whether the ranks are being stopped.
     pub fn is_stopping(&self) -> bool {
         matches!(self.state, State::Stopping { .. })
     }
 
-    /// Whether [`Event::Swept`] is waited for.
+    /// Returns whether the group waits for [`Event::Swept`].
     pub fn is_sweeping(&self) -> bool {
         matches!(self.state, State::Sweeping { .. })
     }
 
-    /// The ranks of which [`Event::RankSwept`] is waited for.
+    /// Returns the ranks for which the group waits for [`Event::RankSwept`].
     pub fn sweeping(&self) -> BTreeSet<LocalRank> {
         let isolation = self.isolation.as_ref().filter(|_| self.state == State::Healthy);
         isolation.map(Isolation::sweeping).unwrap_or_default()
     }
 
-    /// Whether a rank besides this one runs on this node, or will.
+    /// Returns whether another rank of this node runs or will be restarted.
     pub fn has_others(&self, rank: LocalRank) -> bool {
         self.isolation.as_ref().is_some_and(|isolation| isolation.has_others(rank))
     }
 
-    /// Whether the ranks have not been started yet in this round.
+    /// Returns whether the ranks of this round have not been started yet.
     pub fn is_joining(&self) -> bool {
         self.state == State::Joining
     }
 
-    /// Takes in what happened at `now` and says what to do.
+    /// Handles an event that happened at `now`, and returns the actions that follow from it.
     pub fn on(&mut self, event: Event, now: Instant) -> Vec<Action> {
         match (self.state, event) {
             (State::Joining, Event::Ready) => vec![Action::Join],
@@ -151,7 +155,7 @@ impl Group {
                 Vec::new()
             }
             (State::Parting { .. }, Event::Changed) => self.join(),
-            // As in torchrun, what becomes of other nodes does not change what has become of the ranks here.
+            // As in torchrun, the fate of other nodes does not change the result of the ranks here.
             (State::Parting { end }, Event::Over(_)) => self.finish(end),
             (State::Healthy | State::Stopping { .. }, Event::Exited(rank, exit)) => {
                 self.living.remove(&rank);
@@ -180,7 +184,8 @@ impl Group {
             }
             (State::Sweeping { then, .. }, Event::Swept) => self.swept(then),
             (_, Event::EndAnnounced) => {
-                // Ranks that stop have nothing to lose; those of a further round are not started again either.
+                // Ranks that are stopping are not affected; ranks of a further round are not
+                // restarted either.
                 self.isolation.as_mut().map(Isolation::announce_end);
                 Vec::new()
             }
@@ -222,7 +227,7 @@ impl Group {
         [vec![Action::Tell { rank, restarts: false }], stop].concat()
     }
 
-    /// A rank has left `living`.
+    /// Handles the end of a rank, which has been removed from `living`.
     fn exited(&mut self, rank: LocalRank, exit: Exit, now: Instant) -> Vec<Action> {
         match self.state {
             State::Stopping { then, .. } if self.living.is_empty() => self.sweep(then, true, now),
@@ -238,7 +243,7 @@ impl Group {
         }
     }
 
-    /// What happens to single ranks; the round is over with the last of them.
+    /// Handles an event of a single rank; the round is over when its last rank is.
     fn isolate(&mut self, now: Instant, on: impl FnOnce(&mut Isolation) -> Vec<Action>) -> Vec<Action> {
         let Some(isolation) = &mut self.isolation else { return Vec::new() };
         let mut actions = on(isolation);
@@ -247,7 +252,7 @@ impl Group {
             return actions;
         }
         let then = Then::Part(isolation.end());
-        // All that is left is swept together.
+        // All remaining leftovers are swept together.
         actions.retain(|action| !matches!(action, Action::SweepRank(_)));
         [actions, self.sweep(then, false, now)].concat()
     }
@@ -281,7 +286,7 @@ impl Group {
     }
 }
 
-/// What ends the launch cancels a restart, but does not change how it was to end anyway.
+/// Cancels a restart because the launch ends; otherwise keeps the end that was decided before.
 fn without_restart(then: Then, end: End) -> Then {
     match then {
         Then::Restart => Then::Finish(end),

@@ -1,4 +1,5 @@
-//! How ranks are told to end: by which signal, with how much time, and what a further signal of the user changes. Pure.
+//! How ranks are stopped: which signal they get, how long they may take, and what a further signal
+//! from the user changes. Pure.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +7,8 @@ use crate::agent::event::{Action, End};
 use crate::agent::group::{Group, Patience, State, Then, UNINTERRUPTIBLE_GRACE};
 use crate::signals::Received;
 
-/// What is left of the grace after a second signal: it is forwarded, as torchrun does, but its sender is in a hurry.
+/// Upper limit of the remaining grace period after a second signal. The signal is forwarded, as
+/// torchrun does, but its sender is in a hurry.
 pub const LAST_GRACE: Duration = Duration::from_secs(2);
 
 impl Group {
@@ -19,8 +21,9 @@ impl Group {
         self.stop(then, received.number, grace, now)
     }
 
-    /// A signal while the ranks are ending. The first one during a stop of our own is forwarded; the second one of all
-    /// is too, with little grace left; a second Ctrl-C, and any third, kills at once.
+    /// Handles a signal while the ranks are stopping. The first signal received is forwarded if the
+    /// launcher itself began the stop; the second one is forwarded too and shortens the grace
+    /// period; a second Ctrl-C, and any third signal, kills at once.
     pub(super) fn hurry(&mut self, received: Received, now: Instant) -> Vec<Action> {
         let kills = self.signals > 0 && (received.number == libc::SIGINT || self.signals > 1);
         if kills {
@@ -44,7 +47,8 @@ impl Group {
         vec![send]
     }
 
-    /// Ranks that SIGKILL cannot end still hold their devices, so a restart would meet them there.
+    /// Gives up ranks that SIGKILL did not end. They still hold their devices, so the launch is not
+    /// restarted.
     pub(super) fn abandon(&mut self, then: Then, now: Instant) -> Vec<Action> {
         let abandoned: Vec<Action> = std::mem::take(&mut self.living).into_iter().map(Action::Abandon).collect();
         let then = if then == Then::Restart { Then::Finish(End::Failed) } else { then };
@@ -52,7 +56,7 @@ impl Group {
     }
 }
 
-/// What a signal makes of the launch.
+/// Returns how the launch ends after this signal.
 pub(super) fn end_by(received: Received) -> End {
     match received {
         Received { number: signal, is_listed: true } => End::Stopped { signal },

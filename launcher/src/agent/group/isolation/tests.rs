@@ -48,7 +48,7 @@ fn lose(rank: usize, why: Loss) -> Action {
     Action::Lose { rank: LocalRank(rank), why }
 }
 
-/// Plays events at times after the start, and checks what each leads to.
+/// Feeds events to the group at times after `start`, and checks the actions that each returns.
 #[track_caller]
 fn play(group: &mut Group, start: Instant, steps: impl IntoIterator<Item = (Duration, Event, Vec<Action>)>) {
     for (after, event, expected) in steps {
