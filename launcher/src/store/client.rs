@@ -1,8 +1,8 @@
-//! The asking end of the store, for agents on nodes that do not host it.
+//! The store client, for agents on nodes that do not host the store.
 //!
-//! Keys are the library's: a `/` is put before each, as torch's client does. Every request has the time given to
-//! [`Client::connect`], [`Client::wait`] its own. A request that is dropped half way spoils the connection, and the next
-//! one says so.
+//! Keys are the caller's: the client puts a `/` before each, as torch's client does. Every request
+//! has the timeout given to [`Client::connect`]; [`Client::wait`] takes its own. A request whose
+//! future is dropped half way makes the connection unusable, and the next request reports that.
 
 use std::io;
 use std::net::IpAddr;
@@ -18,20 +18,21 @@ use crate::store::port_owner::PortOwner;
 use crate::store::reply::READY;
 use crate::store::wire::Request;
 
-/// Before the second try to connect; doubles up to [`LAST_RETRY`], as hosts start within seconds but may take minutes.
+/// Pause before the second attempt to connect. It doubles up to [`LAST_RETRY`], because hosts
+/// usually start within seconds but may take minutes.
 const FIRST_RETRY: Duration = Duration::from_millis(20);
 
-/// Between later tries to connect.
+/// Longest pause between two attempts to connect.
 const LAST_RETRY: Duration = Duration::from_secs(1);
 
-/// What a time beyond all clocks is taken as.
+/// Stands for a deadline too far in the future for the clock.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// Keys whose deletion is asked for before the answers are read: those have 8 bytes each, which always find room on their
-/// way.
+/// Number of keys whose deletion is requested before the replies are read. Each reply has 8 bytes,
+/// so they always fit into the socket buffers.
 const DELETED_AT_ONCE: usize = 256;
 
-/// Room taken at once for a reply; more grows with what arrives. Bytes.
+/// Bytes allocated at first for a reply; the buffer grows with what arrives.
 const READ: u64 = 64 * 1024;
 
 /// A connection to a store.
@@ -40,12 +41,13 @@ pub struct Client {
     stream: TcpStream,
     addr: Arc<str>,
     timeout: Duration,
-    /// False while a reply is under way, and for good if that was given up.
+    /// False while a reply is awaited, and for good if that wait was abandoned.
     is_idle: bool,
 }
 
 impl Client {
-    /// Connects, trying again until there is a store or the time is over. Every later request has the same time.
+    /// Connects to a store, retrying until one answers or `timeout` has passed. Every later request
+    /// has the same timeout.
     pub async fn connect(host: &str, port: u16, timeout: Duration) -> Result<Client, StoreError> {
         let addr: Arc<str> = authority(host, port).into();
         let now = Instant::now();
@@ -65,8 +67,8 @@ impl Client {
         }
     }
 
-    /// Takes over a connection that was made by the caller; every request has the time given, and the greeting no more than
-    /// `patience`.
+    /// Takes over a connection that the caller has made. Every request has `timeout`, but the
+    /// handshake no more than `patience`.
     pub async fn over(
         stream: TcpStream,
         (host, port): (&str, u16),
@@ -78,12 +80,12 @@ impl Client {
         Ok(Client { timeout, ..greeted })
     }
 
-    /// The address from which this node reaches the store.
+    /// Returns the local address of the connection to the store.
     pub fn local_ip(&self) -> Option<IpAddr> {
         self.stream.local_addr().ok().map(|addr| addr.ip())
     }
 
-    /// Whether a store is at the other end.
+    /// Performs the handshake, which checks that the other end is a store.
     async fn greet(self) -> Result<Client, StoreError> {
         let owner = self.owner();
         match self.exchange_greetings().await {
@@ -93,7 +95,7 @@ impl Client {
         }
     }
 
-    /// Who listens there, if that is on this machine.
+    /// Returns a function that finds the process which listens there, if it is on this machine.
     fn owner(&self) -> impl FnOnce() -> Option<PortOwner> + use<> {
         let (ours, theirs) = (self.stream.local_addr().ok(), self.stream.peer_addr().ok());
         move || {
@@ -123,24 +125,25 @@ impl Client {
         self.send(&Request::Set { key: &wire(key), value }).await
     }
 
-    /// The value, when the key exists.
+    /// Waits until the key exists, and returns its value.
     pub async fn get(&mut self, key: &str) -> Result<Vec<u8>, StoreError> {
         self.wait(&[key], self.timeout).await?;
         self.ask(&Request::Get { key: &wire(key) }, async |stream| read_value(stream).await).await
     }
 
-    /// Adds to the decimal number that the value is, 0 if absent; the sum.
+    /// Adds `delta` to the decimal number stored under the key (0 if absent), and returns the sum.
     pub async fn add(&mut self, key: &str, delta: i64) -> Result<i64, StoreError> {
         self.ask(&Request::Add { key: &wire(key), delta }, async |stream| stream.read_i64_le().await).await
     }
 
-    /// Counts this client in under `init/`, the only key without a slash before it, as torch's clients do in a store
-    /// that is made for a known number of them; how many there are now.
+    /// Counts this client under `init/` and returns the number of clients so far. It is the only
+    /// key without a leading slash; torch's clients do the same in a store for a known number of
+    /// workers.
     pub async fn count_in(&mut self) -> Result<i64, StoreError> {
         self.ask(&Request::Add { key: b"init/", delta: 1 }, async |stream| stream.read_i64_le().await).await
     }
 
-    /// All keys that clients have stored, as they travel: with the `/` before them.
+    /// Returns all keys that clients have stored, as they are on the wire: with the leading `/`.
     pub async fn keys(&mut self) -> Result<Vec<Vec<u8>>, StoreError> {
         let read = async |stream: &mut TcpStream| {
             let count = stream.read_i64_le().await?;
@@ -153,12 +156,13 @@ impl Client {
         self.ask(&Request::ListKeys, read).await
     }
 
-    /// Removes a key, given as it travels.
+    /// Deletes a key, given as it is on the wire.
     pub async fn delete(&mut self, key: &[u8]) -> Result<(), StoreError> {
         self.delete_all(&[key]).await
     }
 
-    /// Removes keys, given as they travel: many at a time, as each would wait for the network.
+    /// Deletes keys, given as they are on the wire. Requests are pipelined, because each would
+    /// otherwise wait for a network round trip.
     pub async fn delete_all(&mut self, keys: &[impl AsRef<[u8]>]) -> Result<(), StoreError> {
         for some in keys.chunks(DELETED_AT_ONCE) {
             let mut bytes = Vec::new();
@@ -174,14 +178,15 @@ impl Client {
         Ok(())
     }
 
-    /// Stores `desired` if the value is `expected`, or absent and `expected` is empty; the value then, which is
-    /// `expected` if the key is absent and should not be.
+    /// Stores `desired` if the current value is `expected`, or if the key is absent and `expected`
+    /// is empty. Returns the value after that; if the key is absent and `expected` is not empty,
+    /// returns `expected`.
     pub async fn compare_set(&mut self, key: &str, expected: &[u8], desired: &[u8]) -> Result<Vec<u8>, StoreError> {
         self.ask(&Request::CompareSet { key: &wire(key), expected, desired }, async |stream| read_value(stream).await)
             .await
     }
 
-    /// The values as they are now, empty where absent.
+    /// Returns the current values without waiting, empty where a key is absent.
     pub async fn peek(&mut self, keys: &[&str]) -> Result<Vec<Vec<u8>>, StoreError> {
         let wire: Vec<_> = keys.iter().map(|key| wire(key)).collect();
         let request = Request::MultiGet { keys: wire.iter().map(Vec::as_slice).collect() };
@@ -195,27 +200,27 @@ impl Client {
         self.ask(&request, read).await
     }
 
-    /// Whether all keys exist.
+    /// Returns whether all keys exist.
     pub async fn check(&mut self, keys: &[&str]) -> Result<bool, StoreError> {
         let keys: Vec<_> = keys.iter().map(|key| wire(key)).collect();
         let request = Request::Check { keys: keys.iter().map(Vec::as_slice).collect() };
         Ok(self.ask(&request, async |stream| stream.read_u8().await).await? == READY)
     }
 
-    /// Stores all of them.
+    /// Stores all of these values.
     pub async fn multi_set(&mut self, pairs: &[(&str, &[u8])]) -> Result<(), StoreError> {
         let pairs: Vec<_> = pairs.iter().map(|(key, value)| (wire(key), *value)).collect();
         self.send(&Request::MultiSet { pairs: pairs.iter().map(|(key, value)| (key.as_slice(), *value)).collect() })
             .await
     }
 
-    /// The values, when all keys exist.
+    /// Waits until all keys exist, and returns their values.
     pub async fn multi_get(&mut self, keys: &[&str]) -> Result<Vec<Vec<u8>>, StoreError> {
         self.wait(keys, self.timeout).await?;
         self.peek(keys).await
     }
 
-    /// Ends when all keys exist.
+    /// Waits until all keys exist.
     pub async fn wait(&mut self, keys: &[&str], timeout: Duration) -> Result<(), StoreError> {
         let wire: Vec<_> = keys.iter().map(|key| wire(key)).collect();
         self.send(&Request::Wait { keys: wire.iter().map(Vec::as_slice).collect() }).await?;
@@ -229,7 +234,8 @@ impl Client {
         if came { Ok(()) } else { Err(missing()) }
     }
 
-    /// Whether the wait was over before the store heard of it: then two replies come.
+    /// Cancels a wait. Returns whether it had ended before the store received the cancellation;
+    /// then two replies arrive.
     async fn cancel_wait(&mut self) -> Result<bool, StoreError> {
         self.is_idle = true;
         let read = async |stream: &mut TcpStream| {
@@ -280,7 +286,7 @@ impl Client {
     }
 }
 
-/// The key as it travels.
+/// Returns the key as it is on the wire.
 fn wire(key: &str) -> Vec<u8> {
     [b"/", key.as_bytes()].concat()
 }

@@ -1,12 +1,13 @@
-//! One client, from its first byte to its last.
+//! One client connection of the store, from its first byte to its last.
 //!
 //! ```text
-//!        ┌─► answer ─► flush ─► until readable, writable, woken by another client, or out of patience ─┐
-//!        └──────────────────────────── receive, collect ◄──────────────────────────────────────────────┘
+//!        ┌─► answer ─► flush ─► wait: readable, writable, woken by another client, or timeout ─┐
+//!        └──────────────────────── receive, collect ◄──────────────────────────────────────────┘
 //! ```
 //!
-//! A client that does not read its replies is not read from either, so what is kept for it stays bounded. A request of
-//! many keys is answered in parts, between which the others have their turn.
+//! The server stops reading from a client that does not read its replies, so the memory buffered
+//! for a client is bounded. A request with many keys is answered in parts, and other connections
+//! have their turn in between.
 
 use std::future::poll_fn;
 use std::io::{self, ErrorKind, IoSlice};
@@ -24,25 +25,26 @@ use crate::store::outbox::Outbox;
 use crate::store::table::Refusal;
 use crate::store::wire::{Parsed, Request, WireError, parse};
 
-/// Room for one read. Bytes.
+/// Bytes to reserve for one read.
 const READ: usize = 4096;
 
-/// Why a connection was ended from this side, or broke.
+/// The reason why the server closed a connection, or why it broke.
 #[derive(Debug, thiserror::Error)]
 pub enum Ended {
-    /// Bytes of another protocol, or over the limits.
+    /// The client sent bytes of another protocol, or exceeded a limit.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// A request that cannot be granted.
+    /// The store refused a request.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The first request was another.
+    /// The first request was not the handshake.
     #[error("the first request is not VALIDATE")]
     Greeting,
-    /// It neither greeted, nor took its replies, nor sent the rest of its request.
+    /// For this long, the client neither completed the handshake, nor read its replies, nor sent
+    /// the rest of its request.
     #[error("nothing happened for {} s", .0.as_secs())]
     Stalled(Duration),
-    /// Others need the room.
+    /// The connection was evicted to make room for others.
     #[error("it was silent, and others need the room")]
     Evicted,
     /// The connection broke.
@@ -56,30 +58,30 @@ impl From<Evicted> for Ended {
     }
 }
 
-/// One client.
+/// One client connection.
 #[derive(Debug)]
 pub struct Connection {
     stream: TcpStream,
     seat: Seat,
     input: Vec<u8>,
-    /// The bytes of `input` before this are answered.
+    /// Offset of the first byte of `input` that has not been answered.
     at: usize,
-    /// Less than this after `at` holds no whole request. Bytes.
+    /// Bytes after `at` below which there is no whole request.
     needed: usize,
-    /// Keys of the request at `at` that are answered.
+    /// Number of keys of the request at `at` that have been answered.
     done: usize,
     output: Outbox,
     is_greeted: bool,
 }
 
 impl Connection {
-    /// A client that has just come.
+    /// Returns the connection of a client that has just been accepted.
     pub fn new(stream: TcpStream, seat: Seat) -> Connection {
         let (input, output) = (Vec::new(), Outbox::default());
         Connection { stream, seat, input, at: 0, needed: 1, done: 0, output, is_greeted: false }
     }
 
-    /// Answers the client until it goes.
+    /// Answers requests until the client closes the connection.
     pub async fn serve(mut self) -> Result<(), Ended> {
         loop {
             self.answer()?;
@@ -108,7 +110,8 @@ impl Connection {
         }
     }
 
-    /// Answers the whole requests that are there, as long as this is its turn and there is room for their replies.
+    /// Answers the complete requests in the buffer, until the turn is over or the replies have
+    /// reached their limit.
     fn answer(&mut self) -> Result<(), Ended> {
         let mut left = TURN;
         while left > 0 && self.has_work() {
@@ -137,7 +140,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Moves what is not answered to the front, once that is less than what is.
+    /// Moves the unanswered bytes to the front once they are fewer than the answered ones.
     fn forget_answered(&mut self) {
         if self.at * 2 >= self.input.len() {
             self.input.drain(..self.at);
@@ -148,9 +151,9 @@ impl Connection {
         }
     }
 
-    /// Sends what the kernel takes.
+    /// Sends as much as the kernel accepts.
     fn flush(&mut self) -> io::Result<()> {
-        // The kernel takes one piece with less ado than a list of one.
+        // For a single piece, `write` costs the kernel less than `writev`.
         let write = |slices: &[IoSlice<'_>]| match slices {
             [one] => self.stream.try_write(one),
             many => self.stream.try_write_vectored(many),
@@ -161,7 +164,8 @@ impl Connection {
         }
     }
 
-    /// Reads once; false at the end of the connection. The buffer grows with what came, not with what was announced.
+    /// Reads once; returns false at the end of the connection. The buffer grows with the bytes
+    /// received, not with the length announced.
     async fn receive(&mut self) -> Result<bool, Ended> {
         self.input.drain(..self.at);
         self.at = 0;
@@ -170,8 +174,9 @@ impl Connection {
             self.seat.buffer(self.input.len() + more + self.output.owned())?;
             self.input.reserve_exact(more);
         }
-        // Unlike `try_read_buf` this takes a short read for the end of what is there. A second read, which finds
-        // nothing, would cost as much, and a client that is quick to ask again would keep the others waiting.
+        // Unlike `try_read_buf`, this treats a short read as the end of the available data. A
+        // second read, which finds nothing, would cost as much, and a client that quickly asks
+        // again would keep the others waiting.
         let mut read = pin!(self.stream.read_buf(&mut self.input));
         match poll_fn(|context| Poll::Ready(read.as_mut().poll(context))).await {
             Poll::Ready(read) => Ok(read.map_err(Ended::Io)? > 0),
@@ -191,7 +196,7 @@ impl Connection {
         }
     }
 
-    /// How long the client may go on as it is, if it owes something.
+    /// Returns how long the client may stay silent, or `None` if it owes nothing.
     fn patience(&self) -> Option<Duration> {
         match (self.is_greeted && self.output.is_empty(), self.input.len() > self.at) {
             (false, _) => Some(PATIENCE),
@@ -201,8 +206,9 @@ impl Connection {
     }
 }
 
-/// Answers a part of a request, which are keys by their number; whether the request is answered by that. That requests of
-/// others may come between the parts is no different from several requests.
+/// Answers the keys in range `part` of a request. Returns whether the request is answered
+/// completely. Requests of other clients may be answered between two parts, as if the parts were
+/// separate requests.
 fn answer_part(seat: &Seat, request: &Request<'_>, part: Range<usize>, out: &mut Outbox) -> Result<bool, Refusal> {
     let is_last = part.end >= request.items();
     let of_part = match request {
@@ -212,7 +218,7 @@ fn answer_part(seat: &Seat, request: &Request<'_>, part: Range<usize>, out: &mut
         Request::Wait { keys } => Request::Wait { keys: keys[part].to_vec() },
         Request::MultiGet { keys } => Request::MultiGet { keys: keys[part].to_vec() },
         Request::MultiSet { pairs } => Request::MultiSet { pairs: pairs[part].to_vec() },
-        // One key that is missing is enough.
+        // One missing key decides the answer.
         Request::Check { keys } => return seat.on(&Request::Check { keys: keys[part].to_vec() }, out).map(|()| true),
         whole => return seat.on(whole, out).map(|()| true),
     };

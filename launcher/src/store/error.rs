@@ -1,116 +1,116 @@
-//! Why a store cannot be hosted, reached or asked.
+//! Errors of hosting, reaching and querying a store.
 
 use std::io;
 use std::time::Duration;
 
 use crate::store::port_owner::PortOwner;
 
-/// Why a store cannot be hosted, reached or asked.
+/// The reason why a store could not be hosted, reached or queried.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Another process listens there.
+    /// The port is in use.
     #[error(
         "cannot host the store at {addr}: the port is in use{}; choose another with `--master-port`, or let \
          `--standalone` find a free one", by(.owner.as_ref())
     )]
     PortInUse {
-        /// `host:port`; port 0 if any would have done.
+        /// The address as `host:port`; the port is 0 if any free port would have done.
         addr: String,
-        /// Who has it, if that can be seen.
+        /// The process that uses the port, if it can be found.
         owner: Option<PortOwner>,
     },
-    /// Anything else that keeps it from listening.
+    /// Listening failed for another reason.
     #[error("cannot host the store at {addr}")]
     Listen {
-        /// `host:port`; port 0 if any would have done.
+        /// The address as `host:port`; the port is 0 if any free port would have done.
         addr: String,
-        /// What the system says.
+        /// The system's error.
         #[source]
         err: io::Error,
     },
-    /// No connection in the time given.
+    /// No connection could be made before the timeout.
     #[error("cannot reach the store at {addr} within {} s", .timeout.as_secs_f64())]
     Unreachable {
-        /// `host:port`.
+        /// The address as `host:port`.
         addr: String,
-        /// The time given.
+        /// The timeout.
         timeout: Duration,
-        /// The last of the tries.
+        /// The error of the last attempt.
         #[source]
         err: io::Error,
     },
-    /// Something else listens there.
+    /// The listener at this address is not a store.
     #[error(
         "what listens at {addr}{} is not a store: it answered \"{}\"; is the port right?", held_by(.owner.as_ref()),
         .got.escape_ascii()
     )]
     NotAStore {
-        /// `host:port`.
+        /// The address as `host:port`.
         addr: String,
-        /// The beginning of the answer.
+        /// The first bytes of its answer.
         got: [u8; 4],
-        /// Who it is, if that can be seen.
+        /// The process that listens, if it can be found.
         owner: Option<PortOwner>,
     },
-    /// Something listens there, and does not say what.
+    /// The listener at this address did not answer the handshake.
     #[error(
         "what listens at {addr}{} has not answered for {:.1} s: is it a store, and is the port right?",
         held_by(.owner.as_ref()), .timeout.as_secs_f64()
     )]
     Mute {
-        /// `host:port`.
+        /// The address as `host:port`.
         addr: String,
-        /// The time given.
+        /// The timeout.
         timeout: Duration,
-        /// Who it is, if that can be seen.
+        /// The process that listens, if it can be found.
         owner: Option<PortOwner>,
     },
-    /// The store is gone, or closed this connection.
+    /// The store has ended, or closed this connection.
     #[error("lost the store at {addr}")]
     Lost {
-        /// `host:port`.
+        /// The address as `host:port`.
         addr: String,
-        /// What the system says.
+        /// The system's error.
         #[source]
         err: io::Error,
     },
-    /// The keys did not appear in the time given.
+    /// The keys did not appear before the timeout.
     #[error("the store at {addr} has not got {keys} after {} s", .timeout.as_secs_f64())]
     Missing {
-        /// `host:port`.
+        /// The address as `host:port`.
         addr: String,
-        /// Those that were waited for.
+        /// The awaited keys.
         keys: String,
-        /// The time given.
+        /// The timeout.
         timeout: Duration,
     },
-    /// The store did not answer in the time given.
+    /// The store did not answer before the timeout.
     #[error("the store at {addr} has not answered for {} s", .timeout.as_secs_f64())]
     Silent {
-        /// `host:port`.
+        /// The address as `host:port`.
         addr: String,
-        /// The time given.
+        /// The timeout.
         timeout: Duration,
     },
-    /// An earlier request was given up half way, so that the next reply would be the wrong one.
+    /// An earlier request was abandoned half way, so the next reply would belong to that one.
     #[error("the connection to the store at {addr} was given up in the middle of a request")]
     GivenUp {
-        /// `host:port`.
+        /// The address as `host:port`.
         addr: String,
     },
 }
 
-/// `host:port`, with brackets where the host is an IPv6 address.
+/// Returns `host:port`, with brackets if the host is an IPv6 address.
 pub fn authority(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// ` by <owner>`, if it is known.
+/// Returns ` by <owner>`, or nothing if the owner is unknown.
 fn by(owner: Option<&PortOwner>) -> String {
     owner.map(|owner| format!(" by {owner}")).unwrap_or_default()
 }
 
-/// `, <owner>,`, if it is known.
+/// Returns `, <owner>,`, or nothing if the owner is unknown.
 fn held_by(owner: Option<&PortOwner>) -> String {
     owner.map(|owner| format!(", {owner},")).unwrap_or_default()
 }

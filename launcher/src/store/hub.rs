@@ -1,8 +1,10 @@
-//! The table and the way to each of its clients, and who has to go when there is no room for all.
+//! The state that all connections of a store share: the table, the outbox of each client, and the
+//! choice of connections to evict when resources run out.
 //!
-//! Nobody can tell a rank from a stranger, but ranks say what they want. So whoever has asked for nothing yet goes when
-//! all places are taken, and whoever has stopped in the middle of a request goes when there is no memory for another's;
-//! those who have been silent for longest go first.
+//! The store cannot tell a rank from another client, but ranks send requests as soon as they
+//! connect. So when all connection slots are taken, clients without a request so far are evicted;
+//! when memory for buffers runs out, clients that stopped in the middle of a request are. In both
+//! cases those that have been silent for longest go first.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +17,8 @@ use crate::store::outbox::Outbox;
 use crate::store::table::{Action, ClientId, Refusal, Table};
 use crate::store::wire::Request;
 
-/// Shared by all connections of one store. All of them run on one thread, so that the lock is never waited for.
+/// The state shared by all connections of one store. They all run on one thread, so the lock is
+/// never contended.
 #[derive(Clone, Debug)]
 pub struct Hub(Arc<Mutex<Inner>>);
 
@@ -25,27 +28,27 @@ struct Inner {
     peers: HashMap<ClientId, Peer>,
     next: u64,
     limits: Limits,
-    /// Bytes that all connections buffer, but for what is free.
+    /// Bytes that all connections buffer beyond [`FREE_BUFFER`] each.
     buffered: usize,
 }
 
-/// What waits for a connection to fetch it. A client has at most one wait, so others can put little more here than one
-/// byte for it.
+/// What a connection has to fetch: its replies and its eviction. A client has at most one wait, so
+/// other clients can add little more than one byte for it here.
 #[derive(Debug)]
 struct Peer {
     outbox: Outbox,
     ready: Arc<Notify>,
-    /// Whether it has asked for anything.
+    /// Whether it has sent a request besides the handshake and `PING`.
     has_asked: bool,
-    /// When it last sent something.
+    /// When it last sent or accepted bytes.
     heard_at: Instant,
-    /// Bytes that it buffers, but for what is free.
+    /// Bytes that it buffers beyond [`FREE_BUFFER`].
     buffered: usize,
-    /// Whether it has to go.
+    /// Whether it has to close.
     is_evicted: bool,
 }
 
-/// The place of one connection; dropping it ends the client's waits.
+/// The handle of one connection; dropping it cancels the client's waits.
 #[derive(Debug)]
 pub struct Seat {
     hub: Hub,
@@ -55,18 +58,18 @@ pub struct Seat {
     buffered: usize,
 }
 
-/// The others need the room.
+/// The connection has to close to make room for others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Evicted;
 
 impl Hub {
-    /// An empty store.
+    /// Returns an empty store.
     pub fn new(limits: Limits) -> Hub {
         let (peers, table) = (HashMap::new(), Table::with_limit(limits.held));
         Hub(Arc::new(Mutex::new(Inner { table, peers, next: 0, limits, buffered: 0 })))
     }
 
-    /// A place for a new client.
+    /// Registers a new client.
     pub fn enter(&self) -> Seat {
         let mut inner = self.lock();
         let client = ClientId(inner.next);
@@ -90,7 +93,8 @@ impl Hub {
         seat.on(&Request::Set { key, value }, &mut Outbox::default())
     }
 
-    /// Lets clients go that have asked for nothing for a while, an eighth of all at most; how many.
+    /// Evicts clients that have sent no request for a while, at most an eighth of all. Returns
+    /// their number.
     pub fn evict_silent(&self) -> usize {
         let mut guard = self.lock();
         let inner = &mut *guard;
@@ -105,7 +109,8 @@ impl Hub {
 }
 
 impl Seat {
-    /// Answers a request; what is to be sent to this client, for this and earlier ones, goes to the end of `out`.
+    /// Answers a request. Appends to `out` everything that is due to this client, for this request
+    /// and earlier ones.
     pub fn on(&self, request: &Request<'_>, out: &mut Outbox) -> Result<(), Refusal> {
         let mut inner = self.hub.lock();
         let actions = inner.table.on(self.client, request);
@@ -117,17 +122,17 @@ impl Seat {
         refused.map_or(Ok(()), Err)
     }
 
-    /// Begins to wait for these keys and more.
+    /// Begins a wait for these keys; more will follow.
     pub fn begin_wait(&self, keys: &[&[u8]]) -> Result<(), Refusal> {
         self.hub.lock().table.begin_wait(self.client, keys)
     }
 
-    /// Whether all of these keys are there.
+    /// Returns whether all of these keys exist.
     pub fn has_all(&self, keys: &[&[u8]]) -> bool {
         self.hub.lock().table.has_all(keys)
     }
 
-    /// Moves what others caused to be sent to this client to the end of `out`.
+    /// Appends to `out` the replies that requests of other clients caused for this one.
     pub fn collect(&self, out: &mut Outbox) -> Result<(), Evicted> {
         match self.hub.lock().peers.get_mut(&self.client) {
             Some(peer) if peer.is_evicted => return Err(Evicted),
@@ -137,14 +142,15 @@ impl Seat {
         Ok(())
     }
 
-    /// Notes that the client has sent something, or takes what it is sent.
+    /// Records that the client has sent or accepted bytes.
     pub fn heard(&self) {
         if let Some(peer) = self.hub.lock().peers.get_mut(&self.client) {
             peer.heard_at = Instant::now();
         }
     }
 
-    /// Counts so many bytes that this connection buffers, or is about to. Others may have to go for that.
+    /// Sets the number of bytes that this connection buffers or is about to buffer. Other
+    /// connections may be evicted for that.
     pub fn buffer(&mut self, bytes: usize) -> Result<(), Refusal> {
         let bytes = bytes.saturating_sub(FREE_BUFFER);
         if bytes != self.buffered {
@@ -154,7 +160,7 @@ impl Seat {
         Ok(())
     }
 
-    /// Ends when there may be something to collect.
+    /// Waits until there may be something to collect.
     pub async fn ready(&self) {
         self.ready.notified().await;
     }
@@ -171,7 +177,8 @@ impl Drop for Seat {
 }
 
 impl Inner {
-    /// Puts replies where their clients fetch them; `from` looks there without being told.
+    /// Puts replies into the outboxes of their clients and wakes them, except `from`, which looks
+    /// there anyway.
     fn deliver(&mut self, from: ClientId, actions: Vec<Action>) -> Option<Refusal> {
         let mut refused = None;
         for action in actions {
@@ -219,7 +226,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Those who have been silent for a while, the longest first.
+    /// Returns the clients that have been silent for the grace period, the longest silent first.
     fn idle(&self, is_meant: impl Fn(&Peer) -> bool) -> Vec<ClientId> {
         let now = Instant::now();
         let is_idle = |peer: &Peer| now.duration_since(peer.heard_at) >= self.limits.grace;
@@ -229,7 +236,7 @@ impl Inner {
         idle.into_iter().map(|(_, client)| client).collect()
     }
 
-    /// Tells a client to go. What it buffers is as good as free.
+    /// Evicts a client. Its buffers count as free from now on.
     fn evict(&mut self, client: ClientId) -> bool {
         self.release(client);
         let Some(peer) = self.peers.get_mut(&client) else { return false };
@@ -242,7 +249,7 @@ impl Inner {
         let Some(peer) = self.peers.get_mut(&client) else { return };
         let before = std::mem::take(&mut peer.buffered);
         self.buffered -= before;
-        // To give back is never refused.
+        // Giving memory back is never refused.
         let _ = self.table.buffer(before, 0);
     }
 }

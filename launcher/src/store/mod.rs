@@ -1,16 +1,20 @@
-//! torch's TCPStore, so that ranks of any torch version meet at a store that the launcher hosts.
+//! An implementation of torch's TCPStore, hosted by the launcher, with which ranks of any torch
+//! version can rendezvous.
 //!
 //! ```text
-//! socket ─► server ─► wire ─► table ─► server ─► outbox ─► socket      client: the other end, for agents of further nodes
+//! socket ─► server ─► wire ─► table ─► server ─► outbox ─► socket      client: for other nodes
 //!                    (pure)  (pure: values, queues, waits)
 //! ```
 //!
-//! A store is a map of bytes with queues beside it and one verb that blocks, `WAIT`. There is no authentication: whoever
-//! reaches the port may write, as in torch; a store whose ranks are all on this machine listens on loopback alone. What a
-//! client sends can close its own connection, nothing else: sizes are checked before memory is taken, a slow reader is not
-//! read from, a dead one is dropped, and when there is no room for all, the silent go first. [`limits`] has the numbers.
+//! A store is a map from byte strings to byte strings, with queues and one blocking operation,
+//! `WAIT`. As in torch there is no authentication: whoever reaches the port may write, so a store
+//! whose ranks are all on this machine listens on loopback only. What a client sends can close its
+//! own connection and nothing else. Sizes are checked before memory is allocated, the server stops
+//! reading from slow readers, it drops dead connections, and when resources run out it evicts
+//! silent clients first. [`limits`] has the numbers.
 //!
-//! Source: torch/csrc/distributed/c10d/TCPStoreLibUvBackend.cpp, torch 2.11, by `spec/launcher.md` section 6.
+//! Source: torch/csrc/distributed/c10d/TCPStoreLibUvBackend.cpp, torch 2.11, as described in
+//! `spec/launcher.md` section 6.
 
 mod client;
 mod connection;

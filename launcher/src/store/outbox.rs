@@ -1,5 +1,5 @@
-//! Bytes on their way to one client. A few are gathered; more are shared with the table, so that a client which asks for
-//! much and reads nothing costs little.
+//! The queue of bytes to send to one client. Short texts are copied; long ones are shared with the
+//! table, so that a client that asks for much and reads nothing costs little memory.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -7,33 +7,34 @@ use std::sync::Arc;
 
 use crate::store::reply::Value;
 
-/// From here on a text is shared: copying less is cheaper than a piece of its own. Bytes.
+/// Texts of at least this many bytes are shared: copying shorter ones is cheaper than a piece of
+/// their own.
 pub const SHARE: usize = 1024;
 
-/// With this much queued every text is shared. Bytes.
+/// Queue length in bytes above which every text is shared.
 const SHARE_ALL: usize = 64 * 1024;
 
-/// Pieces handed to one `writev`.
+/// Most pieces in one `writev`.
 const AT_ONCE: usize = 32;
 
-/// A queue of bytes.
+/// The bytes to send to one client.
 #[derive(Debug, Default)]
 pub struct Outbox {
     pieces: VecDeque<Piece>,
-    /// Bytes of the first piece that are sent already.
+    /// Bytes of the first piece that have been sent.
     sent: usize,
-    /// Bytes not sent yet.
+    /// Bytes that have not been sent.
     length: usize,
-    /// Bytes that the pieces take besides what they share.
+    /// Bytes that the pieces hold besides what they share with the table.
     owned: usize,
 }
 
 #[derive(Debug)]
 enum Piece {
     Own(Vec<u8>),
-    /// A length as it travels, and the text.
+    /// A length as it is on the wire, and the value.
     Value([u8; 8], Value),
-    /// A length as it travels, and the text.
+    /// A length as it is on the wire, and the key.
     Key([u8; 8], Arc<[u8]>),
 }
 
@@ -57,27 +58,28 @@ impl Piece {
 }
 
 impl Outbox {
-    /// Bytes not sent yet.
+    /// Returns the number of bytes that have not been sent.
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Bytes that it takes itself, without the values that it shares with the table.
+    /// Returns the number of bytes that the outbox owns, without the values that it shares with the
+    /// table.
     pub fn owned(&self) -> usize {
         self.owned
     }
 
-    /// Whether all is sent.
+    /// Returns whether everything has been sent.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// Adds a length and the value.
+    /// Appends the length of a value, then the value.
     pub fn value(&mut self, value: &Value) {
         self.text(value, |length| Piece::Value(length, Arc::clone(value)));
     }
 
-    /// Adds a length and the key.
+    /// Appends the length of a key, then the key.
     pub fn key(&mut self, key: &Arc<[u8]>) {
         self.text(key, |length| Piece::Key(length, Arc::clone(key)));
     }
@@ -97,7 +99,7 @@ impl Outbox {
         self.pieces.push_back(piece);
     }
 
-    /// Adds bytes.
+    /// Appends bytes.
     pub fn raw(&mut self, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
@@ -112,7 +114,8 @@ impl Outbox {
         }
     }
 
-    /// Adds all of another outbox and leaves that one empty. Nothing of `other` has been sent.
+    /// Moves everything from `other` to the end of this outbox. Nothing of `other` may have been
+    /// sent.
     pub fn append(&mut self, other: &mut Outbox) {
         if self.is_empty() {
             return std::mem::swap(self, other);
@@ -122,7 +125,8 @@ impl Outbox {
         self.pieces.append(&mut other.pieces);
     }
 
-    /// Offers what there is to `write`, which says how much of it it took, until all is gone or `write` refuses.
+    /// Passes the pieces to `write`, which returns how many bytes it accepted, until the outbox is
+    /// empty or `write` fails.
     pub fn drain(&mut self, mut write: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>) -> io::Result<()> {
         while !self.is_empty() {
             let parts = self.pieces.iter().take(AT_ONCE).flat_map(Piece::parts);
@@ -149,7 +153,7 @@ impl Outbox {
         }
     }
 
-    /// All bytes not sent yet.
+    /// Returns all bytes that have not been sent.
     #[cfg(test)]
     pub fn to_bytes(&self) -> Vec<u8> {
         self.pieces.iter().flat_map(Piece::parts).flatten().copied().skip(self.sent).collect()

@@ -1,16 +1,17 @@
-//! Which process listens on a port, so that the message about a busy one can name it. Best effort, from `/proc`.
+//! Finds the process that listens on a port, so that the error message about a busy port can name
+//! it. Best effort, from `/proc`.
 
 use std::fmt;
 use std::fs;
 use std::path::Path;
 
-/// `st` column of `/proc/net/tcp` for a listening socket (kernel: `TCP_LISTEN`).
+/// The `st` column of `/proc/net/tcp` for a listening socket (kernel: `TCP_LISTEN`).
 const LISTEN: &str = "0A";
 
-/// A process that listens.
+/// A process that listens on a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortOwner {
-    /// Its id.
+    /// The process id.
     pub pid: u32,
     /// The name of its program, at most 15 bytes (kernel: `TASK_COMM_LEN`).
     pub name: String,
@@ -23,7 +24,8 @@ impl fmt::Display for PortOwner {
 }
 
 impl PortOwner {
-    /// Who listens on this port; none if that is another user's process, or nobody any more.
+    /// Returns the process that listens on this port, or `None` if it belongs to another user or
+    /// has ended.
     pub fn of(port: u16) -> Option<PortOwner> {
         let inodes: Vec<String> = ["/proc/net/tcp6", "/proc/net/tcp"]
             .iter()
@@ -38,7 +40,8 @@ impl PortOwner {
     }
 }
 
-/// Inodes of the sockets that listen on this port. Columns: `sl local_address rem_address st … uid timeout inode`.
+/// Returns the inodes of the sockets that listen on this port. Columns: `sl local_address
+/// rem_address st … uid timeout inode`.
 fn listeners(table: &str, port: u16) -> Vec<String> {
     let suffix = format!(":{port:04X}");
     table

@@ -1,42 +1,44 @@
-//! Replies as they travel. They carry no tag: the client knows what it asked.
+//! The replies of the store and their encoding. They carry no tag: the client knows which request
+//! they answer.
 
 use std::sync::Arc;
 
 use crate::store::outbox::Outbox;
 
-/// A stored value, shared between the table and the replies under way. `APPEND` grows it in place while nobody reads it.
+/// A stored value, shared between the table and the replies not yet sent. `APPEND` grows it in
+/// place if no reply shares it.
 pub type Value = Arc<Vec<u8>>;
 
-/// torch: `CheckResponseType::READY` and `WaitResponseType::STOP_WAITING`.
+/// One-byte reply (torch: `CheckResponseType::READY` and `WaitResponseType::STOP_WAITING`).
 pub const READY: u8 = 0;
-/// torch: `CheckResponseType::NOT_READY` and `WaitResponseType::WAIT_CANCELED`.
+/// One-byte reply (torch: `CheckResponseType::NOT_READY` and `WaitResponseType::WAIT_CANCELED`).
 pub const NOT_READY: u8 = 1;
 
-/// One reply.
+/// The reply to one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// To `CHECK`: whether all keys exist.
+    /// Answers `CHECK`: whether all keys exist.
     Exist(bool),
-    /// To `WAIT` and `BARRIER`, when it is over.
+    /// Answers `WAIT` and `BARRIER` when the wait is over.
     StopWaiting,
-    /// To `CANCEL_WAIT`.
+    /// Answers `CANCEL_WAIT`.
     WaitCanceled,
-    /// To `COMPARE_SET` and `GET`.
+    /// Answers `COMPARE_SET` and `GET` with the value.
     Value(Value),
-    /// To `MULTI_GET`.
+    /// Answers `MULTI_GET` with the values in order.
     Values(Vec<Value>),
-    /// To `ADD`, `GETNUMKEYS`, `DELETE_KEY` and `QUEUE_LEN`.
+    /// Answers `ADD`, `GETNUMKEYS`, `DELETE_KEY` and `QUEUE_LEN`.
     Number(i64),
-    /// To `QUEUE_POP`: the front, and how many there were with it.
+    /// Answers `QUEUE_POP` with the first value, and the number of values before it was taken.
     Popped(Option<(i64, Value)>),
-    /// To `LIST_KEYS`.
+    /// Answers `LIST_KEYS`.
     Keys(Vec<Arc<[u8]>>),
-    /// To `PING`.
+    /// Answers `PING` with the client's number.
     Nonce(u32),
 }
 
 impl Reply {
-    /// Puts the bytes of this reply into the outbox.
+    /// Appends the bytes of this reply to the outbox.
     pub fn encode(&self, out: &mut Outbox) {
         match self {
             Reply::Exist(all) => out.raw(&[if *all { READY } else { NOT_READY }]),
@@ -69,7 +71,7 @@ mod tests {
         out.to_bytes()
     }
 
-    /// `spec/launcher.md` section 6.3, captured from torch 2.11.
+    /// The expected bytes are in `spec/launcher.md` section 6.3, captured from torch 2.11.
     #[test]
     fn replies_are_those_captured_from_torch() {
         let value = |text: &str| Arc::new(text.as_bytes().to_vec());

@@ -1,34 +1,35 @@
-//! Values that the table holds no longer while replies with them are still under way.
+//! Values that have left the table while replies that share them are still queued.
 //!
-//! A client that asks for all there is and reads nothing keeps what was deleted meanwhile alive, so that it has to count
-//! as long as it lives.
+//! A client that asks for everything and reads nothing keeps deleted values alive, so their memory
+//! counts until the replies are gone.
 
 use std::sync::{Arc, Weak};
 
 use crate::store::outbox::SHARE;
 use crate::store::reply::Value;
 
-/// Fewer values than this are not worth a sweep.
+/// Least number of values that are worth a sweep.
 const SWEEP: usize = 256;
 
-/// What is still on its way.
+/// The values that queued replies keep alive.
 #[derive(Debug, Default)]
 pub struct Retired {
     values: Vec<(Weak<Vec<u8>>, usize)>,
     held: usize,
-    /// Values that the last sweep left.
+    /// Number of values that the last sweep kept.
     left: usize,
 }
 
 impl Retired {
-    /// Lets go of a value that was in the table.
+    /// Adds a value that has just left the table.
     pub fn add(&mut self, value: Value) {
         if Arc::strong_count(&value) > 1 {
             self.add_sent(&value);
         }
     }
 
-    /// A value that is about to be sent to a client. Short ones are copied, and count with what the client buffers.
+    /// Adds a value that is about to be sent to a client. Short values are copied, and count as
+    /// that client's buffer.
     pub fn add_sent(&mut self, value: &Value) {
         if value.len() < SHARE {
             return;
@@ -40,12 +41,12 @@ impl Retired {
         }
     }
 
-    /// What they take. Bytes.
+    /// Returns the memory that these values take, in bytes.
     pub fn held(&self) -> usize {
         self.held
     }
 
-    /// Forgets those that have arrived.
+    /// Forgets the values that no reply shares any more.
     pub fn sweep(&mut self) {
         self.values.retain(|(value, _)| value.strong_count() > 0);
         self.held = self.values.iter().map(|(_, length)| length).sum();

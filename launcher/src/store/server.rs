@@ -1,4 +1,4 @@
-//! The listening end of the store.
+//! The listening side of the store: binds the port and accepts connections.
 
 use std::future::pending;
 use std::io::{self, ErrorKind};
@@ -18,25 +18,28 @@ use crate::store::limits::Limits;
 use crate::store::port_owner::PortOwner;
 use crate::store::table::Refusal;
 
-/// Connections that wait to be accepted; the kernel lowers it to `net.core.somaxconn`. All ranks of a job come at once.
+/// Length of the accept queue, because all ranks of a job connect at once. The kernel caps it at
+/// `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
-/// Between two tries to accept when there are no more file descriptors.
+/// Pause after `accept` fails for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// A silent connection is probed after this, so that those to nodes that vanished end.
+/// Time of silence after which TCP keepalive probes a connection, so that connections to vanished
+/// nodes end.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(60);
 
-/// Between two probes; the kernel gives up after nine.
+/// Interval between two keepalive probes; the kernel gives up after nine.
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
 
-/// Between two looks whether a silent client can make room, when all places are taken.
+/// Interval between two searches for a silent client to evict when all slots are taken.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Tries to find a port that is free on both loopback addresses: somebody may have taken the other one.
+/// Attempts to find a port that is free on both loopback addresses; another process may have taken
+/// it on one of them.
 const LOOPBACK_TRIES: u32 = 16;
 
-/// A store that has its port and waits to be served.
+/// A store that listens on its port but does not answer yet.
 #[derive(Debug)]
 pub struct Server {
     listeners: Vec<StdListener>,
@@ -44,30 +47,33 @@ pub struct Server {
     limits: Limits,
 }
 
-/// Who can reach a store.
+/// The machines from which a store can be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Processes of this machine: it listens on 127.0.0.1 and ::1.
+    /// Only this machine: the store listens on 127.0.0.1 and ::1.
     Machine,
-    /// Everybody: it listens on all addresses, IPv6 and IPv4, as torch does.
+    /// All machines: the store listens on all addresses, IPv6 and IPv4, as torch does.
     Everybody,
 }
 
 impl Scope {
-    /// That of a store which all ranks reach under this name: one that leads to no other machine needs no more.
+    /// Returns the scope of a store that all ranks reach under this name: [`Scope::Machine`] if the
+    /// name is one for loopback.
     pub fn of(host: &str) -> Scope {
         if ["localhost", "127.0.0.1", "::1"].contains(&host) { Scope::Machine } else { Scope::Everybody }
     }
 }
 
 impl Server {
-    /// Takes the port, any free one if `None` or 0. `host` is the name under which ranks reach it: it decides where the
-    /// store listens. Clients can connect from now on and are answered after [`Server::spawn`].
+    /// Binds `port`, or any free port if it is `None` or 0. `host` is the name under which ranks
+    /// reach the store; it decides on which addresses the store listens. Clients can connect from
+    /// now on, and are answered after [`Server::spawn`].
     pub fn bind(host: &str, port: Option<u16>) -> Result<Server, StoreError> {
         Server::bind_in(Scope::of(host), host, port)
     }
 
-    /// The same where some know the store under other names than `host`, which only serves messages then.
+    /// Binds as [`Server::bind`] does, with an explicit scope for clients that know the store under
+    /// other names. `host` then only appears in messages.
     pub fn bind_in(scope: Scope, host: &str, port: Option<u16>) -> Result<Server, StoreError> {
         let port = port.unwrap_or(0);
         let addr = || authority(host, port);
@@ -83,19 +89,19 @@ impl Server {
         Ok(Server { listeners, port, limits: Limits::of_process() })
     }
 
-    /// Other limits than those of this process.
+    /// Replaces the limits of this process by others.
     #[must_use]
     pub fn with_limits(self, limits: Limits) -> Server {
         Server { limits, ..self }
     }
 
-    /// The port taken.
+    /// Returns the port that was bound.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Serves an empty store on the current tokio runtime, which needs its I/O and time drivers, until the handle is
-    /// dropped. Must be called on a runtime.
+    /// Serves an empty store until the handle is dropped. Must be called on a tokio runtime with
+    /// I/O and time drivers.
     pub fn spawn(self) -> ServerHandle {
         let listeners = Arc::new(self.listeners);
         let (hub, task) = start(&listeners, self.limits);
@@ -103,7 +109,7 @@ impl Server {
     }
 }
 
-/// A store that is served. Dropping it frees the port at once and closes all connections.
+/// A store that is being served. Dropping it frees the port at once and closes all connections.
 #[derive(Debug)]
 pub struct ServerHandle {
     listeners: Arc<Vec<StdListener>>,
@@ -114,18 +120,19 @@ pub struct ServerHandle {
 }
 
 impl ServerHandle {
-    /// The port taken.
+    /// Returns the port that was bound.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Stores a value as a client would, waking those who wait for it. The key is the one on the wire: torch's clients
-    /// put a `/` before theirs.
+    /// Stores a value as a client would, and wakes the clients that wait for it. The key is as on
+    /// the wire: torch's clients put a `/` before theirs.
     pub fn set(&self, key: &str, value: &[u8]) -> Result<(), Refusal> {
         self.hub.set(key.as_bytes(), value)
     }
 
-    /// Begins anew: closes all connections and serves an empty store on the same port, which is not let go in between.
+    /// Starts over: closes all connections and serves an empty store on the same port, which stays
+    /// bound in between.
     pub fn renew(&mut self) {
         self.task.abort();
         (self.hub, self.task) = start(&self.listeners, self.limits);
@@ -135,7 +142,8 @@ impl ServerHandle {
 impl Drop for ServerHandle {
     fn drop(&mut self) {
         self.task.abort();
-        // The task lets go of the listener when the runtime next runs; a shut one does not hold the port until then.
+        // The task drops the listener only when the runtime runs next; shutting it down frees the
+        // port now.
         for listener in self.listeners.iter() {
             if let Err(err) = SockRef::from(listener).shutdown(std::net::Shutdown::Both) {
                 tracing::debug!("cannot shut the store's listener: {err}");
@@ -144,8 +152,8 @@ impl Drop for ServerHandle {
     }
 }
 
-/// Dual-stack, or IPv4 where the system has no IPv6. Never IPv4 because the IPv6 port is taken: `localhost` would then
-/// lead to a stranger.
+/// Listens on IPv6 and IPv4, or on IPv4 alone if the system has no IPv6. It never falls back to
+/// IPv4 because the IPv6 port is taken: `localhost` would then lead to another process.
 fn listen(port: u16) -> io::Result<StdListener> {
     match listen_on(IpAddr::from(Ipv6Addr::UNSPECIFIED), port) {
         Err(err) if !matches!(err.kind(), ErrorKind::AddrInUse | ErrorKind::PermissionDenied) => {
@@ -156,8 +164,8 @@ fn listen(port: u16) -> io::Result<StdListener> {
     }
 }
 
-/// On 127.0.0.1, and on ::1 where the system has it, as `localhost` may mean either: never on one alone because the other
-/// is taken.
+/// Listens on 127.0.0.1, and on ::1 if the system has it, because `localhost` may mean either. It
+/// never listens on one alone because the port is taken on the other.
 fn listen_on_loopback(port: u16) -> io::Result<Vec<StdListener>> {
     let mut tries = 0;
     loop {
@@ -181,7 +189,7 @@ fn listen_on(ip: IpAddr, port: u16) -> io::Result<StdListener> {
     let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?; // connections of the job before may linger on the port
     if ip.is_ipv6() {
-        // `::1` alone leaves 127.0.0.1 to its own listener.
+        // `::1` leaves 127.0.0.1 to a listener of its own.
         socket.set_only_v6(!ip.is_unspecified())?;
     }
     socket.bind(&addr.into())?;
@@ -196,7 +204,8 @@ fn start(listeners: &Arc<Vec<StdListener>>, limits: Limits) -> (Hub, AbortHandle
     (hub, task)
 }
 
-/// Accepts until aborted. The connections live in this task and end with it.
+/// Accepts connections until the task is aborted. The connections live in this task and end with
+/// it.
 async fn serve(listeners: Arc<Vec<StdListener>>, hub: Hub, limits: Limits) {
     let first = register(&listeners[0]).await;
     let second = match listeners.get(1) {
@@ -238,7 +247,7 @@ async fn accept(listener: Option<&TcpListener>) -> io::Result<(TcpStream, Socket
     }
 }
 
-/// Hands the listener to the runtime.
+/// Registers the listener with the runtime.
 async fn register(listener: &StdListener) -> TcpListener {
     loop {
         match listener.try_clone().and_then(TcpListener::from_std) {
@@ -248,7 +257,8 @@ async fn register(listener: &StdListener) -> TcpListener {
     }
 }
 
-/// After a peer that gave up while it was waiting there is nothing to pause for; all else is a lack of resources.
+/// Pauses after a failed `accept`, unless the peer gave up while it was queued: all other errors
+/// are a lack of resources.
 async fn pause(err: &io::Error) {
     tracing::warn!("the store cannot accept a connection: {err}");
     if err.kind() != ErrorKind::ConnectionAborted {

@@ -1,4 +1,5 @@
-//! What the store holds, as a value: a request goes in, what to send to whom comes out. Pure.
+//! The contents of the store as a state machine: takes requests, and returns what to send to which
+//! client. Pure.
 //!
 //! ```text
 //!            WAIT, keys missing                     last key appears: STOP_WAITING
@@ -6,8 +7,9 @@
 //!                                    └── CANCEL_WAIT: WAIT_CANCELED, disconnect ──►
 //! ```
 //!
-//! Where torch 2.11 differs: a `COMPARE_SET` that stores nothing wakes nobody, a push whose woken client goes away
-//! without popping wakes the next, and a second `WAIT` before the first is over closes the connection.
+//! Three differences from torch 2.11: a `COMPARE_SET` that stores nothing wakes no client; when a
+//! client woken by a push disconnects without popping, the next waiting client is woken; and a
+//! second `WAIT` before the first is over closes the connection.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -18,62 +20,62 @@ use crate::store::retired::Retired;
 use crate::store::waits::Waits;
 use crate::store::wire::Request;
 
-/// One connection, for the life of the store.
+/// Identifies one connection; ids are not reused during the life of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u64);
 
-/// What the server is to do.
+/// An action for the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Send this, after what was to be sent before.
+    /// Send this reply, after those before it.
     Send(ClientId, Reply),
-    /// End the connection; nothing more of it will be answered.
+    /// Close the connection and answer none of its requests any more.
     Close(ClientId, Refusal),
 }
 
-/// A request that the table does not grant.
+/// The reason why the table refuses a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// `ADD` or `BARRIER` on something else than a number.
+    /// `ADD` or `BARRIER` on a value that is not a number.
     #[error("the value to add to is not a number of 64 bits")]
     NotANumber,
-    /// The first one has not been answered.
+    /// A second wait before the first one was over.
     #[error("a second wait before the first is over")]
     SecondWait,
-    /// There is too much already.
+    /// The store is full.
     #[error("the store holds {held} bytes, at most {most} are taken")]
     Full {
-        /// What it holds.
+        /// Bytes that the store holds.
         held: usize,
-        /// What it may hold.
+        /// Bytes that it may hold.
         most: usize,
     },
-    /// Others are in the middle of long requests.
+    /// Other connections have used up the memory for buffers.
     #[error("requests and replies under way take {held} bytes, at most {most} are taken")]
     Buffers {
-        /// What they take.
+        /// Bytes that all connections buffer.
         held: usize,
-        /// What they may take.
+        /// Bytes that they may buffer.
         most: usize,
     },
-    /// `APPEND` without end.
+    /// `APPEND` would make a value too long.
     #[error("a value of {0} bytes, at most {MAX_APPENDED} can be appended together")]
     TooLong(usize),
 }
 
-/// The store.
+/// The contents of a store: values, queues and waits.
 #[derive(Debug)]
 pub struct Table {
     values: HashMap<Arc<[u8]>, Value>,
-    /// None of them is empty.
+    /// The queues; none of them is empty.
     queues: HashMap<Box<[u8]>, VecDeque<Value>>,
     waits: Waits,
     barriers: Waits,
-    /// Clients woken by a push who have not sent anything since, and the queue.
+    /// Clients that a push has woken and that have sent nothing since, with the key of the queue.
     woken: HashMap<ClientId, Box<[u8]>>,
-    /// Bytes of all keys and values, and `ENTRY` each; and of what connections buffer.
+    /// Bytes of all keys and values plus `ENTRY` each, and of the connection buffers.
     held: usize,
-    /// Values that are no longer here, but on their way to somebody.
+    /// Values that have left the table but are shared by queued replies.
     retired: Retired,
     most: usize,
 }
@@ -85,7 +87,7 @@ impl Default for Table {
 }
 
 impl Table {
-    /// An empty store that takes at most so many bytes.
+    /// Returns an empty store that holds at most `most` bytes.
     pub fn with_limit(most: usize) -> Table {
         Table {
             values: HashMap::new(),
@@ -112,28 +114,28 @@ impl Table {
         actions
     }
 
-    /// Begins the wait of a client for these keys and more, which the next part or a `WAIT` names.
+    /// Begins a client's wait for these keys; a further part or a `WAIT` names the rest.
     pub fn begin_wait(&mut self, client: ClientId, keys: &[&[u8]]) -> Result<(), Refusal> {
         self.is_free_to_wait(client)?;
         let missing: Vec<&[u8]> = keys.iter().copied().filter(|key| !self.has(key)).collect();
-        // Nothing is kept of it: this only asks whether there is room.
+        // This only checks that there is room; the reservation is undone at once.
         self.exchange(0, Waits::cost(missing.iter().copied()))?;
         self.held -= Waits::cost(missing.iter().copied());
         self.waits.begin_part(client, missing);
         Ok(())
     }
 
-    /// Whether all of these keys are there.
+    /// Returns whether all of these keys exist.
     pub fn has_all(&self, keys: &[&[u8]]) -> bool {
         keys.iter().all(|key| self.has(key))
     }
 
-    /// Counts what connections buffer: so many bytes in the place of so many before.
+    /// Updates the bytes that connections buffer from `before` to `now`.
     pub fn buffer(&mut self, before: usize, now: usize) -> Result<(), Refusal> {
         self.exchange(before, now)
     }
 
-    /// The client is gone, whatever the reason.
+    /// Handles the end of a client's connection, whatever the reason.
     pub fn leave(&mut self, client: ClientId) -> Vec<Action> {
         let mut actions = Vec::new();
         self.waits.cancel(client);
@@ -201,7 +203,8 @@ impl Table {
         Ok(())
     }
 
-    /// The value afterwards; of an absent key that was expected to be there, what was expected, as torch has it.
+    /// Compares and sets, and returns the value afterwards. If the key is absent and a value was
+    /// expected, returns the expected value, as torch does.
     fn compare_set(
         &mut self,
         key: &[u8],
@@ -294,7 +297,7 @@ impl Table {
         Ok(Some(Reply::StopWaiting))
     }
 
-    /// Counts bytes that are about to be stored in the place of others.
+    /// Accounts for `new` bytes that will replace `old` ones.
     fn exchange(&mut self, old: usize, new: usize) -> Result<(), Refusal> {
         if new > old && !self.has_room(new - old) {
             self.retired.sweep();
@@ -325,7 +328,8 @@ impl Table {
         actions.push(stop_waiting(client));
     }
 
-    /// A client that was woken by a push and does anything but pop leaves the value to the next who waits for it.
+    /// Wakes the next waiting client if this one was woken by a push and sends any request but the
+    /// pop.
     fn pass_on(&mut self, client: ClientId, pops: Option<&[u8]>, actions: &mut Vec<Action>) {
         if self.woken.is_empty() {
             return; // nearly always: no need to hash
@@ -341,12 +345,13 @@ fn stop_waiting(client: ClientId) -> Action {
     Action::Send(client, Reply::StopWaiting)
 }
 
-/// A length as it is sent.
+/// Returns a length in the type of the wire format.
 fn number(length: usize) -> i64 {
     i64::try_from(length).expect("memory has fewer than 2^63 entries")
 }
 
-/// The number at the beginning of a text, as C's `strtoll` has it: blanks and a sign before it, anything after it.
+/// Parses the number at the start of a text as C's `strtoll` does: leading blanks and a sign are
+/// allowed, and anything may follow.
 fn leading_number(text: &[u8]) -> Option<i64> {
     let text = &text[text.iter().take_while(|byte| byte.is_ascii_whitespace() || **byte == 0x0b).count()..];
     let sign = usize::from(matches!(text.first(), Some(b'+' | b'-')));

@@ -1,35 +1,37 @@
-//! Who waits for which keys. Pure.
+//! The index of waits: which client waits for which keys. Pure.
 //!
-//! A client has at most one wait. A key that has appeared counts for good, even if it is deleted before the others come.
-//! A wait of many keys may begin in parts, and ends no earlier than its last part has begun.
+//! A client has at most one wait. A key that has appeared counts for good, even if it is deleted
+//! before the other keys appear. A wait for many keys may begin in parts, and cannot end before its
+//! last part has begun.
 //!
-//! What a cancelled wait leaves in the lists of its keys is swept out when it is more than what is alive there: a client
-//! that goes costs no search through the keys that it has waited for.
+//! The entries of a cancelled wait stay in the lists of its keys until they outnumber the live
+//! ones; then all lists are swept. A client that disconnects therefore costs no search through the
+//! keys that it has waited for.
 
 use std::collections::{HashMap, VecDeque};
 
 use crate::store::limits::{ENTRY, WAIT_ENTRY};
 use crate::store::table::ClientId;
 
-/// Fewer cancelled entries than this are not worth a sweep.
+/// Least number of stale entries that are worth a sweep.
 const SWEEP: usize = 1024;
 
-/// The waits that are not over.
+/// All waits that are not over.
 #[derive(Debug, Default)]
 pub struct Waits {
     current: HashMap<ClientId, Wait>,
-    /// In the order in which they began to wait. No list is empty.
+    /// The waits for each key, in the order in which they began. No list is empty.
     waiters: HashMap<Box<[u8]>, VecDeque<Waiter>>,
     next: Turn,
-    /// In all lists.
+    /// Number of entries in all lists.
     entries: usize,
-    /// Entries of cancelled waits.
+    /// Number of entries of cancelled waits.
     stale: usize,
     /// Bytes of all keys in `waiters`.
     key_bytes: usize,
 }
 
-/// A wait that began earlier has a smaller one.
+/// Sequence number of a wait; an earlier wait has a smaller one.
 type Turn = u64;
 
 type Waiter = (Turn, ClientId);
@@ -37,15 +39,15 @@ type Waiter = (Turn, ClientId);
 #[derive(Debug)]
 struct Wait {
     turn: Turn,
-    /// Keys that have not appeared.
+    /// Number of keys that have not appeared.
     missing: usize,
-    /// Whether no further part will begin.
+    /// Whether all parts of the wait have begun.
     is_whole: bool,
 }
 
 impl Waits {
-    /// Lets the client wait until all of these keys have appeared, and those of later parts; none of them is there. The
-    /// client must not have a whole wait.
+    /// Adds these keys to the wait of a client; none of them may exist. More may be added by later
+    /// parts. The client must not have a whole wait.
     pub fn begin_part<'a>(&mut self, client: ClientId, keys: impl IntoIterator<Item = &'a [u8]>) {
         let next = self.next;
         self.next += 1;
@@ -68,7 +70,7 @@ impl Waits {
         }
     }
 
-    /// Says that all parts have begun; whether the wait is over by that.
+    /// Marks the wait as whole. Returns whether it is over by that.
     pub fn end_parts(&mut self, client: ClientId) -> bool {
         if let Some(wait) = self.current.get_mut(&client) {
             wait.is_whole = true;
@@ -76,12 +78,12 @@ impl Waits {
         self.is_over(client)
     }
 
-    /// Whether this client has a wait of which all parts have begun.
+    /// Returns whether this client has a wait of which all parts have begun.
     pub fn has_whole(&self, client: ClientId) -> bool {
         self.current.get(&client).is_some_and(|wait| wait.is_whole)
     }
 
-    /// Ends the wait of this client, if it has one.
+    /// Cancels the wait of this client, if it has one.
     pub fn cancel(&mut self, client: ClientId) {
         let Some(wait) = self.current.remove(&client) else { return };
         self.stale += wait.missing;
@@ -90,7 +92,8 @@ impl Waits {
         }
     }
 
-    /// A key is there for everybody: those whose wait that ends, first come first.
+    /// Handles a key that exists from now on. Returns the clients whose wait that ends, in the
+    /// order in which they began to wait.
     pub fn appeared(&mut self, key: &[u8]) -> Vec<ClientId> {
         if self.waiters.is_empty() {
             return Vec::new(); // nearly always: no need to hash
@@ -100,7 +103,8 @@ impl Waits {
         waiters.into_iter().filter(|waiter| self.is_last(*waiter)).map(|(_, client)| client).collect()
     }
 
-    /// A key is there for one client: the first whose wait that ends. It counts for those before it, who wait for more.
+    /// Handles a value that only one client can take: returns the first client whose wait that
+    /// ends. The key also counts as seen for clients before it that wait for more keys.
     pub fn appeared_for_one(&mut self, key: &[u8]) -> Option<ClientId> {
         loop {
             let waiters = self.waiters.get_mut(key)?;
@@ -116,23 +120,25 @@ impl Waits {
         }
     }
 
-    /// What the waits take. Bytes, about.
+    /// Returns the approximate memory that the waits take, in bytes.
     pub fn held(&self) -> usize {
         self.entries * WAIT_ENTRY + self.waiters.len() * 2 * ENTRY + self.key_bytes
     }
 
-    /// What waits for these keys would take at most, besides what is there. Bytes, about.
+    /// Returns the approximate upper limit of the memory that waiting for these keys would add, in
+    /// bytes.
     pub fn cost<'a>(keys: impl IntoIterator<Item = &'a [u8]>) -> usize {
         keys.into_iter().map(|key| WAIT_ENTRY + 2 * ENTRY + key.len()).sum()
     }
 
-    /// Whether nobody waits for anything.
+    /// Returns whether no client waits.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.current.is_empty() && self.entries == self.stale
     }
 
-    /// Takes an entry off what its client waits for, the entry being out of its list; whether the wait is over by that.
+    /// Counts a key of this client's wait as seen; its entry has left its list. Returns whether the
+    /// wait is over by that.
     fn is_last(&mut self, (turn, client): Waiter) -> bool {
         self.entries -= 1;
         match self.current.get_mut(&client) {

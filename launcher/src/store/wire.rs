@@ -1,14 +1,16 @@
-//! Requests as they travel: an op byte, then its fields; integers little-endian; text is a `u64` length and bytes.
+//! The wire format of requests: an op byte, then its fields. Integers are little-endian; a text is
+//! a `u64` length and its bytes.
 //!
-//! There is no frame around a request: where it ends is known only by reading it. [`parse`] therefore says either what it
-//! found and how long that was, or how many bytes are needed before it is worth another look.
+//! Requests are not framed: only reading a request tells where it ends. [`parse`] therefore returns
+//! either a request and its length, or the number of bytes needed before parsing is worth another
+//! attempt.
 
 use crate::store::limits::{MAX_KEY, MAX_KEYS, MAX_REQUEST, MAX_VALUE};
 
-/// First field of a connection: `VALIDATE` and this number (torch: `validationMagicNumber`).
+/// First field of a connection, after `VALIDATE` (torch: `validationMagicNumber`).
 pub const MAGIC: u32 = 0x3C85_F7CE;
 
-/// Bytes of a length, a count or a number.
+/// Size in bytes of a length, a count or a number.
 const WORD: usize = 8;
 
 const VALIDATE: u8 = 0x00;
@@ -31,83 +33,85 @@ const QUEUE_LEN: u8 = 0x10;
 const LIST_KEYS: u8 = 0x11;
 const BARRIER: u8 = 0x12;
 
-/// One request, its bytes still in the buffer it came in. torch: `QueryType`; `BARRIER` is newer than 2.11.
+/// One request, whose fields borrow from the input buffer (torch: `QueryType`). `BARRIER` is newer
+/// than torch 2.11.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the sentence of each variant names its fields")]
 pub enum Request<'a> {
-    /// Says that the other side means this protocol. No reply.
+    /// Handshake: states that the client speaks this protocol. No reply.
     Validate,
     /// Stores the value. No reply.
     Set { key: &'a [u8], value: &'a [u8] },
     /// Stores `desired` if the value is `expected`; an absent key equals an empty `expected`.
     CompareSet { key: &'a [u8], expected: &'a [u8], desired: &'a [u8] },
-    /// The value, empty if absent.
+    /// Returns the value, empty if the key is absent.
     Get { key: &'a [u8] },
-    /// Adds to the decimal number that the value is.
+    /// Adds `delta` to the decimal number stored under the key.
     Add { key: &'a [u8], delta: i64 },
-    /// Whether all of them exist.
+    /// Returns whether all of these keys exist.
     Check { keys: Vec<&'a [u8]> },
-    /// Replies when all of them exist.
+    /// Replies when all of these keys exist.
     Wait { keys: Vec<&'a [u8]> },
-    /// How many keys exist, queues aside.
+    /// Returns the number of keys, without queues.
     NumKeys,
-    /// Removes a key.
+    /// Deletes a key.
     Delete { key: &'a [u8] },
-    /// Stores the old value followed by this one. No reply.
+    /// Appends this value to the stored one. No reply.
     Append { key: &'a [u8], value: &'a [u8] },
-    /// The values in order, empty where absent.
+    /// Returns the values in order, empty where a key is absent.
     MultiGet { keys: Vec<&'a [u8]> },
-    /// Stores all of them. No reply.
+    /// Stores all of these values. No reply.
     MultiSet { pairs: Vec<(&'a [u8], &'a [u8])> },
-    /// Ends this client's `WAIT` or `BARRIER`.
+    /// Cancels this client's `WAIT` or `BARRIER`.
     CancelWait,
-    /// Replies with the number.
+    /// Returns the nonce.
     Ping { nonce: u32 },
-    /// Puts a value at the end of the queue. No reply.
+    /// Appends a value to the queue. No reply.
     QueuePush { key: &'a [u8], value: &'a [u8] },
-    /// Takes the value at the front of the queue.
+    /// Takes the first value from the queue.
     QueuePop { key: &'a [u8] },
-    /// Length of the queue.
+    /// Returns the length of the queue.
     QueueLen { key: &'a [u8] },
-    /// All keys, queues aside.
+    /// Returns all keys, without queues.
     ListKeys,
-    /// Replies when `world` clients have come.
+    /// Replies when `world` clients have sent it.
     Barrier { key: &'a [u8], world: i64 },
 }
 
-/// What the bytes so far hold.
+/// The result of parsing the bytes received so far.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Parsed<'a> {
-    /// A request, and how many bytes it took.
+    /// A request, and its length in bytes.
     Request(Request<'a>, usize),
-    /// The beginning of one; it cannot be complete before there are this many bytes.
+    /// An incomplete request; it cannot be complete before there are this many bytes.
     Needs(usize),
 }
 
-/// Bytes that no client of this protocol sends.
+/// The reason why bytes are not a request of this protocol, or exceed a limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// Not one of the op bytes.
+    /// The first byte is not an op byte.
     #[error("unknown operation {0:#04x}")]
     Op(u8),
-    /// Another protocol, or another byte order.
+    /// The magic number is wrong: another protocol, or another byte order.
     #[error("the magic number is {0:#010x}, {MAGIC:#010x} is needed")]
     Magic(u32),
-    /// Refused when the length arrives.
+    /// The key is too long; refused when its length arrives.
     #[error("a key of {0} bytes, at most {MAX_KEY} are taken")]
     KeyLength(u64),
-    /// Refused when the length arrives.
+    /// The value is too long; refused when its length arrives.
     #[error("a value of {0} bytes, at most {MAX_VALUE} are taken")]
     ValueLength(u64),
-    /// Refused when the count arrives.
+    /// There are too many keys; refused when their count arrives.
     #[error("{0} keys in one request, at most {MAX_KEYS} are taken")]
     KeyCount(u64),
-    /// Refused as soon as it is sure.
+    /// The request is too long; refused as soon as that is certain.
     #[error("a request of {0} bytes or more, at most {MAX_REQUEST} are taken")]
     RequestLength(usize),
 }
 
-/// Reads the request at the beginning of `bytes`. Takes memory for what is there, not for what is announced.
+/// Parses the request at the start of `bytes`. Allocates memory for the bytes received, not for the
+/// lengths announced.
 pub fn parse(bytes: &[u8]) -> Result<Parsed<'_>, WireError> {
     let mut fields = Fields { bytes, at: 0 };
     let needed = match fields.request() {
@@ -119,13 +123,13 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed<'_>, WireError> {
     if needed > MAX_REQUEST { Err(WireError::RequestLength(needed)) } else { Ok(Parsed::Needs(needed)) }
 }
 
-/// Why a field could not be read.
+/// The reason why a field could not be read.
 enum Stop {
     Needs(usize),
     Refused(WireError),
 }
 
-/// Reads field after field.
+/// Reads one field after the other.
 struct Fields<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -171,7 +175,7 @@ impl<'a> Fields<'a> {
         self.list(WORD, Fields::key)
     }
 
-    /// A count and that many items, none shorter than `least` bytes.
+    /// Reads a count and that many items, each of at least `least` bytes.
     fn list<T>(&mut self, least: usize, item: impl Fn(&mut Self) -> Result<T, Stop>) -> Result<Vec<T>, Stop> {
         let count = self.word()?;
         let count = within(count, MAX_KEYS).ok_or(Stop::Refused(WireError::KeyCount(count)))?;
@@ -228,7 +232,7 @@ fn within(found: u64, most: usize) -> Option<usize> {
 }
 
 impl Request<'_> {
-    /// Keys of this request, or pairs of them and values.
+    /// Returns the number of keys, or of key-value pairs, of this request.
     pub fn items(&self) -> usize {
         match self {
             Request::Check { keys } | Request::Wait { keys } | Request::MultiGet { keys } => keys.len(),
@@ -237,7 +241,7 @@ impl Request<'_> {
         }
     }
 
-    /// Appends the bytes of this request.
+    /// Appends the bytes of this request to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let to = &mut Writer(out);
         match *self {
@@ -266,7 +270,7 @@ impl Request<'_> {
     }
 }
 
-/// Writes field after field.
+/// Writes one field after the other.
 struct Writer<'a>(&'a mut Vec<u8>);
 
 impl Writer<'_> {

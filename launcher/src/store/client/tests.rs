@@ -1,4 +1,4 @@
-//! Against the real server, and against listeners that are none.
+//! Tests against the real server, and against listeners that are not stores.
 
 use std::net::SocketAddr;
 
@@ -19,7 +19,7 @@ async fn join(store: &ServerHandle) -> Client {
     Client::connect("127.0.0.1", store.port(), LONG).await.unwrap()
 }
 
-/// A port on which nobody listens and which no other test gets.
+/// Binds a port on which nothing listens and which no other test gets.
 fn hold_port() -> Socket {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_reuse_address(true).unwrap();

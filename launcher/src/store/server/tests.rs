@@ -1,4 +1,4 @@
-//! Over real sockets on one thread, as in the launcher.
+//! Tests over real sockets on one thread, as in the launcher.
 
 use std::future::Future;
 
@@ -128,7 +128,7 @@ async fn who_reads_slowly_gets_all_and_keeps_nobody_waiting() {
     let store = host();
     let mut friend = join(&store).await;
     friend.set("big", &vec![1; MAX_VALUE]).await.unwrap();
-    // A SET is not answered: others may ask before it has arrived.
+    // A SET has no reply: other clients may ask before it has arrived.
     assert_eq!(friend.get("big").await.unwrap().len(), MAX_VALUE);
     let mut slow = connect(&store).await;
     let gets = vec![Request::Get { key: b"/big" }; 3];
@@ -146,7 +146,7 @@ async fn who_does_not_read_is_not_read_from_and_others_are_served() {
     let store = host();
     let mut friend = join(&store).await;
     friend.set("big", &vec![1; MAX_VALUE]).await.unwrap();
-    // A SET is not answered: others may ask before it has arrived.
+    // A SET has no reply: other clients may ask before it has arrived.
     assert_eq!(friend.get("big").await.unwrap().len(), MAX_VALUE);
     let mut deaf = connect(&store).await;
     deaf.write_all(&bytes(&[Request::Validate])).await.unwrap();
@@ -293,7 +293,7 @@ async fn half_requests_make_room_when_another_needs_it() {
     let mut halves = Vec::new();
     for _ in 0..32 {
         let mut stream = connect(&store).await;
-        // Some are refused, and closed before they have sent all of it.
+        // Some connections are refused, and closed before they have sent everything.
         let _ = stream.write_all(&whole[..whole.len() - 1]).await;
         halves.push(stream);
     }
@@ -301,7 +301,7 @@ async fn half_requests_make_room_when_another_needs_it() {
     let value = vec![1; 2 << 20];
     let set = async {
         loop {
-            // Until the halves have been silent for long enough, there is no room.
+            // There is no room until the half requests have been silent for the grace period.
             match rank.set("whole", &value).await {
                 Ok(()) if rank.check(&["whole"]).await.is_ok_and(|is_there| is_there) => return,
                 _ => rank = join(&store).await,
@@ -344,7 +344,7 @@ async fn requests_of_very_many_keys_are_answered_as_others_are() {
     assert_eq!(client.add("n", 1).await.unwrap(), 1, "replies are in step with requests");
 }
 
-/// Turns of the others are counted instead of time.
+/// Counts the turns of other clients instead of time.
 #[tokio::test]
 async fn a_wait_for_very_many_keys_leaves_others_their_turn() {
     let store = host();

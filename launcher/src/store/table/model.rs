@@ -1,18 +1,18 @@
-//! Any requests of three clients, against a store without indexes that answers every question by looking at everything.
+//! Compares the table with a naive model without indexes, on arbitrary requests of three clients.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
 
-/// No barriers, whose waits are [`crate::store::waits::Waits`] as the others'.
+/// The model. It has no barriers, whose waits are [`crate::store::waits::Waits`] like the others.
 #[derive(Debug, Default)]
 struct Model {
     values: Vec<(Vec<u8>, Vec<u8>)>,
     items: Vec<(Vec<u8>, Vec<u8>)>,
-    /// In the order in which they began to wait; the keys that have not appeared.
+    /// The waits in the order in which they began, with the keys that have not appeared.
     waits: Vec<(ClientId, Vec<Vec<u8>>)>,
-    /// Woken by a push, and has not sent anything since.
+    /// Clients that a push has woken and that have sent nothing since.
     woken: Vec<(ClientId, Vec<u8>)>,
 }
 
@@ -128,7 +128,7 @@ impl Model {
     }
 }
 
-/// The longest beginning that is a number; the texts here have no blanks and no `+`.
+/// Returns the longest prefix that is a number; the texts here have no blanks and no `+`.
 fn leading(text: &[u8]) -> Option<i64> {
     (1..=text.len()).rev().find_map(|end| str::from_utf8(&text[..end]).ok()?.parse().ok())
 }

@@ -1,4 +1,4 @@
-//! Scenes from the protocol, and any requests against a model.
+//! Tests of protocol scenarios, and property tests against a model.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Captured bytes, and arbitrary ones.
+//! Tests with captured bytes and with arbitrary ones.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -11,7 +11,8 @@ fn bytes(request: &Request) -> Vec<u8> {
     out
 }
 
-/// `spec/launcher.md` section 6.3, captured from torch 2.11; spaces and quotes as there.
+/// The captured bytes are in `spec/launcher.md` section 6.3, from torch 2.11, with the spaces and
+/// quotes used there.
 #[test]
 fn captured_requests_are_read_and_written() {
     let table: [(&[u8], Request); 10] = [
@@ -73,7 +74,7 @@ fn other_protocols_are_refused() {
     assert_eq!(parse(b"\x13"), Err(WireError::Op(0x13)));
 }
 
-/// Fields of any request, owned.
+/// Owned fields for any request.
 #[derive(Clone, Debug)]
 struct Any {
     op: u8,
@@ -144,7 +145,7 @@ proptest! {
         }
     }
 
-    /// Small lengths, so that the bytes get past the first field.
+    /// Small lengths let the bytes get past the first field.
     #[test]
     fn plausible_bytes_are_read_refused_or_waited_for(
         op in 0..=BARRIER + 1,
