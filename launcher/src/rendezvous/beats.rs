@@ -1,14 +1,16 @@
-//! Which nodes still live: each counts up a number in the store, and who does not is gone. Pure.
+//! Failure detection by heartbeats: each node increments a counter in the store, and a node whose
+//! counter stands still is dead. Pure.
 //!
-//! A beat is dated by the clock of who sees it, when it is seen to have changed. Torch compares the clocks of nodes
-//! instead, so that with 15 s between them living nodes are declared dead.
+//! A heartbeat is timed by the clock of the observer, when it sees the counter change. Torch
+//! compares the clocks of different nodes instead, so with clocks 15 s apart it declares living
+//! nodes dead.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use crate::rendezvous::state::NodeId;
 
-/// What was seen of the other nodes.
+/// The heartbeats seen from the other nodes.
 #[derive(Debug)]
 pub struct Beats {
     limit: Duration,
@@ -16,12 +18,13 @@ pub struct Beats {
 }
 
 impl Beats {
-    /// A node is gone when its beat has not changed for `limit`.
+    /// Returns a detector for which a node is dead when its heartbeat has not changed for `limit`.
     pub fn new(limit: Duration) -> Beats {
         Beats { limit, seen: BTreeMap::new() }
     }
 
-    /// Takes in the beats of all known nodes, read at `now`, and says who is gone. One seen first now has its time yet.
+    /// Records the heartbeats of all known nodes, read at `now`, and returns the dead nodes. The
+    /// time of a node seen for the first time starts now.
     pub fn on(&mut self, beats: impl IntoIterator<Item = (NodeId, Vec<u8>)>, now: Instant) -> BTreeSet<NodeId> {
         let before = std::mem::take(&mut self.seen);
         for (id, beat) in beats {

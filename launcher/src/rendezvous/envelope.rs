@@ -1,44 +1,45 @@
-//! The state as text in the store, such that a foreign agent fails with a reason instead of waiting.
+//! The encoding of the rendezvous state in the store, such that a torchrun agent fails with a
+//! reason instead of waiting.
 //!
-//! Torchrun keeps its own state under the same key: base64 of a Python pickle. Ours is base64 of a pickle too, but one
-//! that Python cannot load: it asks for the number in a text that says who is at work here, and Python's error repeats
-//! the text. Behind it stands the state as JSON.
+//! Torchrun keeps its own state under the same key: base64 of a Python pickle. Ours is base64 of a
+//! pickle too, but one that Python cannot load: it calls `int` on a text that explains the
+//! conflict, and Python's error repeats that text. The state follows behind it as JSON.
 //!
 //! ```text
-//! PROTO 4 · "builtins" · "int" · STACK_GLOBAL · "rrun keeps this rendezvous: …" · TUPLE1 · REDUCE · STOP · {"version": …}
+//! PROTO 4 · "builtins" · "int" · STACK_GLOBAL · "rrun keeps …" · TUPLE1 · REDUCE · STOP · {JSON…}
 //! ```
 
 use crate::rendezvous::state::State;
 
-/// What Python says of it: `ValueError: invalid literal for int() with base 10: 'rrun keeps …'`, cut after 200
-/// characters.
+/// The text that Python's error repeats, cut after 200 characters: `ValueError: invalid literal for
+/// int() with base 10: 'rrun keeps …'`.
 const NOTICE: &str = "rrun keeps this rendezvous and torchrun cannot take part in it: start this node with rrun too, or \
                       give the launch another --rdzv-id";
 
-/// torch/distributed/elastic/rendezvous/c10d_rendezvous_backend.py, torch 2.11: a torchrun agent has come, but there is
-/// no state yet.
+/// The value that a torchrun agent writes before there is a state
+/// (torch/distributed/elastic/rendezvous/c10d_rendezvous_backend.py, torch 2.11).
 const SENTINEL: &[u8] = b"Y2FuaW1hZGFt";
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// What a text under the key of the state is.
+/// The meaning of a value under the key of the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// Our state.
+    /// A state of rrun.
     State(Box<State>),
-    /// That of a torchrun agent.
+    /// A state of torchrun.
     Torchrun,
-    /// Neither.
+    /// Neither of them.
     Unknown,
 }
 
-/// The text of a state.
+/// Encodes a state.
 pub fn seal(state: &State) -> Vec<u8> {
     let json = serde_json::to_vec(state).expect("a state is names, numbers and lists");
     encode(&[&head(), json.as_slice()].concat())
 }
 
-/// Reads a text.
+/// Decodes a value.
 pub fn open(text: &[u8]) -> Content {
     if text == SENTINEL {
         return Content::Torchrun;
@@ -53,7 +54,7 @@ pub fn open(text: &[u8]) -> Content {
     }
 }
 
-/// A pickle that calls `int(NOTICE)`. Python's pickletools.py has the opcodes.
+/// Returns a pickle that calls `int(NOTICE)`. Python's pickletools.py has the opcodes.
 fn head() -> Vec<u8> {
     let text = |text: &str| {
         let length = u8::try_from(text.len()).expect("the texts here are short");

@@ -1,4 +1,4 @@
-//! Why nodes cannot meet.
+//! Errors of the rendezvous.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,84 +7,84 @@ use std::time::Duration;
 use crate::rendezvous::reach::Tries;
 use crate::store::StoreError;
 
-/// Why nodes cannot meet, or cannot stay together.
+/// The reason why nodes cannot meet or cannot stay together.
 #[derive(Debug, thiserror::Error)]
 pub enum RendezvousError {
-    /// No store where it should be.
+    /// The store could not be reached.
     #[error("cannot reach the rendezvous at {endpoint} within {} s: {tries}", .timeout.as_secs_f64())]
     Unreachable {
-        /// `host:port`.
+        /// The endpoint as `host:port`.
         endpoint: String,
-        /// The time given.
+        /// The timeout.
         timeout: Duration,
-        /// What was tried.
+        /// The attempts that were made.
         tries: Tries,
     },
-    /// `store_type=file`.
+    /// The file of `store_type=file` could not be used.
     #[error("cannot meet by the file `{}`", .path.display())]
     File {
-        /// The endpoint.
+        /// The path given as endpoint.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         #[source]
         err: io::Error,
     },
-    /// The store is gone, or says something strange.
+    /// The store has ended, or sent an unexpected answer.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Nodes are missing.
+    /// Too few nodes came.
     #[error("of {wanted} nodes only {came} came within {} s", .timeout.as_secs_f64())]
     TimedOut {
-        /// Nodes that came.
+        /// Number of nodes that came.
         came: usize,
-        /// Nodes needed.
+        /// Number of nodes needed.
         wanted: usize,
-        /// The time given.
+        /// The timeout.
         timeout: Duration,
     },
-    /// Nodes of a static launch are missing.
+    /// Nodes of a static launch did not come.
     #[error("no word from node {missing} of {wanted} within {} s", .timeout.as_secs_f64())]
     Missing {
-        /// Node ranks.
+        /// Their node ranks.
         missing: String,
-        /// Nodes needed.
+        /// Number of nodes needed.
         wanted: usize,
-        /// The time given.
+        /// The timeout.
         timeout: Duration,
     },
-    /// Two launchers say that they are the same node.
+    /// Two launchers have the same node rank.
     #[error("--node-rank {rank} is taken by another launcher ({by}); each node needs a rank of its own")]
     TakenRank {
-        /// The rank.
+        /// The node rank.
         rank: usize,
-        /// Its host name, pid and id.
+        /// The host name, pid and id of the other launcher.
         by: String,
     },
-    /// The launch with this id has ended.
+    /// A launch with this run id has ended already.
     #[error("the launch with the id `{run_id}` is over ({how}); take another --rdzv-id")]
     Closed {
-        /// `--rdzv-id`.
+        /// The run id, from `--rdzv-id`.
         run_id: String,
         /// How it ended.
         how: String,
     },
-    /// The key of the state holds something that is not ours.
+    /// The key of the state holds a state of torchrun.
     #[error(
         "torchrun keeps the rendezvous `{0}` and rrun cannot take part in it: start all its nodes with rrun, or give this \
          launch another --rdzv-id"
     )]
     Torchrun(String),
-    /// The key of the state holds something that nobody of us wrote.
+    /// The key of the state holds a value that neither rrun nor torchrun wrote.
     #[error("the store has something under `{0}` that is no rendezvous; take another --rdzv-id")]
     Unknown(String),
-    /// What torch's own agent on node 0 wrote cannot be read.
+    /// A value that torch's own agent on node 0 wrote cannot be parsed.
     #[error("`{key}` in the store is no {what}: {found}")]
     Malformed {
         /// Its key.
         key: String,
         /// What it should be.
         what: &'static str,
-        /// The text.
+        /// The value as text.
         found: String,
     },
 }

@@ -1,14 +1,15 @@
-//! The static rendezvous: nodes whose ranks are given meet at the store of node 0, with torch's own keys, so that rrun
-//! and torchrun can share a launch.
+//! The static rendezvous: nodes with given node ranks meet at the store of node 0. They use torch's
+//! own keys, so rrun and torchrun can share a launch.
 //!
 //! ```text
 //! node r   ADD init/ 1 · SET <id>/torchelastic/role_info/<r>
 //! node 0   waits for all of them · SETs <id>/torchelastic/assigned_ranks/0..N
 //! node r   waits for its own
 //! ```
-//! Beside them each rrun leaves its name under `<id>/rrun/agent/<r>`. Where all nodes have, node 0 says so, and from then
-//! on they stay [together](crate::rendezvous::ring): a failure is one of all. A launch with a torchrun in it stays
-//! [apart](Apart), as torchrun knows it: restarts are local, and nobody hears of others' failures.
+//! Each rrun also writes its name under `<id>/rrun/agent/<r>`. If all nodes have done so, node 0
+//! announces that, and from then on they form a [ring](crate::rendezvous::ring): a failure on one
+//! node ends the round on all. If a torchrun takes part, the nodes stay [apart](Apart) as in
+//! torchrun: restarts are local, and a node does not learn about failures on others.
 
 use std::time::Duration;
 
@@ -23,10 +24,11 @@ use crate::rendezvous::spot::Spot;
 use crate::rendezvous::{Command, Job, Notice};
 use crate::store::{Client, StoreError};
 
-/// Between two looks at who is still missing.
+/// Interval between two reports of the missing nodes.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// torch/distributed/elastic/agent/server/api.py, torch 2.11: `exit_barrier_timeout`.
+/// Timeout of the exit barrier (torch/distributed/elastic/agent/server/api.py, torch 2.11:
+/// `exit_barrier_timeout`).
 const EXIT_BARRIER: Duration = Duration::from_secs(300);
 
 /// A node that has met the others.
@@ -39,7 +41,7 @@ pub struct Fixed {
     pub is_together: bool,
     /// The ranks of this node.
     assigned: Assigned,
-    /// Name of the launch.
+    /// The id of the launch.
     launch: String,
 }
 
@@ -100,7 +102,7 @@ impl Meeting<'_> {
         Ok(assigned)
     }
 
-    /// What node 0 does.
+    /// Performs the part of node 0: collects the role information and assigns the ranks.
     async fn give(&mut self) -> Result<(), RendezvousError> {
         self.gather().await?;
         let nodes = 0..self.job.plan.max;
@@ -125,7 +127,7 @@ impl Meeting<'_> {
         Ok(self.client.multi_set(&pairs).await?)
     }
 
-    /// Waits for the role information of all nodes, and says who is missing.
+    /// Waits for the role information of all nodes, and reports the missing ones meanwhile.
     async fn gather(&mut self) -> Result<(), RendezvousError> {
         let (timeout, wanted) = (self.job.plan.timeout, self.job.plan.max);
         let deadline = Instant::now() + timeout;
@@ -143,7 +145,7 @@ impl Meeting<'_> {
                 return Err(RendezvousError::Missing { missing, wanted, timeout });
             }
             if missing != said && !missing.is_empty() {
-                // Nobody listens any more if the launch is over.
+                // The channel is closed if the launch is over; then nobody needs the notice.
                 let _ = self.notices.send(Notice::Said(format!("waiting for node {missing} of {wanted}")));
                 said = missing;
             }
@@ -170,12 +172,12 @@ pub struct Apart<'a> {
 }
 
 impl<'a> Apart<'a> {
-    /// After the meeting.
+    /// Continues after the nodes have met.
     pub fn new(job: &'a Job, fixed: Fixed) -> Apart<'a> {
         Apart { job, fixed, restarts: 0 }
     }
 
-    /// Does what the agent commands until it leaves.
+    /// Executes the agent's commands until it leaves.
     pub async fn run(
         mut self,
         commands: &mut UnboundedReceiver<Command>,
@@ -206,7 +208,7 @@ impl<'a> Apart<'a> {
         Place { launch, node, nodes, assigned, master, restarts, round: restarts.into() }
     }
 
-    /// Waits for the others; what goes wrong does not change that the ranks here have succeeded.
+    /// Waits for the other nodes. Errors are ignored: the ranks here have succeeded all the same.
     async fn exit_barrier(&mut self, notices: &UnboundedSender<Notice>) {
         let deadline = Instant::now() + EXIT_BARRIER;
         let end = timeout_at(deadline, self.check_out()).await;

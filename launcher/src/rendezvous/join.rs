@@ -1,12 +1,14 @@
-//! One node's part in the rendezvous: what it wants, what it reads in the shared state, what it does. Pure.
+//! The state machine of one node in the rendezvous: compares its goal with the shared state, and
+//! returns what to write and what to tell the agent. Pure.
 //!
 //! ```text
 //!  Join ──► Joining ──world complete, its master known──► Staying ──Done, all are──► Out
 //!              ▲                                            │
-//!              └──────── Join: leave, come again ◄──Changed─┘        Leave: ──► Leaving ──► Left
+//!              └────── Join: leave, join again ◄──Changed───┘        Leave: ──► Leaving ──► Left
 //! ```
-//! What an event asks for is remembered until the state shows it, because any write may lose to that of another node:
-//! the state is then read anew, and the same wish leads to another write.
+//! An event sets a goal, which is kept until the state reflects it, because any write may lose
+//! against that of another node. The state is then read again, and the same goal leads to another
+//! write.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -14,110 +16,110 @@ use std::time::{Duration, Instant};
 use crate::rendezvous::place::{Master, Place};
 use crate::rendezvous::state::{Card, Closed, Failure, NodeId, State};
 
-/// How many nodes, and how long to wait for them.
+/// The limits on the number of nodes and the timeouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Fewest nodes of a round.
     pub min: usize,
     /// Most nodes of a round.
     pub max: usize,
-    /// How long more nodes may come after the first `min`.
+    /// How long further nodes may join after the first `min`.
     pub last_call: Duration,
-    /// How long a node waits for its place.
+    /// How long a node waits for its place in a round.
     pub join_timeout: Duration,
-    /// The static backend: a node that is lost is not replaced, the launch has failed.
+    /// Whether this is the static backend: a lost node is not replaced, so the launch has failed.
     pub is_fixed: bool,
 }
 
-/// What happened, besides a change of the state.
+/// An event other than a change of the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The shared state was read or written.
     Seen,
-    /// This node leaves its round, if it is in one, and wants to be in the next.
+    /// This node shall leave its round, if it is in one, and join the next.
     Join,
-    /// A rank failed here.
+    /// A rank of this node failed.
     Failed {
-        /// Which.
+        /// The failure.
         failure: Failure,
         /// Whether a restart is left.
         restarts: bool,
     },
-    /// All ranks here succeeded.
+    /// All ranks of this node succeeded.
     Done,
-    /// This node goes for good, and takes the launch with it if it gives a reason.
+    /// This node leaves for good, and ends the launch for all if it gives a reason.
     Leave {
-        /// Why nobody can go on.
+        /// The reason why no node can go on.
         closes: Option<Failure>,
     },
-    /// The ranks of the round can meet there, as [`Action::Host`] had asked for.
+    /// The ranks' store that [`Action::Host`] asked for is ready.
     Hosted {
-        /// The round.
+        /// The round of the store.
         round: u64,
-        /// Where.
+        /// Address of the store.
         master: Master,
     },
-    /// These nodes do not live any more.
+    /// These nodes are dead.
     Gone(BTreeSet<NodeId>),
-    /// The time that [`Member::deadline`] named has come.
+    /// The time returned by [`Member::deadline`] has come.
     Deadline,
 }
 
-/// What is to be done.
+/// Something for the ring to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Put this in the place of the state; [`Event::Seen`] follows, whether that worked or not.
+    /// Replace the shared state by this one. [`Event::Seen`] follows, whether that worked or not.
     Write(Box<State>),
-    /// Make a meeting place for the ranks of this round.
+    /// Host a store for the ranks of this round.
     Host {
         /// The round.
         round: u64,
     },
-    /// Start the ranks.
+    /// Tell the agent to start the ranks.
     Joined(Place),
-    /// The round is broken: end the ranks and join again.
+    /// Tell the agent that the round is over: end the ranks and join again.
     Changed(Change),
-    /// The launch is over for all nodes.
+    /// Tell the agent that the launch is over for all nodes.
     Over {
-        /// How.
+        /// How it ended.
         how: Closed,
         /// Whether this node came after the end.
         is_late: bool,
     },
-    /// Not enough nodes came in time.
+    /// Tell the agent that too few nodes came in time.
     TimedOut {
-        /// Those that did, this one included.
+        /// Number of nodes that came, this one included.
         came: usize,
     },
-    /// No list has this node any more.
+    /// This node has left: the state no longer lists it.
     Left,
 }
 
-/// Why a round ends.
+/// The reason why a round ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// A rank of another node failed, and there will be a restart.
     Failed(Failure),
-    /// These nodes, by address, died.
+    /// The nodes with these addresses died.
     Lost(Vec<String>),
-    /// These nodes, by address, were stopped and have left in order.
+    /// The nodes with these addresses were stopped and left in an orderly way.
     Left(Vec<String>),
-    /// So many nodes wait to be let in.
+    /// This number of nodes waits to join.
     Waiting(usize),
-    /// The others took this node for dead.
+    /// The other nodes took this one for dead.
     Expelled,
 }
 
-/// One node.
+/// One node of the rendezvous.
 #[derive(Debug)]
 pub struct Member {
     me: NodeId,
     card: Card,
     settings: Settings,
     goal: Goal,
-    /// Whether a list had this node since it began to join.
+    /// Whether the state has listed this node since it began to join.
     was_known: bool,
-    /// When the last call of a round is over.
+    /// The round of the current last call, and when the call ends.
     last_call: Option<(u64, Instant)>,
     hosting: Option<u64>,
     hosted: Option<(u64, Master)>,
@@ -126,7 +128,7 @@ pub struct Member {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Goal {
-    /// `but` is the round that this node has been in.
+    /// The node waits for its place in a round other than `but`, in which it was before.
     Joining {
         until: Instant,
         but: Option<u64>,
@@ -145,7 +147,7 @@ enum Goal {
 }
 
 impl Member {
-    /// A node that wants nothing yet.
+    /// Returns a node without a goal.
     pub fn new(me: NodeId, card: Card, settings: Settings) -> Member {
         Member {
             me,
@@ -160,18 +162,19 @@ impl Member {
         }
     }
 
-    /// When [`Event::Deadline`] is wanted.
+    /// Returns when the node needs an [`Event::Deadline`].
     pub fn deadline(&self) -> Option<Instant> {
         let Goal::Joining { until, .. } = self.goal else { return None };
         Some(self.last_call.map_or(until, |(_, at)| at.min(until)))
     }
 
-    /// Whether this node waits for others.
+    /// Returns whether this node waits for its place in a round.
     pub fn is_joining(&self) -> bool {
         matches!(self.goal, Goal::Joining { .. })
     }
 
-    /// Takes in what happened at `now`, when `state` was the last state seen.
+    /// Handles an event that happened at `now`; `state` is the last known state. Returns the
+    /// actions that follow from it.
     pub fn on(&mut self, event: Event, state: &State, now: Instant) -> Vec<Action> {
         self.want(event, now);
         self.was_known |= self.is_joining() && state.knows(&self.me);
@@ -183,7 +186,7 @@ impl Member {
             return vec![write(next)];
         }
         let told = self.tell(state, now);
-        // What was told may have changed the goal.
+        // `tell` may have changed the goal.
         self.change(&mut next, now);
         told.into_iter().chain((next != *state).then(|| write(next))).collect()
     }
@@ -207,7 +210,8 @@ impl Member {
         }
     }
 
-    /// The last call begins when this node sees that enough are here. The first clock to run out ends it for all.
+    /// Updates the last call, which begins when this node sees `min` participants. The first node
+    /// whose last call ends completes the round for all.
     fn keep_time(&mut self, state: &State, now: Instant) {
         let is_called = !state.is_complete() && state.participants.len() >= self.settings.min;
         self.last_call = match self.last_call {
@@ -222,7 +226,7 @@ impl Member {
         }
     }
 
-    /// Makes of the state what this node wants it to be.
+    /// Changes the state towards this node's goal.
     fn change(&self, next: &mut State, now: Instant) {
         self.gone.iter().for_each(|id| next.remove(id));
         match &self.goal {
@@ -233,7 +237,8 @@ impl Member {
                 if let Some((failure, restarts)) = failed {
                     next.fail(failure.clone(), *restarts);
                 }
-                // The first to see it says who is gone: those who see it later see others gone too, by leaving.
+                // The first node to notice the loss names the lost node; later observers would see
+                // more nodes missing, because those leave in turn.
                 if let Some(failure) = loss(next).filter(|_| self.settings.is_fixed) {
                     next.fail(failure, false);
                 }
@@ -289,7 +294,7 @@ impl Member {
         count == self.settings.max || (count >= self.settings.min && (state.is_reunited() || is_over))
     }
 
-    /// What the agent has to know of a state that is as this node wants it.
+    /// Returns what the agent has to know, once the state agrees with this node's goal.
     fn tell(&mut self, state: &State, now: Instant) -> Option<Action> {
         match &mut self.goal {
             Goal::Joining { until, .. } => {
@@ -331,7 +336,7 @@ impl Member {
     fn tell_staying(&mut self, state: &State) -> Option<Action> {
         let Goal::Staying { round, failed, is_done, is_told } = &mut self.goal else { return None };
         let action = match &state.closed {
-            // A failure of our own is known here.
+            // The agent knows about a failure of this node.
             Some(Closed::Failed(_)) if failed.is_some() => None,
             Some(how @ Closed::Failed(_)) => Some(Action::Over { how: how.clone(), is_late: false }),
             Some(how @ Closed::Succeeded) => is_done.then(|| Action::Over { how: how.clone(), is_late: false }),
@@ -351,7 +356,7 @@ fn write(mut next: State) -> Action {
     Action::Write(Box::new(next))
 }
 
-/// Why the round that a node is in has to end, if it has.
+/// Returns [`Action::Changed`] if the round of this node has to end.
 fn broken(state: &State, round: u64, me: &str, settings: &Settings) -> Option<Action> {
     let changed = |change| Some(Action::Changed(change));
     if state.round != round || !state.participants.contains_key(me) {
@@ -362,7 +367,8 @@ fn broken(state: &State, round: u64, me: &str, settings: &Settings) -> Option<Ac
     }
     match departed(state) {
         Some(change) => changed(change),
-        // Once a node is done, nobody is let in any more: its ranks would begin again.
+        // Once a node is done, no further node is let in: it would force the ranks of the done node
+        // to start again.
         None if state.done.is_empty() && !state.wait_list.is_empty() && state.participants.len() < settings.max => {
             changed(Change::Waiting(state.wait_list.len()))
         }
@@ -370,8 +376,9 @@ fn broken(state: &State, round: u64, me: &str, settings: &Settings) -> Option<Ac
     }
 }
 
-/// The nodes that the round has lost, those that died before those that have left in order. Those that wait for the next
-/// one have not caused its end; they are named only where nobody else is missing.
+/// Returns the nodes that have left the round: those that died if there are any, otherwise those
+/// that left in an orderly way. Nodes that wait for the next round did not cause its end; they are
+/// named only if no other node is missing.
 fn departed(state: &State) -> Option<Change> {
     let is_out = |(id, _): &&(NodeId, Card)| !state.participants.contains_key(id);
     let out: Vec<&(NodeId, Card)> = state.world.iter().filter(is_out).collect();
@@ -384,7 +391,7 @@ fn departed(state: &State) -> Option<Change> {
     dead.map(Change::Lost).or_else(|| left().map(Change::Left)).or_else(|| addrs(&|_| true).map(Change::Lost))
 }
 
-/// What a lost node means for a launch that cannot replace it.
+/// Returns the failure of a launch that cannot replace a lost node.
 fn loss(state: &State) -> Option<Failure> {
     let (nodes, what) = match departed(state)? {
         Change::Lost(nodes) => (nodes, "the node is gone"),

@@ -1,12 +1,13 @@
-//! Where nodes meet: who takes part, with which ranks, and what becomes of the others.
+//! The rendezvous of several nodes: decides which nodes take part and with which ranks, and reports
+//! failures of other nodes.
 //!
 //! ```text
-//!           Command: Join, Failed, Done, Leave
-//! agent ───────────────────────────────────────► fixed (static: given ranks, torch's keys) ──┐
-//!       ◄─────────────────────────────────────── ring ─► join, state, beats (pure) ◄─────────┘ all nodes run rrun
-//!           Notice: Joined, Changed, Succeeded …   └──► store
+//!          Command: Join, Failed, Done, Leave
+//! agent ─────────────────────────────────► fixed (static: given ranks, torch's keys) ─┐
+//!       ◄───────────────────────────────── ring ─► join, state, beats (pure) ◄────────┘ all rrun
+//!          Notice: Joined, Changed, …        └──► store
 //! ```
-//! A rendezvous is a task on the agent's thread. A launch on one node has none.
+//! A rendezvous is a task on the agent's thread. A single-node launch has none.
 
 pub mod beats;
 pub mod envelope;
@@ -38,50 +39,51 @@ use crate::rendezvous::ring::Ring;
 use crate::rendezvous::spot::Spot;
 use crate::rendezvous::state::Failure;
 
-/// How long the end of a launch waits until the others know of it.
+/// How long the end of a launch is delayed so that the other nodes can learn about it.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// What the agent wants.
+/// A command from the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Leave the round and join the next; [`Notice::Joined`] follows.
+    /// Leave the round and join the next one; [`Notice::Joined`] follows.
     Join,
-    /// A rank has failed here.
+    /// Announce that a rank of this node has failed.
     Failed {
-        /// Which and how, for other nodes to read.
+        /// The rank and its exit, as text for the other nodes.
         failure: String,
-        /// Whether a restart is left; if not, the launch is over everywhere.
+        /// Whether a restart is left; if not, the launch is over on all nodes.
         restarts: bool,
     },
-    /// All ranks here have succeeded; [`Notice::Succeeded`] follows when all others have too.
+    /// Announce that all ranks of this node have succeeded; [`Notice::Succeeded`] follows when
+    /// those of all other nodes have too.
     Done,
-    /// Go for good.
+    /// Leave for good.
     Leave {
-        /// Why the launch cannot go on without this node, should it host the store.
+        /// Why the launch cannot go on without this node, in case it hosts the store.
         why: Option<String>,
     },
 }
 
-/// What the agent is told.
+/// A notice to the agent.
 #[derive(Debug)]
 pub enum Notice {
     /// A line for the user.
     Said(String),
     /// The ranks of a round can start.
     Joined(Place),
-    /// The round is over, for this reason: end the ranks and join again.
+    /// The round is over for this reason: end the ranks and join again.
     Changed(String),
     /// All ranks of all nodes have succeeded.
     Succeeded,
-    /// The launch has failed on another node.
+    /// The launch has failed on another node, for this reason.
     Failed(String),
-    /// There is no rendezvous any more.
+    /// The rendezvous has ended with this error.
     Lost(RendezvousError),
     /// This node has left.
     Left,
 }
 
-/// The agent's end of a rendezvous. Dropping it lets the store go, if this node hosts it.
+/// The agent's handle of a rendezvous. Dropping it closes the store, if this node hosts it.
 #[derive(Debug)]
 pub struct Rendezvous {
     commands: UnboundedSender<Command>,
@@ -90,8 +92,8 @@ pub struct Rendezvous {
 }
 
 impl Rendezvous {
-    /// Begins to meet the other nodes, and to join the first round. Must be called on a runtime.
-    /// `launch` is the name of the launch if this node is the first.
+    /// Starts to meet the other nodes and to join the first round. Must be called on a runtime.
+    /// `launch` is the id of the launch if this node is the first.
     pub fn start(plan: &Plan, rendezvous: &RendezvousPlan, launch: String) -> Rendezvous {
         let is_set = |name: &str| env::var_os(name).is_some_and(|value| value == "1");
         let job = Job {
@@ -109,13 +111,13 @@ impl Rendezvous {
         Rendezvous { commands, notices, task }
     }
 
-    /// Asks for something.
+    /// Sends a command to the rendezvous.
     pub fn command(&self, command: Command) {
         // The task ends only after it has been told to leave.
         let _ = self.commands.send(command);
     }
 
-    /// The next notice. Dropping the future loses none.
+    /// Waits for the next notice. Cancel-safe: dropping the future loses no notice.
     pub async fn recv(&mut self) -> Notice {
         match self.notices.recv().await {
             Some(notice) => notice,
@@ -123,11 +125,11 @@ impl Rendezvous {
         }
     }
 
-    /// Leaves, and waits a while until the others know.
+    /// Leaves, and waits for a limited time until the other nodes know.
     pub async fn leave(mut self, why: Option<String>) {
         self.command(Command::Leave { why });
         let left = async { while !matches!(self.recv().await, Notice::Left) {} };
-        // Who cannot be told now will see that this node is gone.
+        // Nodes that cannot be told in time will notice that this one is gone.
         let _ = timeout(FAREWELL, left).await;
     }
 }
@@ -138,18 +140,19 @@ impl Drop for Rendezvous {
     }
 }
 
-/// What a rendezvous knows of the launch.
+/// What a rendezvous knows about the launch.
 #[derive(Clone, Debug)]
 pub struct Job {
     plan: RendezvousPlan,
     run_id: String,
-    /// What this node would call the launch.
+    /// The id that this node proposes for the launch.
     launch: String,
     role: String,
     nproc: usize,
-    /// Whether the ranks are to use a store of the launcher.
+    /// Whether the ranks are to use a store hosted by the launcher.
     is_shared: bool,
-    /// `TORCH_ELASTIC_WORKER_IDENTICAL=1`: all nodes have as many ranks, and nobody has to ask.
+    /// `TORCH_ELASTIC_WORKER_IDENTICAL=1`: all nodes have the same number of ranks, so none has to
+    /// ask the others.
     is_identical: bool,
 }
 
@@ -158,7 +161,7 @@ impl Job {
         usize::try_from(self.plan.node_rank).unwrap_or_default()
     }
 
-    /// This launcher, for the eyes of others.
+    /// Returns a description of this launcher for other nodes.
     fn name(&self) -> String {
         format!("{}, pid {}, {}", jobs::host::name(), std::process::id(), self.plan.node_id)
     }
@@ -178,7 +181,7 @@ async fn attend(job: Job, mut commands: UnboundedReceiver<Command>, notices: Unb
         () = leave(&mut commands) => Ok(()),
     };
     if let Err(err) = ended {
-        // Nobody listens any more if the launch is over.
+        // The channel is closed if the launch is over; then nobody needs the notice.
         let _ = notices.send(Notice::Lost(err));
         leave(&mut commands).await;
     }
@@ -204,7 +207,7 @@ async fn meet<'a>(job: &'a Job, notices: &'a UnboundedSender<Notice>) -> Result<
     Ok(Met::Together(Box::new(Ring::enter(job, key, spot, notices).await?)))
 }
 
-/// Ends when the agent wants to leave.
+/// Waits until the agent wants to leave.
 async fn leave(commands: &mut UnboundedReceiver<Command>) {
     while let Some(command) = commands.recv().await {
         if let Command::Leave { .. } = command {

@@ -1,36 +1,38 @@
-//! Which ranks a node's processes get: running sums over the nodes in order. Pure.
+//! The assignment of global ranks to nodes: running sums over the nodes in order. Pure.
 
 use serde::{Deserialize, Serialize};
 
-/// No node has more ranks (Linux: `PID_MAX_LIMIT`), so that sums over nodes do not overflow.
+/// Upper limit of the ranks of one node (Linux: `PID_MAX_LIMIT`), so that sums over nodes cannot
+/// overflow.
 pub const MAX_LOCAL_WORLD_SIZE: usize = 4 << 20;
 
-/// What a node tells the others about its ranks. As JSON it is torch's `role_info`: `rank` is the node's.
+/// What a node tells the others about its ranks. Its JSON form is torch's `role_info`; `rank` is
+/// the rank of the node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoleInfo {
-    /// `ROLE_NAME`.
+    /// Value of `ROLE_NAME`.
     pub role: String,
     /// Index of the node.
     pub rank: usize,
-    /// Ranks on it.
+    /// Number of ranks on the node.
     pub local_world_size: usize,
 }
 
-/// What a node is told. As JSON it is torch's `assigned_ranks`, a list of four numbers.
+/// The ranks assigned to a node. Its JSON form is torch's `assigned_ranks`, a list of four numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Assigned(
     /// Global rank of the node's first process.
     pub usize,
-    /// Ranks of all nodes.
+    /// World size: the number of ranks on all nodes.
     pub usize,
     /// Rank of the first process among those of its role.
     pub usize,
-    /// Ranks of this role.
+    /// Number of ranks of this role.
     pub usize,
 );
 
 impl Assigned {
-    /// Whether a node with so many ranks can have these.
+    /// Returns whether a node with this many ranks fits into the assignment.
     pub fn has_room_for(self, local_world_size: usize) -> bool {
         let Assigned(base, world, role_base, role_world) = self;
         let is_within = |base: usize, all: usize| base.checked_add(local_world_size).is_some_and(|end| end <= all);
@@ -38,7 +40,8 @@ impl Assigned {
     }
 }
 
-/// One entry a node, in their order. torch/distributed/elastic/agent/server/api.py, torch 2.11: `_assign_worker_ranks`.
+/// Assigns ranks to nodes, one entry per node in their order
+/// (torch/distributed/elastic/agent/server/api.py, torch 2.11: `_assign_worker_ranks`).
 pub fn assign(nodes: &[RoleInfo]) -> Vec<Assigned> {
     let of_role = |nodes: &[RoleInfo], role: &str| -> usize {
         nodes.iter().filter(|node| node.role == role).map(|node| node.local_world_size).sum()
@@ -51,33 +54,33 @@ pub fn assign(nodes: &[RoleInfo]) -> Vec<Assigned> {
     nodes.iter().enumerate().map(one).collect()
 }
 
-/// Where the ranks of a round meet.
+/// The store in which the ranks of a round meet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Master {
-    /// `MASTER_ADDR`.
+    /// Value of `MASTER_ADDR`.
     pub addr: String,
-    /// `MASTER_PORT`.
+    /// Value of `MASTER_PORT`.
     pub port: u16,
-    /// Whether a launcher hosts the store there, and not rank 0.
+    /// Whether a launcher hosts the store there, instead of rank 0.
     pub is_agent_store: bool,
 }
 
-/// This node's place in a round: all that its ranks are told about the world.
+/// This node's place in a round: everything that its ranks are told about the other nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The launch, under a name that no other has, see [`jobs::launch`].
+    /// The unique id of the launch; see [`jobs::launch`].
     pub launch: String,
-    /// `GROUP_RANK`.
+    /// Index of this node, `GROUP_RANK`.
     pub node: usize,
-    /// `GROUP_WORLD_SIZE`.
+    /// Number of nodes, `GROUP_WORLD_SIZE`.
     pub nodes: usize,
-    /// Its ranks.
+    /// The ranks of this node.
     pub assigned: Assigned,
-    /// Where they meet.
+    /// Where the ranks meet.
     pub master: Master,
-    /// `TORCHELASTIC_RESTART_COUNT`: restarts of the whole job so far.
+    /// Restarts of the whole launch so far, `TORCHELASTIC_RESTART_COUNT`.
     pub restarts: u32,
-    /// Rounds of all nodes before this one, whatever ended them; the same number on each node.
+    /// Number of rounds before this one, for whatever reason they ended; the same on each node.
     pub round: u64,
 }
 

@@ -1,7 +1,8 @@
 //! The store in which the ranks of a round meet, renewed for every round.
 //!
-//! A restarted rank must not find the keys of its dead predecessor: with them, a fast rank connects to a peer that is
-//! gone (pytorch/pytorch#135712). All ranks have ended by then, so an empty store on the same port is safe.
+//! A restarted rank must not find the keys of its dead predecessor: a fast rank would use them to
+//! connect to a peer that is gone (pytorch/pytorch#135712). When the store is renewed all ranks
+//! have ended, so an empty store on the same port is safe.
 
 use std::io;
 use std::net::{Ipv6Addr, TcpListener};
@@ -11,23 +12,24 @@ use crate::plan::StorePlan;
 use crate::say;
 use crate::store::{PortOwner, Server, ServerHandle, StoreError};
 
-/// Tries to bind the port again that the previous attempt's store has just let go.
+/// Attempts to bind the port again that the previous attempt's store has just freed.
 const REBINDS: u32 = 100;
 
-/// Between two of those tries; the old listener closes as soon as the runtime has dropped its task.
+/// Pause between two of those attempts; the old listener closes as soon as the runtime has dropped
+/// its task.
 const REBIND_PAUSE: Duration = Duration::from_millis(10);
 
-/// The ranks' meeting place.
+/// The store in which the ranks meet.
 #[derive(Debug)]
 pub enum AgentStore {
-    /// The launcher hosts it.
+    /// The launcher hosts the store.
     Hosted {
-        /// Serves until dropped.
+        /// Serves the store until it is dropped.
         handle: ServerHandle,
-        /// Where.
+        /// The port of the store.
         port: u16,
     },
-    /// Rank 0 is to host it there (`TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1`).
+    /// Rank 0 hosts the store (`TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1`).
     ByRank0 {
         /// A port that was free a moment ago.
         port: u16,
@@ -46,7 +48,8 @@ impl AgentStore {
         }
     }
 
-    /// Takes a free port instead of the usual one, and says so: a script may have the usual one in its text.
+    /// Hosts the store on a free port because the usual one is taken, and reports that: a script
+    /// may have the usual port hard-coded.
     fn host_elsewhere(plan: &StorePlan, owner: Option<PortOwner>) -> Result<AgentStore, StoreError> {
         let store = AgentStore::host(plan, None)?;
         let by = owner.map(|owner| format!(" by {owner}")).unwrap_or_default();
@@ -58,7 +61,8 @@ impl AgentStore {
         Ok(store)
     }
 
-    /// An empty store for the next attempt, on the same port if it is ours.
+    /// Replaces the store by an empty one for the next attempt, on the same port if the launcher
+    /// hosts it.
     pub async fn renew(self, plan: &StorePlan) -> Result<AgentStore, StoreError> {
         let AgentStore::Hosted { handle, port } = self else { return AgentStore::open(plan, false) };
         drop(handle);
@@ -78,14 +82,14 @@ impl AgentStore {
         Ok(AgentStore::Hosted { handle: server.spawn(), port })
     }
 
-    /// `MASTER_PORT`.
+    /// Returns the port of the store, `MASTER_PORT`.
     pub fn port(&self) -> u16 {
         match self {
             AgentStore::Hosted { port, .. } | AgentStore::ByRank0 { port } => *port,
         }
     }
 
-    /// Whether the launcher hosts it.
+    /// Returns whether the launcher hosts the store.
     pub fn is_hosted(&self) -> bool {
         matches!(self, AgentStore::Hosted { .. })
     }

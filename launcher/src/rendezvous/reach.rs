@@ -1,4 +1,5 @@
-//! The way to the store of the rendezvous: who hosts it, how the others find it, and what they tried if they do not.
+//! Connects to the rendezvous store: resolves the endpoint, retries, and records what failed. Also
+//! finds the address under which other nodes reach this one.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter};
@@ -12,23 +13,25 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::rendezvous::error::RendezvousError;
 use crate::store::{Client, StoreError};
 
-/// Before the second try to connect; doubles up to [`LAST_RETRY`], as hosts start within seconds but may take minutes.
+/// Pause before the second attempt to connect. It doubles up to [`LAST_RETRY`], because hosts
+/// usually start within seconds but may take minutes.
 const FIRST_RETRY: Duration = Duration::from_millis(20);
 
-/// Between later tries to connect.
+/// Longest pause between two attempts to connect.
 const LAST_RETRY: Duration = Duration::from_secs(1);
 
-/// For one address of several: one that swallows packets must not keep us from the next.
+/// Timeout for one address of several: an address that swallows packets must not delay the next one
+/// for long.
 const ONE_TRY: Duration = Duration::from_secs(5);
 
-/// What is said of an address whose listener does not stay to be greeted.
+/// The error for an address whose listener closes the connection during the handshake.
 const HUNG_UP: &str = "it hung up";
 
-/// What was tried, and what came of it.
+/// The attempts to connect, and their errors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tries {
     host: String,
-    /// What the resolver last said, if not addresses.
+    /// The resolver's last error, if it returned no address.
     unresolved: Option<String>,
     /// The last error of each address.
     addrs: BTreeMap<SocketAddr, String>,
@@ -61,7 +64,7 @@ impl Display for Tries {
     }
 }
 
-/// Connects to the store, trying every address again until there is one or the time is over.
+/// Connects to the store, retrying every address until one answers or the timeout has passed.
 pub async fn connect(
     host: &str,
     port: u16,
@@ -75,7 +78,7 @@ pub async fn connect(
         if let Some(stream) = once(host, port, deadline, &mut tries).await {
             let (peer, left) = (stream.peer_addr(), deadline.saturating_duration_since(Instant::now()));
             match Client::over(stream, (host, port), left, request_timeout).await {
-                // A host that goes down while it is greeted may come back.
+                // A host that shuts down during the handshake may come back.
                 Err(StoreError::Lost { err, .. }) => {
                     tries.addrs.extend(peer.map(|peer| (peer, format!("{HUNG_UP}: {err}"))));
                 }
@@ -109,7 +112,7 @@ async fn once(host: &str, port: u16, deadline: Instant, tries: &mut Tries) -> Op
         let err: io::Error = match timeout_at(until, TcpStream::connect(addr)).await {
             Ok(Ok(stream)) => return Some(stream),
             Ok(Err(err)) => err,
-            // A try that was cut short says less than the one before it.
+            // An attempt that was cut short says less than the one before it.
             Err(_) if until == deadline && tries.addrs.contains_key(&addr) => continue,
             Err(_) => io::ErrorKind::TimedOut.into(),
         };
@@ -118,28 +121,30 @@ async fn once(host: &str, port: u16, deadline: Instant, tries: &mut Tries) -> Op
     None
 }
 
-/// `host:port`, with brackets where they are needed.
+/// Returns `host:port`, with brackets where they are needed.
 pub fn endpoint(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// Whether a name of an endpoint means this node: `localhost`, its host name, an address that it has.
+/// Returns whether the host of an endpoint means this node: `localhost`, its host name, or one of
+/// its addresses.
 pub async fn is_here(host: &str) -> bool {
     host == "localhost" || host == jobs::host::name() || own_address(host).await.is_some()
 }
 
-/// The first address of this name that this node has.
+/// Returns the first address of this name that belongs to this node.
 async fn own_address(host: &str) -> Option<IpAddr> {
     lookup_host((host, 0)).await.ok()?.map(|addr| addr.ip()).find(|ip| is_own(*ip))
 }
 
-/// An address that can be bound is ours.
+/// Returns whether an address belongs to this node: only such an address can be bound.
 fn is_own(ip: IpAddr) -> bool {
     !ip.is_unspecified() && UdpSocket::bind((ip, 0)).is_ok()
 }
 
-/// Under which address the others reach the node that hosts at `host`: they found it by that name, so that the name
-/// itself will do where it means only this machine's loopback here.
+/// Returns the address under which other nodes reach this one, if it hosts the store at `host`.
+/// They found it by that name, so the name itself is returned if it only resolves to the loopback
+/// address here.
 pub async fn address_of_host(host: &str) -> String {
     match own_address(host).await {
         Some(ip) if !ip.is_loopback() => ip.to_canonical().to_string(),
@@ -148,8 +153,9 @@ pub async fn address_of_host(host: &str) -> String {
     }
 }
 
-/// Under which address the others reach this node: where its connection to the store comes from. Torch takes the host
-/// name instead, which may not resolve or lead to another network (pytorch/pytorch#150532).
+/// Returns the address under which other nodes reach this one: the local address of its connection
+/// to the store. Torch uses the host name instead, which may not resolve or may lead to another
+/// network (pytorch/pytorch#150532).
 pub fn address_of_client(client: &Client) -> String {
     match client.local_ip().map(|ip| ip.to_canonical()) {
         Some(ip) if !ip.is_loopback() => ip.to_string(),

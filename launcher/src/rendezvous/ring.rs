@@ -1,12 +1,14 @@
-//! Nodes that stay together: [`Member`] connected to the store, to the clock and to the agent.
+//! The shared rendezvous of nodes that all run rrun: connects [`Member`] to the store, the clock
+//! and the agent.
 //!
 //! ```text
-//! commands of the agent ─┐                            ┌─► COMPARE_SET the state, ring its bell
-//! bell of the state ─────┼─► Event ─► Member ─► Action ├─► host a store for the ranks
-//! beats, deadline ───────┘                            └─► notices to the agent
+//! commands of the agent ─┐                             ┌─► COMPARE_SET the state, ring its bell
+//! bell of the state ─────┼─► Event ─► Member ─► Action ┼─► host a store for the ranks
+//! heartbeats, deadline ──┘                             └─► notices to the agent
 //! ```
-//! Keys, `<key>` being that of the state: `<key>/rrun/version/<n>` appears when version n is written, which is what the
-//! others wait for; `<key>/rrun/beat/<node>` counts while the node lives.
+//! With `<key>` for the key of the state: `<key>/rrun/version/<n>` (the bell) is set when version n
+//! is written, which is what the other nodes wait for; `<key>/rrun/beat/<node>` is a counter that
+//! grows while the node lives.
 
 mod watch;
 
@@ -33,23 +35,24 @@ use crate::rendezvous::state::{Card, Closed, State};
 use crate::rendezvous::{Command, Job, Notice};
 use crate::store::{Client, StoreError};
 
-/// How long the host of the store stays for the others to read that the launch is over.
+/// How long the host of the store stays so that the others can read that the launch is over.
 const LINGER: Duration = Duration::from_secs(3);
 
-/// Added to the version of a state that is put back after somebody has deleted or replaced it: more than all writes that
-/// this node may have missed, so that each other node takes it for newer than what it knows.
+/// Added to the version of a state that is restored after another client has deleted or replaced
+/// it. It exceeds the number of writes that this node may have missed, so every other node takes
+/// the restored state for newer than its own.
 const PUT_BACK: u64 = 1 << 20;
 
-/// A node that waits longer than this says for whom.
+/// A node that has waited for longer than this reports for which nodes.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// One node among the others.
+/// One node of the shared rendezvous.
 pub struct Ring<'a> {
     job: &'a Job,
     key: String,
     addr: String,
     asker: Client,
-    /// The text of `state`, which the next write replaces.
+    /// The encoded `state`, which the next write replaces.
     text: Vec<u8>,
     state: State,
     member: Member,
@@ -60,15 +63,15 @@ pub struct Ring<'a> {
     seen: UnboundedReceiver<Result<Vec<u8>, StoreError>>,
     watch: JoinHandle<()>,
     waiting: Option<(Instant, String)>,
-    /// Heartbeats so far.
+    /// Value of the last heartbeat.
     beat_count: u64,
-    /// Whether it was said that somebody tampers with the state.
+    /// Whether the warning about a deleted or replaced state has been printed.
     is_warned: bool,
     is_over: bool,
 }
 
 impl<'a> Ring<'a> {
-    /// Enters the ring of nodes whose state has this key. `spot` is where their store is.
+    /// Joins the nodes whose state has this key. `spot` is the endpoint of their store.
     pub async fn enter(
         job: &'a Job,
         key: String,
@@ -114,8 +117,8 @@ impl<'a> Ring<'a> {
         })
     }
 
-    /// Joins, and does what the agent commands until it leaves. What happens to the store after the end of the launch is
-    /// no error.
+    /// Joins a round, and executes the agent's commands until it leaves. Errors of the store after
+    /// the end of the launch are ignored.
     pub async fn run(mut self, commands: &mut UnboundedReceiver<Command>) -> Result<(), RendezvousError> {
         let ended = self.turn(commands).await;
         self.watch.abort();
@@ -175,14 +178,15 @@ impl<'a> Ring<'a> {
             Command::Done => Event::Done,
             Command::Leave { why } => {
                 self.is_over = true;
-                // Without the store nobody can go on; that there is a reason is better to hear than that it is gone.
+                // No node can go on without the store; a reason tells the others more than a store
+                // that is gone.
                 let closes = why.filter(|_| self.spot.server.is_some());
                 Event::Leave { closes: closes.map(|what| self.job.failure(&self.addr, what)) }
             }
         }
     }
 
-    /// Does what follows from an event; whether this node has left.
+    /// Executes the actions that follow from an event. Returns whether this node has left.
     async fn handle(&mut self, event: Event) -> Result<bool, RendezvousError> {
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
@@ -216,22 +220,26 @@ impl<'a> Ring<'a> {
             return Ok(self.asker.set(&bell, b"").await?);
         }
         if text == self.text {
-            // So the store answers where there is nothing to compare with. The same wish leads to another write.
+            // The store answers like this if the key is absent. The next event leads to the same
+            // write again.
             return self.put_back(&[]).await;
         }
-        // Whoever was faster has counted on; an older state is somebody else's doing.
+        // Another node that was faster has increased the version; an older state was written by
+        // some other client.
         if read(&self.key, &text)?.version < self.state.version {
             return self.put_back(&text).await;
         }
         self.take(&text)
     }
 
-    /// Takes what the watch has read, unless it is older than what this node wrote since.
+    /// Adopts the state that the watch has read, unless it is older than the one that this node
+    /// wrote since.
     async fn adopt(&mut self, text: &[u8]) -> Result<(), RendezvousError> {
         if self.is_newer(text)? || text == self.text {
             return self.take(text);
         }
-        // Either the watch was late, or somebody has deleted or replaced what is there: this connection tells.
+        // Either the watch was late, or another client has deleted or replaced the state; this
+        // connection reads which it is.
         let now = self.asker.peek(&[&self.key]).await?.pop().unwrap_or_default();
         if self.is_newer(&now)? || now == self.text { self.take(&now) } else { self.put_back(&now).await }
     }
@@ -245,12 +253,12 @@ impl<'a> Ring<'a> {
         Ok(())
     }
 
-    /// Puts the last known state in the place of what is there by mistake; the store asks nobody who writes. Where
-    /// another node was faster, its state is taken.
+    /// Restores the last known state in place of `found`; the store has no authentication, so
+    /// another client may have written that. If another node was faster, its state is adopted.
     async fn put_back(&mut self, found: &[u8]) -> Result<(), RendezvousError> {
         if !std::mem::replace(&mut self.is_warned, true) {
             let key = &self.key;
-            // Nobody listens any more if the launch is over.
+            // The channel is closed if the launch is over; then nobody needs the notice.
             let _ = self.notices.send(Notice::Said(format!(
                 "somebody has deleted or replaced `{key}` in the store; it is put back, but ranks may have lost keys too"
             )));
@@ -263,25 +271,25 @@ impl<'a> Ring<'a> {
             (self.text, self.state) = (desired, state);
             return Ok(self.asker.set(&bell, b"").await?);
         }
-        // Of a state that has vanished since, the watch will tell.
+        // If the state has vanished meanwhile, the watch reports it.
         if text == found { Ok(()) } else { self.take(&text) }
     }
 
-    /// Shows that this node lives, and looks who else does. A heartbeat that somebody has deleted or replaced is one that
-    /// has changed, or does not; nobody waits for it.
+    /// Writes this node's heartbeat and reads those of the others. If another client deletes or
+    /// replaces a heartbeat, that at most counts as a change of it; no node waits for a heartbeat.
     async fn beat(&mut self) -> Result<Event, RendezvousError> {
         let key = |id: &str| format!("{}/rrun/beat/{id}", self.key);
         self.beat_count += 1;
         self.asker.set(&key(&self.job.plan.node_id), self.beat_count.to_string().as_bytes()).await?;
         let nodes: Vec<_> = self.state.nodes().into_iter().filter(|id| *id != self.job.plan.node_id).collect();
-        // The own one is asked for too: an answer says that the store lives.
+        // This node's own heartbeat is read too: an answer shows that the store lives.
         let keys: Vec<String> = [&self.job.plan.node_id].into_iter().chain(&nodes).map(|id| key(id)).collect();
         let beats = self.asker.peek(&keys.iter().map(String::as_str).collect::<Vec<_>>()).await?;
         let others = nodes.into_iter().zip(beats.into_iter().skip(1));
         Ok(Event::Gone(self.beats.on(others, Instant::now().into_std())))
     }
 
-    /// A place where the ranks of this round can meet, with nothing in it.
+    /// Hosts an empty store for the ranks of this round.
     async fn host(&mut self, round: u64) -> Result<Master, RendezvousError> {
         let plan = &self.job.plan;
         if plan.backend == Backend::Static {
@@ -294,15 +302,16 @@ impl<'a> Ring<'a> {
         let store = AgentStore::open(&place, self.job.is_shared)?;
         let master = Master { addr: place.master_addr, port: store.port(), is_agent_store: store.is_hosted() };
         self.ranks_store = Some(store);
-        // Torch's keys: nobody of us reads them, but monitors may.
+        // These are torch's keys: rrun does not read them, but monitors may.
         let (addr, port) = (format!("{}.{round}/MASTER_ADDR", self.key), format!("{}.{round}/MASTER_PORT", self.key));
         let values = [(addr.as_str(), master.addr.as_bytes()), (port.as_str(), &master.port.to_string().into_bytes())];
         self.asker.multi_set(&values).await?;
         Ok(master)
     }
 
-    /// Removes what the ranks of the round before have left in the store that they share with us. All of them have
-    /// ended; with their keys, a fast rank would look for a dead peer (pytorch/pytorch#135712).
+    /// Deletes the keys that the ranks of the previous round have left in the shared store. All of
+    /// those ranks have ended; a fast rank of the new round would use their keys to connect to a
+    /// dead peer (pytorch/pytorch#135712).
     async fn wipe(&mut self) -> Result<(), RendezvousError> {
         let ours = format!("/{}/", self.job.run_id).into_bytes();
         let mut keys = self.asker.keys().await?;
@@ -337,7 +346,7 @@ impl<'a> Ring<'a> {
             }
             Action::Write(_) | Action::Host { .. } | Action::Left => return Ok(()),
         };
-        // Nobody listens any more if the launch is over.
+        // The channel is closed if the launch is over; then nobody needs the notice.
         let _ = self.notices.send(notice);
         Ok(())
     }
@@ -363,7 +372,7 @@ impl<'a> Ring<'a> {
         }
     }
 
-    /// Who hosts the store goes last.
+    /// Waits so that the host of the store is the last node to leave.
     async fn linger(&mut self) {
         let deadline = Instant::now() + LINGER;
         while self.spot.server.is_some() && self.state.closed.is_some() && !self.state.nodes().is_empty() {

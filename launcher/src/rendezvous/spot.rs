@@ -1,4 +1,4 @@
-//! Where the store of a rendezvous is, and whether this node hosts it.
+//! The endpoint of the rendezvous store: its address, and whether this node hosts it.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -12,39 +12,41 @@ use crate::rendezvous::error::RendezvousError;
 use crate::rendezvous::reach;
 use crate::store::{Client, Scope, Server, ServerHandle, StoreError};
 
-/// Between two looks into a file whose host has not written yet.
+/// Interval between two reads of a file into which the host has not written yet.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The host itself needs no name service.
+/// The host itself connects over loopback, without name resolution.
 const LOOPBACK: &str = "127.0.0.1";
 
-/// Where the store is.
+/// A store endpoint.
 #[derive(Debug)]
 pub struct Spot {
     /// The store, if this node hosts it.
     pub server: Option<ServerHandle>,
-    /// How the other nodes find it.
+    /// The host under which other nodes find it.
     pub host: String,
     port: u16,
-    /// Says that the host lives, to those who meet by a file.
+    /// The file lock that shows that the host lives, with `store_type=file`.
     _lock: Option<File>,
 }
 
 impl Spot {
-    /// The endpoint, hosted here. Nodes come from other machines, and may know this one under other names.
+    /// Hosts a store at this endpoint. It listens on all addresses: nodes on other machines may
+    /// know this one under other names.
     pub fn hosted(host: &str, port: u16) -> Result<Spot, StoreError> {
         let server = Server::bind_in(Scope::Everybody, host, Some(port))?.spawn();
         let port = server.port();
         Ok(Spot { server: Some(server), host: host.to_owned(), port, _lock: None })
     }
 
-    /// The endpoint, hosted elsewhere.
+    /// Returns an endpoint that another node hosts.
     pub fn elsewhere(host: &str, port: u16) -> Spot {
         Spot { server: None, host: host.to_owned(), port, _lock: None }
     }
 
-    /// The store of an elastic launch, hosted if that is this node's to do. Where that was only guessed from the
-    /// endpoint's name and the port is taken, another agent of this machine has been faster.
+    /// Finds the store of an elastic launch, and hosts it if that is this node's task. If this node
+    /// only guessed from the name of the endpoint that it should host, and the port is taken,
+    /// another agent of this machine was faster.
     pub async fn find(plan: &RendezvousPlan) -> Result<Spot, RendezvousError> {
         if let Some(path) = &plan.file {
             return Spot::by_file(path, plan).await;
@@ -62,8 +64,9 @@ impl Spot {
         }
     }
 
-    /// `store_type=file`: who has the lock on the file hosts the store, and writes into the file where that is. Torch
-    /// keeps the whole state in the file instead, and reads it over and over.
+    /// Finds the store with `store_type=file`: the agent that locks the file hosts the store and
+    /// writes its address into the file. Torch keeps the whole state in the file instead and polls
+    /// it.
     async fn by_file(path: &Path, plan: &RendezvousPlan) -> Result<Spot, RendezvousError> {
         let unusable = |err| RendezvousError::File { path: path.to_path_buf(), err };
         let mut file =
@@ -81,13 +84,14 @@ impl Spot {
         }
     }
 
-    /// Connects to it. Waits so long for a store, and so long for each answer.
+    /// Connects to the store. `patience` limits the attempts to connect, `request_timeout` each
+    /// request.
     pub async fn connect(&self, patience: Duration, request_timeout: Duration) -> Result<Client, RendezvousError> {
         let host = if self.server.is_some() { LOOPBACK } else { &self.host };
         reach::connect(host, self.port, patience, request_timeout).await
     }
 
-    /// Under which address the others reach this node.
+    /// Returns the address under which other nodes reach this one.
     pub async fn address(&self, client: &Client) -> String {
         match self.server {
             Some(_) => reach::address_of_host(&self.host).await,
@@ -96,7 +100,7 @@ impl Spot {
     }
 }
 
-/// What the host has written into its file, when it has.
+/// Waits for the address that the host writes into its file.
 async fn written(file: &mut File, patience: Duration) -> io::Result<Spot> {
     let deadline = Instant::now() + patience;
     let mut text = String::new();

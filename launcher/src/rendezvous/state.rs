@@ -1,15 +1,16 @@
-//! What the nodes of an elastic launch share: one value in the store, changed by `COMPARE_SET`. Pure, and without any
-//! time in it, so that clocks of nodes are never compared.
+//! The state that the nodes of an elastic launch share: one value in the store, changed by
+//! `COMPARE_SET`. Pure, and without times, so clocks of different nodes are never compared.
 //!
 //! ```text
-//!               the last one expected comes | MAX | last call over
-//!   gathering ─────────────────────────────────────────────────────► complete ──all done──► closed
-//!   round r        participants come                                    │  │
-//!       ▲                                                               │  └── failed for good ──► closed
-//!       └──────────── r + 1, when the last participant has left ────────┘
-//!                     (a failure, a node gone, a node waiting: everybody leaves and comes again)
+//!            the last one expected joins | MAX | last call over
+//!   gathering ─────────────────────────────────────────────────► complete ──all done──► closed
+//!   round r     participants join                                   │  │
+//!       ▲                                                           │  └── failed for good ──► closed
+//!       └────────── r + 1, when the last participant has left ──────┘
+//!                   (a failure, a dead node, a waiting node: all leave and join again)
 //! ```
-//! The names are torch's: `participants`, `wait_list` (come while a round runs), `redundancy_list` (more than MAX).
+//! The names are torch's: `participants`, `wait_list` (nodes that came while a round runs),
+//! `redundancy_list` (nodes beyond MAX).
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,64 +19,65 @@ use serde::{Deserialize, Serialize};
 
 use crate::rendezvous::place::{Assigned, MAX_LOCAL_WORLD_SIZE, Master, Place, RoleInfo, assign};
 
-/// No launch counts writes or rounds so far, so that sums of two do not overflow.
+/// Upper limit of the counters of writes and rounds, which no launch reaches, so that sums of two
+/// cannot overflow.
 const MAX_COUNT: u64 = 1 << 48;
 
-/// Names one agent for its life; no other agent ever has the same.
+/// Identifies one agent for its life; no other agent ever has the same id.
 pub type NodeId = String;
 
-/// What a node says about itself.
+/// What a node tells the others about itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Card {
-    /// Under which the other nodes reach it.
+    /// The address under which other nodes reach it.
     pub addr: String,
-    /// `--node-rank`, which goes before the address in the order of nodes.
+    /// `--node-rank`, which precedes the address in the order of nodes.
     pub node_rank: i64,
-    /// `ROLE_NAME`.
+    /// Value of `ROLE_NAME`.
     pub role: String,
-    /// Ranks on this node.
+    /// Number of ranks on this node.
     pub nproc: usize,
 }
 
-/// A rank that ended badly, or a node that went, for the eyes of other nodes.
+/// The failure of a rank or the loss of a node, as text for other nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// Where.
+    /// The node on which it happened.
     pub node: String,
-    /// What, as `rank 3 exited with code 1`.
+    /// What happened, for example `rank 3 exited with code 1`.
     pub what: String,
 }
 
-/// How a launch is over for all nodes.
+/// How a launch ended for all nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Closed {
     /// Every rank of every node exited with code 0.
     Succeeded,
-    /// No restart was left.
+    /// A rank or node failed and no restart was left.
     Failed(Failure),
 }
 
-/// The shared value.
+/// The shared state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
-    /// The launch, under the name that its first node has given it.
+    /// The id of the launch, chosen by its first node.
     #[serde(default)]
     pub launch: String,
-    /// Counts writes.
+    /// Number of writes.
     pub version: u64,
-    /// Counts rounds.
+    /// Number of the current round.
     pub round: u64,
     /// Restarts of the whole launch so far.
     pub restarts: u32,
-    /// Nodes of a complete round in the order of their ranks; empty while it gathers.
+    /// The nodes of a complete round in the order of their ranks; empty while the round gathers.
     pub world: Vec<(NodeId, Card)>,
-    /// Where the ranks of the complete round meet, once that listens.
+    /// Where the ranks of the complete round meet, once the store there listens.
     pub master: Option<Master>,
     /// Why the complete round ends.
     pub failure: Option<Failure>,
-    /// Set once and for all.
+    /// How the launch ended; never changes once it is set.
     pub closed: Option<Closed>,
-    /// Nodes in this round.
+    /// The nodes in this round.
     pub participants: BTreeMap<NodeId, Card>,
     /// Participants whose ranks have all succeeded.
     pub done: BTreeSet<NodeId>,
@@ -83,15 +85,16 @@ pub struct State {
     pub wait_list: BTreeSet<NodeId>,
     /// Nodes for which there is no place.
     pub redundancy_list: BTreeSet<NodeId>,
-    /// The world of the round before.
+    /// The nodes of the previous round.
     pub expected: BTreeSet<NodeId>,
-    /// Nodes of the complete round that have left it for good, in order.
+    /// Nodes that have left the complete round for good in an orderly way.
     #[serde(default)]
     pub left: BTreeSet<NodeId>,
 }
 
 impl State {
-    /// Whether its numbers are ones that nodes can have come to. Others would overflow, and are not of our making.
+    /// Returns whether the counters have values that nodes can have reached. Larger ones would
+    /// overflow, and are not written by rrun.
     pub fn is_plausible(&self) -> bool {
         let counts = [self.version, self.round, self.restarts.into()];
         let cards = self.world.iter().map(|(_, card)| card).chain(self.participants.values());
@@ -100,55 +103,57 @@ impl State {
             && cards.into_iter().all(|card| (1..=MAX_LOCAL_WORLD_SIZE).contains(&card.nproc))
     }
 
-    /// Whether ranks have been given.
+    /// Returns whether the ranks have been assigned.
     pub fn is_complete(&self) -> bool {
         !self.world.is_empty()
     }
 
-    /// Whether the round has all nodes that it was completed with.
+    /// Returns whether all nodes of the complete round are still in it.
     pub fn is_whole(&self) -> bool {
         self.is_complete() && self.world.iter().all(|(id, _)| self.participants.contains_key(id))
     }
 
-    /// Whether this node is in any list.
+    /// Returns whether this node is in any list.
     pub fn knows(&self, id: &str) -> bool {
         self.participants.contains_key(id) || self.wait_list.contains(id) || self.redundancy_list.contains(id)
     }
 
-    /// All nodes in any list.
+    /// Returns all nodes in any list.
     pub fn nodes(&self) -> BTreeSet<NodeId> {
         let lists = self.wait_list.iter().chain(&self.redundancy_list);
         self.participants.keys().chain(lists).cloned().collect()
     }
 
-    /// Whether a node that is no participant finds a place in this gathering round. Those of the round before go first.
+    /// Returns whether there is a place in this gathering round for a node that is not a
+    /// participant. Nodes of the previous round have priority.
     pub fn has_place_for(&self, id: &str, max: usize) -> bool {
         let returning = self.wait_list.intersection(&self.expected).count();
         let reserved = if self.expected.contains(id) { 0 } else { returning };
         !self.is_complete() && self.participants.len() + reserved < max
     }
 
-    /// Whether everybody of the round before is here again and nobody waits outside: then there is no last call.
+    /// Returns whether all nodes of the previous round are back and no other node waits: then there
+    /// is no last call.
     pub fn is_reunited(&self) -> bool {
         let is_back = |id: &NodeId| self.participants.contains_key(id);
         !self.expected.is_empty() && self.expected.iter().all(is_back) && self.wait_list.is_empty()
     }
 
-    /// Takes a node into the gathering round.
+    /// Adds a node to the gathering round.
     pub fn add(&mut self, id: &str, card: Card) {
         self.wait_list.remove(id);
         self.redundancy_list.remove(id);
         self.participants.insert(id.to_owned(), card);
     }
 
-    /// Gives the ranks.
+    /// Completes the round: fixes the order of its nodes, from which the ranks follow.
     pub fn complete(&mut self) {
         let mut world: Vec<_> = self.participants.clone().into_iter().collect();
         world.sort_by(|(id, card), (other_id, other)| order(card, other).then_with(|| id.cmp(other_id)));
         self.world = world;
     }
 
-    /// Lets a node go that says good-bye.
+    /// Removes a node that leaves in an orderly way.
     pub fn leave(&mut self, id: &str) {
         if self.participants.contains_key(id) && self.is_complete() {
             self.left.insert(id.to_owned());
@@ -156,7 +161,8 @@ impl State {
         self.remove(id);
     }
 
-    /// Strikes a node from all lists. When the last participant of a complete round goes, the next round begins.
+    /// Removes a node from all lists. When the last participant of a complete round is removed, the
+    /// next round begins.
     pub fn remove(&mut self, id: &str) {
         self.participants.remove(id);
         self.done.remove(id);
@@ -172,7 +178,7 @@ impl State {
         }
     }
 
-    /// Says why the round ends, once a round; whether it did.
+    /// Sets the reason why the round ends, unless one is set. Returns whether it was set now.
     pub fn fail(&mut self, failure: Failure, restarts: bool) -> bool {
         if self.failure.is_some() || self.closed.is_some() {
             return false;
@@ -186,7 +192,7 @@ impl State {
         true
     }
 
-    /// Notes that all ranks of a node succeeded; the last one closes the launch.
+    /// Records that all ranks of a node succeeded; the last node closes the launch.
     pub fn finish(&mut self, id: &str) {
         self.done.insert(id.to_owned());
         if self.is_whole() && self.failure.is_none() && self.world.iter().all(|(id, _)| self.done.contains(id)) {
@@ -194,12 +200,12 @@ impl State {
         }
     }
 
-    /// Index of a node in the complete round.
+    /// Returns the index of a node in the complete round.
     pub fn node(&self, id: &str) -> Option<usize> {
         self.world.iter().position(|(known, _)| known == id)
     }
 
-    /// The place of a node in the complete round, once its ranks have somewhere to meet.
+    /// Returns the place of a node in the complete round, once the ranks' store is known.
     pub fn place(&self, id: &str) -> Option<Place> {
         let (node, master) = (self.node(id)?, self.master.clone()?);
         let info = |(rank, (_, card)): (usize, &(NodeId, Card))| RoleInfo {
@@ -213,14 +219,15 @@ impl State {
     }
 }
 
-/// The order of nodes: by `--node-rank`, then by address with numbers in it taken as numbers, so that `node10` comes
-/// after `node2` (pytorch/pytorch#191190).
+/// Orders nodes by `--node-rank`, then by address with its numbers compared as numbers, so that
+/// `node10` comes after `node2` (pytorch/pytorch#191190).
 fn order(one: &Card, other: &Card) -> Ordering {
     let by_addr = || natural(&one.addr).cmp(&natural(&other.addr)).then_with(|| one.addr.cmp(&other.addr));
     one.node_rank.cmp(&other.node_rank).then_with(by_addr)
 }
 
-/// Numbers and what stands between them, in that order of rank: a number goes before a letter, as in ASCII.
+/// Splits a text into numbers and the texts between them, for a comparison in which a number
+/// precedes a letter, as in ASCII.
 fn natural(text: &str) -> Vec<(u64, &str)> {
     let mut parts = Vec::new();
     let mut rest = text;

@@ -7,11 +7,11 @@ use crate::rendezvous::place::Assigned;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Nodes around one state, their clock, and what they were told.
+/// Nodes around one shared state, with a clock and the actions that each node returned.
 struct World {
     state: State,
     members: Vec<Member>,
-    /// What each has seen of the state.
+    /// The state as each node last saw it.
     views: Vec<State>,
     now: Instant,
     told: Vec<(usize, Action)>,
@@ -30,7 +30,7 @@ impl World {
         World { state: State::default(), members, views, now: Instant::now(), told: Vec::new() }
     }
 
-    /// One node acts until it wants to write nothing more; its view may be old at first.
+    /// Lets one node act until it writes nothing more; its view may be stale at first.
     fn on(&mut self, node: usize, event: Event) {
         let mut events = vec![event];
         while let Some(event) = events.pop() {
@@ -55,7 +55,7 @@ impl World {
         }
     }
 
-    /// Everybody reads and acts until nothing changes.
+    /// Lets all nodes read and act until nothing changes.
     fn settle(&mut self) {
         loop {
             let before = self.state.version;
@@ -83,7 +83,7 @@ impl World {
         std::mem::take(&mut self.told)
     }
 
-    /// Who joined, with index and size of the round.
+    /// Returns the nodes that have joined, each with its index and the size of the round.
     fn joined(&mut self) -> Vec<(usize, usize, usize)> {
         let place = |(node, action): (usize, Action)| match action {
             Action::Joined(place) => (node, place.node, place.nodes),
@@ -361,7 +361,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Nodes act in any order, on views as old as it comes; some die, fail, leave.
+    /// Lets nodes act in any order, on views of any age; some die, fail or leave.
     #[test]
     fn every_participant_has_a_rank_of_its_own(
         steps in prop::collection::vec((0..5_usize, step()), 0..200), min in 1..3_usize, more in 0..3_usize,
@@ -396,7 +396,8 @@ proptest! {
         }
     }
 
-    /// Whatever happened before: when all nodes come again, and again when they are told to, they end in one round.
+    /// Whatever happened before: when all nodes join, and join again when told to, they end up in
+    /// one round.
     #[test]
     fn nodes_always_find_together_again(steps in prop::collection::vec((0..4_usize, step()), 0..100)) {
         let mut world = World::new(4, 1, 4);

@@ -1,4 +1,5 @@
-//! Two nodes that share a launch, and a stranger at their store, which asks nobody for a password.
+//! Tests with two nodes that share a launch, and an unrelated client of their store, which has no
+//! authentication.
 
 use super::*;
 use crate::rendezvous::attend;
@@ -7,7 +8,7 @@ use crate::store::{Server, ServerHandle};
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// The key of the state of these launches.
+/// The key of the state in these launches.
 const KEY: &str = "torch.rendezvous.tonight";
 
 fn plan(port: u16, node: usize) -> RendezvousPlan {
@@ -51,7 +52,7 @@ impl Node {
         self.commands.send(command).expect("the node listens");
     }
 
-    /// The next notice that is not just a line for the user.
+    /// Returns the next notice that is not just a line for the user.
     async fn hears(&mut self) -> Notice {
         let next = async {
             loop {
@@ -79,7 +80,7 @@ impl Node {
     }
 }
 
-/// Two nodes in their first round, and a stranger.
+/// Returns two nodes in their first round, and an unrelated client.
 async fn launch() -> (ServerHandle, [Node; 2], Client) {
     let store = Server::bind("127.0.0.1", None).expect("a port").spawn();
     let mut nodes = [0, 1].map(|node| Node::start(store.port(), node));
@@ -154,7 +155,7 @@ async fn heartbeats_that_a_stranger_deletes_or_garbles_harm_nobody() {
         stranger.set(&format!("{KEY}/rrun/beat/node0"), b"text").await.expect("set");
         stranger.delete(format!("/{KEY}/rrun/beat/node1").as_bytes()).await.expect("deleted");
     }
-    // Each node goes on to write its heartbeat after that, and reads the other's.
+    // After that, each node goes on to write its heartbeat and reads the other's.
     let go_on = async {
         for node in ["node0", "node1"] {
             let key = format!("{KEY}/rrun/beat/{node}");
@@ -166,7 +167,7 @@ async fn heartbeats_that_a_stranger_deletes_or_garbles_harm_nobody() {
     both_succeed(&mut nodes).await;
 }
 
-/// Passes a connection on to the store at `port`, and counts what the client sends.
+/// Forwards a connection to the store at `port`, and counts the client's requests.
 async fn count_requests(listener: tokio::net::TcpListener, port: u16, count: &std::cell::Cell<usize>) {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let (mut client, _) = listener.accept().await.expect("a client");

@@ -1,4 +1,4 @@
-//! Eyes on the shared state, over a connection of their own.
+//! Watches the shared state over a connection of its own.
 
 use std::time::Duration;
 
@@ -7,15 +7,15 @@ use tokio::sync::mpsc::UnboundedSender;
 use crate::rendezvous::envelope::{Content, open};
 use crate::store::{Client, StoreError};
 
-/// Between two looks at the state where the bell has rung for nothing. Only strangers ring it so.
+/// Pause after the bell rang although the state has not changed. Only unrelated clients cause that.
 const FALSE_BELL: Duration = Duration::from_millis(100);
 
-/// The key that appears when this version of the state is written.
+/// Returns the key of the bell, which is set when this version of the state is written.
 pub fn bell(key: &str, version: u64) -> String {
     format!("{key}/rrun/version/{version}")
 }
 
-/// Reads the state whenever it changes, and every `period` in case that the bell of a change was never rung.
+/// Reads the state whenever its bell rings, and every `period` in case that a bell was never rung.
 pub async fn watch(
     mut client: Client,
     key: String,
@@ -30,7 +30,7 @@ pub async fn watch(
         };
         let version = if let Content::State(state) = open(&text) { state.version } else { 0 };
         let is_new = last.as_ref() != Some(&text);
-        // That there is no state is said until there is one.
+        // An absent state is reported on every read until there is one.
         if (is_new || text.is_empty()) && seen.send(Ok(text.clone())).is_err() {
             return;
         }
