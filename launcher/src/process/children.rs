@@ -1,12 +1,14 @@
-//! The children of this process, as the kernel lists them: a few system calls, however many processes the machine has.
+//! Lists the children of this process as the kernel reports them. That takes a few system calls,
+//! however many processes the machine has.
 
 use std::collections::BTreeSet;
 use std::fs;
 
-/// The children of all our threads, ended ones included; `None` where the kernel has no such list (it is built without
-/// `CONFIG_PROC_CHILDREN`).
+/// Returns the children of all threads of this process, including zombies. Returns `None` if the
+/// kernel has no such list (it is built without `CONFIG_PROC_CHILDREN`).
 ///
-/// proc(5) warns that the list may lack children if one is reaped while it is read; only this process reaps ours.
+/// proc(5) warns that the list may be incomplete if a child is reaped while it is read; only this
+/// process reaps its children.
 pub fn children() -> Option<BTreeSet<i32>> {
     let mut children = BTreeSet::new();
     for thread in fs::read_dir("/proc/self/task").ok()?.flatten() {
@@ -30,7 +32,8 @@ mod tests {
         let before = is_listed();
         drop(child.stdin.take());
         child.wait().expect("it ends");
-        // `None`: the kernel has no list, or a thread of another test ended while it was read.
+        // `None`: the kernel has no list, or a thread of another test ended while the list was
+        // read.
         assert_ne!(before, Some(false));
         assert_ne!(is_listed(), Some(true));
     }

@@ -1,4 +1,5 @@
-//! The command of one rank: program, arguments, environment, streams, CPUs, all in the form that `exec` takes.
+//! The command of one rank in the form that `exec` takes: program, arguments, environment, streams
+//! and CPUs.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,47 +16,49 @@ use crate::plan::RankPlan;
 use crate::process::environment::Environment;
 use crate::process::files::FileLimit;
 
-/// Where an output stream goes.
+/// The destination of an output stream.
 #[derive(Debug)]
 pub enum Stream {
-    /// Where ours goes.
+    /// The launcher's own stream.
     Inherit,
-    /// Nowhere.
+    /// No destination: the output is discarded.
     Null,
-    /// Into a file.
+    /// A file.
     File(File),
 }
 
-/// Where a rank's two output streams go. Standard input is always inherited.
+/// The destinations of a rank's two output streams. Standard input is always inherited.
 #[derive(Debug)]
 pub struct Output {
-    /// Standard output.
+    /// Destination of standard output.
     pub stdout: Stream,
-    /// Standard error.
+    /// Destination of standard error.
     pub stderr: Stream,
 }
 
 /// The command of one rank, ready to be started.
 #[derive(Debug)]
 pub struct Command<'a> {
-    /// The program, which is looked up in the `PATH` of `env` as `execvpe` does, and its arguments.
+    /// The program and its arguments. The program is looked up in the `PATH` of `env`, as `execvpe`
+    /// does.
     pub argv: Vec<CString>,
-    /// `NAME=value`, each name once.
+    /// The environment as `NAME=value` entries, each name once.
     pub env: Vec<Cow<'a, CStr>>,
-    /// A file that becomes standard output; ours if `None`.
+    /// The file that becomes standard output; `None` inherits the launcher's.
     pub stdout: Option<File>,
-    /// A file that becomes standard error; ours if `None`.
+    /// The file that becomes standard error; `None` inherits the launcher's.
     pub stderr: Option<File>,
-    /// The only CPUs that it may use; ours if `None`.
+    /// The CPUs that the rank may use; `None` inherits the launcher's.
     pub cpus: Option<CpuSet>,
-    /// Its limits on open files; ours if `None`.
+    /// The limits on open files; `None` inherits the launcher's.
     pub open_files: Option<FileLimit>,
-    /// Where it runs; where we do if `None`.
+    /// The working directory; `None` inherits the launcher's.
     pub folder: Option<CString>,
 }
 
 impl<'a> Command<'a> {
-    /// The command of `rank`. `env` wins over what all ranks have in common, the rank's own variables over both.
+    /// Returns the command of `rank`. `env` overrides the `common` environment, and the rank's own
+    /// variables override both.
     pub fn new(
         rank: &RankPlan,
         common: &'a Environment,
@@ -73,7 +76,8 @@ impl<'a> Command<'a> {
         })
     }
 
-    /// The command of a process that is no rank. `env` wins over what we were started with.
+    /// Returns the command of a process that is not a rank. `env` overrides the launcher's
+    /// environment.
     pub fn of(
         argv_of: &[OsString],
         folder: Option<&Path>,
@@ -91,7 +95,7 @@ impl<'a> Command<'a> {
         })
     }
 
-    /// The same with these limits on open files.
+    /// Sets the limits on open files.
     pub fn with_open_files(self, limit: Option<FileLimit>) -> Command<'a> {
         Command { open_files: limit, ..self }
     }
@@ -114,11 +118,11 @@ fn argv(words: &[OsString]) -> io::Result<Vec<CString>> {
     words.iter().map(|word| Ok(CString::new(word.as_bytes())?)).collect()
 }
 
-/// CPUs that the kernel does not know are left out.
+/// Returns the set of these CPUs, without those that the kernel does not know.
 fn set(cpus: &CpuList) -> CpuSet {
     let mut set = CpuSet::new();
     for &cpu in &cpus.0 {
-        // Beyond the set's size there is no CPU that `sched_setaffinity` could be told of in it.
+        // `sched_setaffinity` cannot be told about CPUs beyond the size of the set.
         let _ = set.set(cpu);
     }
     set
@@ -133,7 +137,7 @@ pub(crate) mod tests {
     use crate::process::rank::Rank;
     use crate::process::start::Start;
 
-    /// A rank without variables of its own.
+    /// Returns the plan of a rank without variables of its own.
     pub(crate) fn plan(argv: &[&str]) -> RankPlan {
         RankPlan {
             local_rank: 0,
@@ -146,7 +150,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Starts a rank on its own.
+    /// Starts a single rank.
     pub(crate) fn start(rank: &RankPlan, stdout: Stream) -> io::Result<Rank> {
         let common = Environment::inherited(&BTreeMap::new())?;
         let output = Output { stdout, stderr: Stream::Inherit };
@@ -156,7 +160,7 @@ pub(crate) mod tests {
         failed.map_or_else(|| Ok(ranks.remove(0)), |failed| Err(failed.err))
     }
 
-    /// What a rank writes to its standard output until it ends, and its pid.
+    /// Returns a rank's pid and what it writes to standard output until it ends.
     pub(crate) fn output(rank: &RankPlan) -> (i32, String) {
         let mut file = tempfile::tempfile().expect("a file");
         let rank = start(rank, Stream::File(file.try_clone().expect("a copy"))).expect("it starts");
@@ -197,8 +201,8 @@ pub(crate) mod tests {
     fn a_script_that_names_no_interpreter_is_run_by_the_shell() {
         let folder = tempfile::tempdir().expect("a folder");
         let script = folder.path().join("script");
-        // Another process writes it: a child that another test forks meanwhile would hold our file open for writing,
-        // and what is open for writing cannot be executed.
+        // Another process writes the script: a child that another test forks meanwhile would
+        // inherit a file that is open for writing here, and such a file cannot be executed.
         let write = "echo 'echo \"$1\"' > \"$0\" && chmod 700 \"$0\"";
         assert!(std::process::Command::new("sh").args(["-c", write]).arg(&script).status().expect("sh").success());
         assert_eq!(output(&plan(&[script.to_str().expect("text"), "word"])).1, "word\n");

@@ -1,4 +1,5 @@
-//! The environment of the ranks: ours, under what the launch sets for all, under what each rank has of its own.
+//! Builds the environment of the ranks in layers: the launcher's own, what the launch sets for all
+//! ranks, and what each rank has for itself.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -7,12 +8,13 @@ use std::ffi::{CStr, CString, OsString};
 use std::io;
 use std::os::unix::ffi::OsStringExt as _;
 
-/// What all ranks of this node have in common, as `exec` takes it: `NAME=value`, by name.
+/// The environment that all ranks of this node share, as `NAME=value` entries for `exec`, sorted by
+/// name.
 #[derive(Debug)]
 pub struct Environment(BTreeMap<Vec<u8>, CString>);
 
 impl Environment {
-    /// Our own environment with these variables over it.
+    /// Returns the launcher's environment, overridden by these variables.
     pub fn inherited(over: &BTreeMap<String, String>) -> io::Result<Environment> {
         let ours = env::vars_os().map(|(name, value)| (name.into_vec(), value));
         let over = over.iter().map(|(name, value)| (name.clone().into_bytes(), OsString::from(value)));
@@ -20,7 +22,7 @@ impl Environment {
         Ok(Environment(ours.chain(over).map(entry).collect::<io::Result<_>>()?))
     }
 
-    /// The same with more variables over it; later maps win over earlier ones.
+    /// Returns the entries overridden by these variables; later maps override earlier ones.
     pub fn with(&self, over: &[&BTreeMap<String, String>]) -> io::Result<Vec<Cow<'_, CStr>>> {
         let over: BTreeMap<&[u8], &[u8]> = over.iter().flat_map(|variables| variables.iter()).map(bytes).collect();
         let common = self.0.iter().filter(|(name, _)| !over.contains_key(name.as_slice()));

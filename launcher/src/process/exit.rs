@@ -1,4 +1,4 @@
-//! How a process ended.
+//! The exit status of a process.
 
 use std::fmt::{Display, Formatter};
 use std::os::unix::process::ExitStatusExt as _;
@@ -9,23 +9,24 @@ use crate::signals;
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// It called `exit` with this code, `0..=255`.
+    /// It exited with this code, in `0..=255`.
     Code(i32),
     /// This signal killed it.
     Signal(i32),
 }
 
-/// What a shell, an interpreter or the dynamic loader says that could not run a program at all: it may not be executed
-/// (126), or it or a library that it needs was not found (127).
+/// Exit codes of a shell, an interpreter or the dynamic loader that could not run a program: the
+/// program is not executable (126), or it or a library that it needs was not found (127).
 pub const CANNOT_RUN: [i32; 2] = [126, 127];
 
 impl Exit {
-    /// Whether it exited with code 0.
+    /// Returns whether the process exited with code 0.
     pub fn is_success(self) -> bool {
         self == Exit::Code(0)
     }
 
-    /// What such an end usually means, to stand behind it; empty where it says enough.
+    /// Returns the usual meaning of this exit, to be appended to it; empty if the exit needs no
+    /// explanation.
     pub fn meaning(self) -> &'static str {
         match self {
             Exit::Code(126) => " (126: a program may not be executed)",
@@ -34,7 +35,7 @@ impl Exit {
         }
     }
 
-    /// Python's `returncode`: the exit code, or the signal as a negative number.
+    /// Returns Python's `returncode`: the exit code, or the signal as a negative number.
     pub fn returncode(self) -> i32 {
         match self {
             Exit::Code(code) => code,
@@ -45,7 +46,8 @@ impl Exit {
 
 impl From<ExitStatus> for Exit {
     fn from(status: ExitStatus) -> Exit {
-        // A process that was waited for has either a code or a signal; the default is for a status made by hand.
+        // A process that was waited for has either a code or a signal; the default is for a status
+        // made by hand.
         status.code().map_or_else(|| Exit::Signal(status.signal().unwrap_or(libc::SIGKILL)), Exit::Code)
     }
 }

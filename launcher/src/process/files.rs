@@ -1,35 +1,37 @@
-//! How many files may be open: the launcher takes all that it can get, its ranks have what it was given.
+//! Limits on open files: the launcher raises its own to the maximum, and its ranks keep what the
+//! launcher was given.
 //!
-//! A store of many ranks has a connection or two for each of them, and the usual soft limit is 1024. Ranks keep it: a
-//! program that calls `select` cannot have more, and others close all numbers up to their limit when they start.
+//! A store for many ranks has one or two connections for each of them, and the usual soft limit is
+//! 1024. Ranks keep the original limit: a program that calls `select` cannot use more, and other
+//! programs close all descriptors up to their limit when they start.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Numbers of files that a process may have open (`ulimit -n`); `u64::MAX` if any.
+/// Limits on the number of open files (`ulimit -n`); `u64::MAX` means no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileLimit {
-    /// What counts (`ulimit -Sn`).
+    /// The limit in force (`ulimit -Sn`).
     pub soft: u64,
-    /// What the process may raise it to (`ulimit -Hn`).
+    /// The limit to which the process may raise it (`ulimit -Hn`).
     pub hard: u64,
 }
 
 impl FileLimit {
-    /// Those of this process.
+    /// Returns the limits of this process.
     pub fn current() -> Option<FileLimit> {
         let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
         Some(FileLimit { soft, hard })
     }
 
-    /// The same with nothing left to raise.
+    /// Returns the same limits with the soft limit raised to the hard one.
     pub fn raised(self) -> FileLimit {
         FileLimit { soft: self.hard, ..self }
     }
 
-    /// Makes them those of this process.
+    /// Sets the limits of this process.
     ///
     /// # Errors
-    /// A hard limit above that of the process, or above `fs.nr_open`.
+    /// Returns an error if the hard limit is above that of the process or above `fs.nr_open`.
     pub fn apply(self) -> nix::Result<()> {
         setrlimit(Resource::RLIMIT_NOFILE, self.soft, self.hard)
     }

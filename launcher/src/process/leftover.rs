@@ -1,15 +1,19 @@
-//! Processes that a rank left behind: found in `/proc` by the rank's session, or, when the launcher is a subreaper,
-//! because the kernel made us their parent after theirs died.
+//! Finds and ends the processes that ranks left behind. They are found in `/proc` by the session of
+//! the rank, or, if the launcher is a subreaper, because they became its children when their
+//! parents died.
 //!
-//! Of one rank alone these are the processes of its session, and those children of ours that have its mark in their
-//! environment: what has left the session, and had no parent any more, could be any rank's.
+//! The leftovers of a single rank are the processes of its session, and those children of the
+//! launcher that have the rank's mark in their environment. An orphan that has left the session
+//! could otherwise belong to any rank.
 //!
-//! A daemon, an orphan that has left the sessions of all ranks, may be left alone: after a success, as torchrun does.
+//! A daemon, that is an orphan that has left the sessions of all ranks, may be left alone: after a
+//! success, as torchrun does.
 //!
-//! A rank is never reaped here: a child is looked at before it is waited for.
+//! This module never reaps a rank: it checks which child has ended before it waits for it.
 //!
-//! A subreaper whose ranks have all ended and that has no other child has no leftovers: whatever a rank started is our
-//! child or descends from one. Then `/proc`, which holds every process of the machine, need not be searched.
+//! If the launcher is a subreaper, all ranks have ended and it has no other child, then there are
+//! no leftovers, because everything that a rank started is a child of the launcher or descends from
+//! one. In that case `/proc`, which lists every process of the machine, need not be searched.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -23,7 +27,7 @@ use nix::unistd::{Pid, getpid};
 use crate::process::children::children;
 use crate::process::pre_exec::ended;
 
-/// What `/proc/<pid>/stat` says that matters here.
+/// The needed fields of `/proc/<pid>/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stat {
     is_dead: bool,
@@ -37,47 +41,50 @@ struct Stat {
 pub enum Reach {
     /// All of them.
     All,
-    /// Those outside the ranks' process groups, when the groups have had the signal already.
+    /// Those outside the process groups of the ranks, because the groups have had the signal
+    /// already.
     OutsideGroups,
 }
 
-/// By what the leftovers of one rank are told from those of others.
+/// Distinguishes the leftovers of one rank from those of others.
 #[derive(Clone, Copy, Debug)]
 pub struct Trace<'a> {
-    /// The rank's pid, which is its session; it has ended and was not reaped.
+    /// The rank's pid, which is also its session. The rank has ended and has not been reaped.
     pub pid: i32,
-    /// `NAME=value` in the environment of the rank, and of no other.
+    /// The `NAME=value` entry that only this rank has in its environment.
     pub mark: &'a str,
 }
 
-/// The processes that belong to this launch, besides the ranks themselves.
+/// Finds the processes of this launch other than the ranks themselves.
 #[derive(Debug)]
 pub struct Leftovers {
     adopts: bool,
-    /// Children that we had before: of a shell that replaced itself by us, for instance.
+    /// Children that the launcher had before, for instance those of a shell that replaced itself
+    /// with the launcher.
     before: BTreeSet<i32>,
     spared: Spared,
     leaves_daemons: bool,
 }
 
-/// What runs beside the ranks and is left behind by none of them: children of ours, their sessions, and what came to us
-/// from there and has this `NAME=value` in its environment.
+/// Processes that run beside the ranks and are not leftovers: children of the launcher, their
+/// sessions, and adopted processes with this mark in their environment.
 #[derive(Clone, Debug, Default)]
 pub struct Spared {
-    /// The children.
+    /// Pids of the children.
     pub pids: BTreeSet<i32>,
-    /// What all of their descendants have in their environment.
+    /// The `NAME=value` entry that all of their descendants have in their environment.
     pub mark: String,
 }
 
 impl Leftovers {
-    /// Finds leftovers by the ranks' sessions only.
+    /// Returns a finder that knows leftovers by the sessions of the ranks only.
     pub fn by_session() -> Leftovers {
         Leftovers { adopts: false, before: BTreeSet::new(), spared: Spared::default(), leaves_daemons: false }
     }
 
-    /// Also takes in what left its session: from now on, orphans below this process become its children. One launch
-    /// a process, since every child that is not a rank counts as left behind.
+    /// Makes this process a subreaper, so that orphaned descendants become its children and
+    /// leftovers outside the ranks' sessions are found too. Allows one launch per process, because
+    /// every child that is not a rank counts as a leftover.
     pub fn adopt() -> Leftovers {
         let us = getpid().as_raw();
         let search = || pids().filter(|&pid| read(pid).is_some_and(|stat| stat.parent == us)).collect();
@@ -90,17 +97,18 @@ impl Leftovers {
         }
     }
 
-    /// Leaves these processes alone from now on, and no others.
+    /// Spares these processes from now on, and no others.
     pub fn spare(&mut self, spared: Spared) {
         self.spared = spared;
     }
 
-    /// Whether what has left the ranks' sessions is no leftover from now on.
+    /// Sets whether processes that have left the ranks' sessions are spared from now on.
     pub fn leave_daemons(&mut self, leaves_daemons: bool) {
         self.leaves_daemons = leaves_daemons;
     }
 
-    /// Reaps adopted children that have ended and signals the living leftovers of `ranks`. Says how many live.
+    /// Reaps adopted children that have ended and signals the living leftovers of `ranks`. Returns
+    /// the number of living ones.
     pub fn signal(&self, ranks: &BTreeSet<i32>, reach: Reach, signal: Option<Signal>) -> usize {
         let have_ended = || ranks.iter().all(|&pid| matches!(ended(Pid::from_raw(pid)), Ok(Some(_))));
         if self.knows_all_children(ranks) && have_ended() {
@@ -116,7 +124,7 @@ impl Leftovers {
         living.len()
     }
 
-    /// The same for the leftovers of one of the `ranks`.
+    /// Does the same for the leftovers of a single rank of `ranks`.
     pub fn signal_of(&self, ranks: &BTreeSet<i32>, rank: Trace<'_>, signal: Option<Signal>) -> usize {
         if self.knows_all_children(ranks) {
             return 0;
@@ -143,7 +151,8 @@ impl Leftovers {
             if is_strange(&pid.as_raw()) && wait(pid).is_ok() {
                 continue;
             }
-            // The zombie of a rank stands before those that may be there too.
+            // `waitid` keeps returning the zombie of a rank, which is not reaped here, so the other
+            // children are waited for one by one.
             for pid in children().into_iter().flatten().filter(is_strange) {
                 let _ = wait(Pid::from_raw(pid));
             }
@@ -151,7 +160,8 @@ impl Leftovers {
         }
     }
 
-    /// Whether it is sure that we have no child but ranks and what is spared. Then a rank that has ended has left nothing behind.
+    /// Returns whether it is certain that the launcher has no children but ranks and spared
+    /// processes. Then a rank that has ended has left nothing behind.
     fn knows_all_children(&self, ranks: &BTreeSet<i32>) -> bool {
         self.adopts && children().is_some_and(|children| children.iter().all(|&pid| self.is_known(ranks, pid)))
     }
@@ -165,7 +175,8 @@ impl Leftovers {
         pids.contains(&pid) || pids.contains(&stat.session) || (!pids.is_empty() && is_in_environment(pid, mark))
     }
 
-    /// The processes that are meant, but for ranks; adopted children of them that have ended are reaped.
+    /// Returns the selected processes without the ranks, and reaps adopted children among them that
+    /// have ended.
     fn living(&self, ranks: &BTreeSet<i32>, is_meant: impl Fn(i32, Stat) -> bool) -> Vec<(i32, Stat)> {
         let strangers = pids().filter(|pid| !ranks.contains(pid));
         let found = strangers.filter_map(|pid| Some((pid, read(pid)?)));
@@ -176,7 +187,7 @@ impl Leftovers {
         self.adopts && stat.parent == getpid().as_raw() && !self.before.contains(&pid)
     }
 
-    /// Whether it is dead, and gone for good where that is ours to do.
+    /// Returns whether the process is dead, and reaps it if it is a child of the launcher.
     fn reaped(&self, pid: i32, stat: Stat) -> bool {
         if stat.is_dead && self.is_adopted(pid, stat) {
             return !matches!(waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG)), Ok(WaitStatus::StillAlive));
@@ -189,13 +200,15 @@ fn pids() -> impl Iterator<Item = i32> {
     fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// Whether a process was started with this `NAME=value`; no if that is not ours to know.
+/// Returns whether a process was started with this `NAME=value` entry; false if its environment
+/// cannot be read.
 fn is_in_environment(pid: i32, entry: &str) -> bool {
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     environment.split(|&byte| byte == 0).any(|found| found == entry.as_bytes())
 }
 
-/// The first fields are all that is wanted; they end before this many bytes, as a name has 64 at most.
+/// Bytes to read of the file. Only its first fields are needed, and they end before this, as a name
+/// has 64 bytes at most.
 const STAT: usize = 256;
 
 fn read(pid: i32) -> Option<Stat> {
@@ -204,7 +217,8 @@ fn read(pid: i32) -> Option<Stat> {
     parse(&bytes[..length])
 }
 
-/// `pid (name) state ppid pgrp session …`; the name may hold any byte, so the fields count from its last `)`.
+/// Parses `pid (name) state ppid pgrp session …`. The name may contain any byte, so fields are
+/// counted from its last `)`.
 fn parse(stat: &[u8]) -> Option<Stat> {
     let name_end = stat.iter().rposition(|&byte| byte == b')')?;
     let mut fields = std::str::from_utf8(stat.get(name_end + 1..)?).ok()?.split_ascii_whitespace();
@@ -236,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_child_in_another_group_of_the_session_is_found_and_killed() {
-        // `set -m` gives the background job a process group of its own.
+        // With `set -m`, the background job gets a process group of its own.
         let script = "set -m; sleep 100 & wait";
         let rank = start(&plan(&["/bin/sh", "-c", script]), Stream::Null).expect("/bin/sh starts");
         let ranks = BTreeSet::from([rank.pid().as_raw()]);

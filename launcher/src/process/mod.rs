@@ -1,10 +1,12 @@
-//! A rank as a process: started in its own session, seen when it exits, signalled and killed as a group.
+//! A rank as a process: started in its own session, watched for its exit, and signalled and killed
+//! as a process group.
 //!
 //! ```text
-//! environment ─► command ─► start: fork, pre_exec ─► Rank ──peek──► Exit     the leader stays a zombie until `reap`,
-//!                                                     │                      so its number cannot go to a stranger
+//! environment ─► command ─► start: fork, pre_exec ─► Rank ──peek──► Exit   the leader stays a
+//!                                                     │                    zombie until `reap`, so
+//!                                                     │                    its pid is not reused
 //!                                                     └─signal─► its process group
-//! leftover: what a rank left behind, by session or because the kernel gave it to us
+//! leftover: what a rank left behind, found by session or because the kernel made it our child
 //! ```
 
 pub mod children;

@@ -1,8 +1,9 @@
-//! Whether the kernel has killed something for lack of memory, which a rank's SIGKILL alone does not tell.
+//! Detects whether the kernel's OOM killer was active, because the SIGKILL of a rank alone does not
+//! tell its cause.
 
 use std::fs;
 
-/// How many processes the kernel had killed for lack of memory when the launch began.
+/// Number of OOM kills when the launch began.
 #[derive(Clone, Copy, Debug)]
 pub struct OomKills {
     in_group: Option<u64>,
@@ -10,12 +11,12 @@ pub struct OomKills {
 }
 
 impl OomKills {
-    /// The counts of now.
+    /// Returns the current counts.
     pub fn now() -> OomKills {
         OomKills { in_group: in_group(), on_machine: on_machine() }
     }
 
-    /// What to add to "was killed by SIGKILL".
+    /// Returns what to append to "was killed by SIGKILL".
     pub fn hint(&self) -> &'static str {
         self.compare(&OomKills::now())
     }
@@ -31,7 +32,7 @@ impl OomKills {
     }
 }
 
-/// `memory.events` of our control group (version 2), which counts the groups below it too.
+/// Reads `memory.events` of this control group (version 2), which includes the groups below it.
 fn in_group() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
@@ -42,7 +43,7 @@ fn on_machine() -> Option<u64> {
     field(&fs::read_to_string("/proc/vmstat").ok()?, "oom_kill")
 }
 
-/// The number after `name` in lines of `name number`.
+/// Returns the number after `name` in lines of the form `name number`.
 fn field(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }

@@ -1,4 +1,4 @@
-//! A started rank.
+//! The process of a rank after its start: its exit, signals and reaping.
 
 use std::time::SystemTime;
 
@@ -10,10 +10,10 @@ use crate::process::exit::Exit;
 use crate::process::pre_exec;
 use crate::process::usage::Usage;
 
-/// A started rank: the leader of a session and a process group that both carry its pid.
+/// A started rank: the leader of a session and of a process group, whose ids are its pid.
 ///
-/// [`Rank::peek`] does not reap, so the pid stays ours until [`Rank::reap`] and [`Rank::signal`] cannot hit a stranger
-/// that got the number later.
+/// [`Rank::peek`] does not reap, so the pid stays reserved until [`Rank::reap`], and
+/// [`Rank::signal`] cannot hit another process with the same pid.
 #[derive(Debug)]
 pub struct Rank {
     pid: Pid,
@@ -23,52 +23,54 @@ pub struct Rank {
 /// How and when a rank ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
-    /// Code or signal.
+    /// Its exit code or signal.
     pub exit: Exit,
-    /// What it used; unknown of a child that is not ours any more.
+    /// The resources that it used; unknown for a process that is no longer a child of the launcher.
     pub usage: Option<Usage>,
-    /// When the launcher saw it.
+    /// When the launcher noticed the exit.
     pub at: SystemTime,
 }
 
 impl Rank {
-    /// The rank that this child is, or will be as soon as it has made its session.
+    /// Returns the rank for this child, which leads a session or is about to create it.
     pub(crate) fn new(pid: Pid) -> Rank {
         Rank { pid, ended: None }
     }
 
-    /// Its pid, process group and session.
+    /// Returns its pid, which is also the id of its process group and session.
     pub fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// How it ended, if that was seen.
+    /// Returns how it ended, if the launcher has noticed.
     pub fn ended(&self) -> Option<Ended> {
         self.ended
     }
 
-    /// Looks once whether the leader has ended; `Some` only the first time that it is seen.
+    /// Checks whether the leader has ended. Returns `Some` only on the first call that finds it so.
     pub fn peek(&mut self, now: SystemTime) -> Option<Ended> {
         if self.ended.is_some() {
             return None;
         }
         let (exit, usage) = match pre_exec::ended(self.pid) {
             Ok(ended) => ended.map(|(exit, usage)| (exit, Some(usage)))?,
-            // Not our child any more: nothing will ever tell how it ended.
+            // It is no longer a child of the launcher, so its exit status is lost.
             Err(_) => (Exit::Signal(libc::SIGKILL), None),
         };
         self.ended = Some(Ended { exit, usage, at: now });
         self.ended
     }
 
-    /// Sends `signal` to the whole process group, also when its leader has ended. A group that is gone is no error.
+    /// Sends `signal` to the whole process group, even if the leader has ended. A group that is
+    /// gone is ignored.
     pub fn signal(&self, signal: i32) {
         pre_exec::signal_group(self.pid, signal);
     }
 
-    /// Removes the zombie; waits if the leader still runs.
+    /// Reaps the zombie; waits if the leader still runs.
     pub fn reap(self) {
-        // Any other error is "not our child", or a real-time signal, which `nix` has no name for: nothing is left to reap.
+        // Any other error means that it is not a child, or was killed by a real-time signal, for
+        // which `nix` has no name: nothing is left to reap.
         while waitpid(self.pid, None) == Err(Errno::EINTR) {}
     }
 }
@@ -82,9 +84,9 @@ mod tests {
     use crate::process::command::tests::{plan, start};
 
     impl Rank {
-        /// Waits for its end and reaps it.
+        /// Waits for the end of the rank and reaps it.
         pub(crate) fn wait(mut self) -> Exit {
-            // An error is that of a real-time signal; the rank has ended all the same.
+            // An error is due to a real-time signal; the rank has ended all the same.
             waitid(Id::Pid(self.pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).ok();
             let exit = self.peek(SystemTime::UNIX_EPOCH).expect("it has ended").exit;
             assert!(self.peek(SystemTime::UNIX_EPOCH).is_none(), "an end is told once");

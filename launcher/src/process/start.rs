@@ -1,12 +1,13 @@
-//! Starting ranks side by side: all are forked, then all are waited for until they have become their program.
+//! Starts ranks in parallel: forks all of them, then waits until all execute their programs.
 //!
 //! ```text
-//! spawn: fork ─► child: own session, streams, … ─► exec         a failure is written into the pipe,
-//! spawn: fork ─► child: own session, streams, … ─► exec         exec or the end of a child closes it
-//! finish: read the pipe to its end ─► ranks, or which could not be started
+//! spawn: fork ─► child: own session, streams, … ─► exec      a failure is written into the pipe,
+//! spawn: fork ─► child: own session, streams, … ─► exec      exec or the end of a child closes it
+//! finish: read the pipe to its end ─► ranks, or the first that could not be started
 //! ```
-//! Waiting for each before the next is forked, as `std` does, would keep all CPUs but one idle. Nobody may signal a rank
-//! before [`Start::finish`]: until `exec` our own handlers would take the signal.
+//! Waiting for each rank before the next is forked, as `std` does, would leave all CPUs but one
+//! idle. No rank may be signalled before [`Start::finish`]: until `exec`, the launcher's own
+//! handlers would take the signal.
 
 use std::io::{self, PipeReader, PipeWriter, Read as _};
 
@@ -27,28 +28,29 @@ pub struct Start {
 /// A rank that could not be started.
 #[derive(Debug)]
 pub struct NotStarted {
-    /// How many were spawned before it.
+    /// Number of ranks spawned before it.
     pub index: usize,
-    /// Why.
+    /// The error.
     pub err: io::Error,
 }
 
 impl Start {
-    /// No rank yet.
+    /// Returns a start without ranks.
     pub fn new() -> io::Result<Start> {
         let (reader, writer) = io::pipe()?;
         Ok(Start { reader, writer, ranks: Vec::new() })
     }
 
-    /// Forks the next rank. The calling thread must live as long as it: when the thread ends, the kernel kills the rank.
+    /// Forks the next rank. The calling thread must live as long as the rank, because the kernel
+    /// kills the rank when the thread ends.
     pub fn spawn(&mut self, command: &Command<'_>) -> io::Result<()> {
         let pid = pre_exec::fork(command, self.ranks.len(), &self.writer)?;
         self.ranks.push(Rank::new(pid));
         Ok(())
     }
 
-    /// Waits until every rank runs its program. If one cannot, those after it are taken back, as if they had been
-    /// started one after another.
+    /// Waits until every rank executes its program. If one cannot, the ranks after it are killed,
+    /// as if ranks had been started one after another.
     pub fn finish(self) -> (Vec<Rank>, Option<NotStarted>) {
         let Start { mut reader, writer, mut ranks } = self;
         drop(writer);
@@ -67,7 +69,7 @@ impl Start {
     }
 }
 
-/// The first of the ranks, not of the reports.
+/// Returns the failed rank with the lowest index, whichever report came first.
 fn first(reports: &[u8]) -> Option<NotStarted> {
     let (reports, _) = reports.as_chunks();
     let (index, errno) = reports.iter().map(|bytes| Report::from_bytes(*bytes)).map(|it| (it.index, it.errno)).min()?;

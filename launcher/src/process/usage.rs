@@ -1,18 +1,19 @@
-//! What a rank used: CPU time and memory, its own and that of the children it waited for.
+//! The resources that a rank used: CPU time and memory, including those of the children it waited
+//! for.
 
 use std::fmt::{Display, Formatter};
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// What a process used, as `getrusage(2)` counts.
+/// The resources that a process used, as `getrusage(2)` counts them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Usage {
-    /// CPU time of its own code, in seconds.
+    /// CPU time in user mode, in seconds.
     pub user_s: f64,
-    /// CPU time of the kernel for it, in seconds.
+    /// CPU time in the kernel, in seconds.
     pub system_s: f64,
-    /// The most memory that it, or one of its children, had at one time, in bytes.
+    /// Peak resident memory of the process or of one of its children, in bytes.
     pub max_rss: u64,
 }
 
@@ -47,7 +48,7 @@ mod tests {
 
     #[test]
     fn a_zombie_still_tells_what_it_used() {
-        // Some work, in the shell itself and in a child.
+        // Uses some CPU time and memory, in the shell itself and in a child.
         let work = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; head -c 50000000 /dev/zero | tail -c 1 | wc";
         let rank = start(&plan(&["/bin/sh", "-c", work]), Stream::Null).expect("/bin/sh starts");
         waitid(Id::Pid(rank.pid()), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).expect("our child");
