@@ -1,5 +1,5 @@
-//! What this version does not do: refused where the launch would not be what was asked for, said in a line where it
-//! only lacks something.
+//! Options that this version does not support: refused if the launch would differ from what was
+//! asked for, mentioned in a note if they merely have no effect.
 
 use crate::cli::{Cli, Environment};
 use crate::events::EventLog;
@@ -8,22 +8,24 @@ use crate::plan::error::PlanError;
 use crate::plan::streams::StreamMap;
 use crate::process::files::FileLimit;
 
-/// Files that the launcher has open besides those of its ranks.
+/// Number of files that the launcher has open besides those for its ranks.
 const OWN_FILES: u64 = 64;
 
-/// Files that it has open for a rank: two logs, followed twice each, and the rank's connections to the store.
+/// Number of files that the launcher has open per rank: two logs, each followed twice, and the
+/// rank's connections to the store.
 const FILES_A_RANK: u64 = 8;
 
-/// Connections to the store of a rank of another node: its own, and that of one group more.
+/// Number of store connections per rank of another node: the rank's own, and that of one more
+/// process group.
 const FILES_A_GUEST: u64 = 2;
 
-/// The one entry point for `--logs-specs` that torch itself has: the logs as they are without the option.
+/// The only entry point for `--logs-specs` that torch itself has; it means the default logs.
 const LOGS_SPECS: &str = "default";
 
-/// Refuses options that a later version will have, or none.
+/// Refuses options that this version does not support.
 ///
 /// # Errors
-/// The first such option.
+/// Returns an error for the first such option.
 pub fn refuse(cli: &Cli) -> Result<(), PlanError> {
     if let Some(name) = cli.logs_specs.as_ref().filter(|name| *name != LOGS_SPECS) {
         return Err(PlanError::LogsSpecs(name.clone()));
@@ -34,7 +36,7 @@ pub fn refuse(cli: &Cli) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// Lines about what has no effect.
+/// Returns notes about options and variables that have no effect.
 pub fn notes(cli: &Cli, env: &Environment) -> Vec<String> {
     let is_static = cli.rdzv_backend == "static" && !cli.standalone;
     let has_master = cli.master_addr.is_some() || cli.master_port.is_some();
@@ -54,8 +56,9 @@ pub fn notes(cli: &Cli, env: &Environment) -> Vec<String> {
     caveats.into_iter().filter(|(applies, _)| *applies).map(|(_, note)| note.to_owned()).collect()
 }
 
-/// A limit on open files that will hurt where it cannot be raised: a launch of many ranks ends in "Too many open files".
-/// Any node may come to host the store that the ranks of all nodes meet in.
+/// Returns a warning if the limit on open files is too low for so many ranks and cannot be raised:
+/// such a launch ends in "Too many open files". Ranks of other nodes count too, because any node
+/// may come to host the store in which the ranks of all nodes meet.
 pub fn open_files(limit: Option<FileLimit>, nnodes: usize, nproc: usize) -> Option<String> {
     let ranks = u64::try_from(nproc).unwrap_or(u64::MAX);
     let guests = ranks.saturating_mul(u64::try_from(nnodes).unwrap_or(u64::MAX).saturating_sub(1));
@@ -66,8 +69,9 @@ pub fn open_files(limit: Option<FileLimit>, nnodes: usize, nproc: usize) -> Opti
     Some(format!("at most {limit} files may be open (ulimit -Hn), {nproc} ranks{elsewhere} may need {wanted}"))
 }
 
-/// A port to meet at that somebody's outgoing connection may hold by chance, now or at the next launch. With a port of its
-/// own choice a launch holds it from its beginning to its end, so that only given ones can be in the way.
+/// Returns a warning if the rendezvous port is in the range for outgoing connections, one of which
+/// may use it by chance, now or at the next launch. Only ports given by the user are checked: a
+/// port chosen by the launch stays bound from beginning to end.
 pub fn port(plan: &Plan, connections: Option<(u16, u16)>) -> Option<String> {
     let port = match &plan.rendezvous {
         Some(meeting) if meeting.file.is_some() => return None,

@@ -1,14 +1,15 @@
-//! `--rdzv-conf`: `key=value,key=value`, checked whole although one node needs little of it.
+//! Parses `--rdzv-conf`: `key=value,key=value`. All settings are checked, although a single-node
+//! launch needs few of them.
 
 use std::time::Duration;
 
 use crate::cli::python::int;
 use crate::plan::error::PlanError;
 
-/// Keys that are options of their own; to give them here is a mistake in torchrun too.
+/// Keys that are options of their own; giving them here is an error in torchrun too.
 const COLLISIONS: [&str; 6] = ["backend", "endpoint", "run_id", "min_nodes", "max_nodes", "local_addr"];
 
-/// Keys of the c10d backend that are times in whole seconds, by the name they have in messages.
+/// Keys of the c10d backend that are timeouts in whole seconds, with their names in messages.
 const TIMEOUTS: [(&str, &str); 5] = [
     ("join_timeout", "join"),
     ("last_call_timeout", "last call"),
@@ -20,29 +21,30 @@ const TIMEOUTS: [(&str, &str); 5] = [
 /// The settings, with torch's defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conf {
-    /// `store_type=file`: the endpoint is a path.
+    /// `store_type=file`: whether the endpoint is a path.
     pub has_file_store: bool,
-    /// `is_host`.
+    /// `is_host`: whether this node hosts the store.
     pub is_host: Option<bool>,
     /// `timeout` of the static backend, which torchrun sets to 900 s.
     pub timeout: Duration,
-    /// `join_timeout`.
+    /// `join_timeout`: how long to wait for enough nodes.
     pub join_timeout: Duration,
-    /// `last_call_timeout`.
+    /// `last_call_timeout`: how long to wait for further nodes.
     pub last_call_timeout: Duration,
-    /// `read_timeout`.
+    /// `read_timeout`: how long to wait for the store.
     pub read_timeout: Duration,
-    /// `keep_alive_interval`.
+    /// `keep_alive_interval`: interval between two heartbeats.
     pub keep_alive_interval: Duration,
-    /// `keep_alive_max_attempt`.
+    /// `keep_alive_max_attempt`: number of missed heartbeats after which a node is dead.
     pub keep_alive_max_attempt: u32,
 }
 
 impl Conf {
-    /// Reads settings whose types have been checked. What is no time at all, as an interval of 0, is taken as 1 s.
+    /// Reads settings whose types have been checked. Times below 1 s, for example an interval of 0,
+    /// are taken as 1 s.
     fn read(pairs: &[(String, String)]) -> Result<Conf, PlanError> {
         let number = |key, default: u32| -> Result<u32, PlanError> {
-            // 32 bits, so that a deadline can be computed from it.
+            // Limited to 32 bits, so that a deadline can be computed from it.
             Ok(integer(pairs, key)?.map_or(default, |value| u32::try_from(value.max(1)).unwrap_or(u32::MAX)))
         };
         let seconds = |key, default| number(key, default).map(|number| Duration::from_secs(number.into()));
@@ -63,10 +65,11 @@ const TRUTHS: [&str; 5] = ["1", "true", "t", "yes", "y"];
 
 const UNTRUTHS: [&str; 5] = ["0", "false", "f", "no", "n"];
 
-/// Splits `text` at commas and each part at its first `=`. The last of repeated keys counts.
+/// Splits `text` at commas, and each part at its first `=`. If a key is repeated, the last one
+/// counts.
 ///
 /// # Errors
-/// A part without key or value, a key that has an option of its own.
+/// Returns an error for a part without key or value, and for a key that has an option of its own.
 pub fn pairs(text: &str) -> Result<Vec<(String, String)>, PlanError> {
     let mut pairs: Vec<(String, String)> = Vec::new();
     for part in text.trim().split(',').filter(|_| !text.trim().is_empty()) {
@@ -87,19 +90,19 @@ pub fn pairs(text: &str) -> Result<Vec<(String, String)>, PlanError> {
     Ok(pairs)
 }
 
-/// Checks the settings that the backend `static` knows.
+/// Checks the settings of the backend `static`.
 ///
 /// # Errors
-/// A value of the wrong type.
+/// Returns an error for a value of the wrong type.
 pub fn check_static(pairs: &[(String, String)]) -> Result<Conf, PlanError> {
     integer(pairs, "timeout")?;
     Conf::read(pairs)
 }
 
-/// Checks the settings that the backend `c10d` knows.
+/// Checks the settings of the backend `c10d`.
 ///
 /// # Errors
-/// A value of the wrong type, a time that is none, a store that does not exist.
+/// Returns an error for a value of the wrong type, an invalid timeout, and an unknown store type.
 pub fn check_c10d(pairs: &[(String, String)]) -> Result<Conf, PlanError> {
     for (key, name) in TIMEOUTS {
         if let Some(seconds) = integer(pairs, key)?.filter(|&seconds| seconds <= 0) {
@@ -118,7 +121,8 @@ pub fn check_c10d(pairs: &[(String, String)]) -> Result<Conf, PlanError> {
     }
 }
 
-/// `timeout` means nothing to this backend, so that it may be anything.
+/// Returns the settings without `timeout`, which this backend ignores, so that it may have any
+/// value.
 fn pairs_of_c10d(pairs: &[(String, String)]) -> Vec<(String, String)> {
     pairs.iter().filter(|(key, _)| key != "timeout").cloned().collect()
 }

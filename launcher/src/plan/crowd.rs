@@ -1,7 +1,8 @@
-//! How many ranks of `eval` make sense: no more than there is work for, a few a core, and what memory can hold.
+//! Limits the number of ranks of `eval`: at most one per unit of work, a warning if there are far
+//! more than CPU cores, and an error if memory cannot hold them.
 //!
 //! ```text
-//! asked for ──► no more than units of work ──► said if far more than cores ──► refused if memory cannot hold them
+//! asked for ─► at most one per unit of work ─► warning above a few per core ─► error beyond memory
 //! ```
 
 use jobs::assign::{Assignment, Shard};
@@ -11,28 +12,31 @@ use jobs::memory::ByteSize;
 use crate::node::Node;
 use crate::say::Note;
 
-/// Ranks a core beyond which a launch is told so: ranks of simulators take turns at two or three a core.
+/// Number of ranks per core above which a warning is printed: ranks with simulators take turns at
+/// two or three per core.
 const RANKS_A_CORE: usize = 4;
 
-/// What a rank takes for itself alone once it runs, without environments and policies: 54 MiB were measured.
+/// Memory that a running rank needs at least, without environments and policies; 54 MiB were
+/// measured.
 const LEAST: ByteSize = ByteSize(48 << 20);
 
-/// Ranks that the memory of a machine cannot hold.
+/// The memory of the machine cannot hold the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{nproc} ranks need {needed} of memory for certain, {LEAST} each before any environment or policy, and this node has \
      {memory}; --no-memory-check starts them all the same"
 )]
 pub struct NoRoom {
-    /// Ranks of this node.
+    /// Number of ranks on this node.
     pub nproc: usize,
-    /// What they take at least.
+    /// Memory that they need at least.
     pub needed: ByteSize,
-    /// What there is, swap included.
+    /// Memory of the machine, swap included.
     pub memory: ByteSize,
 }
 
-/// Most ranks that can have work; `None` where environments of a job are shared out to all ranks.
+/// Returns the largest number of ranks that can have work, or `None` if the environments of a job
+/// are shared by all ranks.
 pub fn units(jobs: &[Job], assignment: Assignment) -> Option<usize> {
     if jobs.iter().any(|job| job.sharing.is_some()) {
         return None;
@@ -44,8 +48,9 @@ pub fn units(jobs: &[Job], assignment: Assignment) -> Option<usize> {
     Some(jobs.iter().map(episodes).fold(0, usize::saturating_add).max(1))
 }
 
-/// So many of `nproc` ranks a node, on at least so many nodes, as can have work; and what is said if that is fewer.
-/// The units are those of `shard`; `episodes` are those where episodes are dealt.
+/// Returns how many of `nproc` ranks per node can have work on at least `nodes` nodes, and a note
+/// if those are fewer. `units` is the amount of work under `shard`; `episodes` is the amount if
+/// single episodes were assigned.
 pub fn useful(
     nproc: usize,
     nodes: usize,
@@ -69,7 +74,7 @@ pub fn useful(
     (each, Some(Note::warning(note)))
 }
 
-/// What is said of far more ranks than cores.
+/// Returns a warning if there are far more ranks than cores.
 pub fn warning(nproc: usize, cpus: usize) -> Option<Note> {
     let most = cpus.saturating_mul(RANKS_A_CORE);
     (cpus > 0 && nproc > most).then(|| {
@@ -77,10 +82,10 @@ pub fn warning(nproc: usize, cpus: usize) -> Option<Note> {
     })
 }
 
-/// Refuses ranks that memory cannot hold whatever they do.
+/// Checks that the machine has the memory that the ranks need at least.
 ///
 /// # Errors
-/// [`NoRoom`].
+/// Returns [`NoRoom`] if it does not.
 pub fn check(nproc: usize, node: &Node) -> Result<(), NoRoom> {
     let needed = ByteSize(LEAST.0.saturating_mul(nproc as u64));
     match node.memory.map(ByteSize) {
@@ -95,7 +100,7 @@ mod tests {
 
     use super::*;
 
-    /// Jobs that are as long as these fields say.
+    /// Returns the units of jobs with these length fields.
     fn units_of(lengths: &[Value], shard: Shard) -> Option<usize> {
         let job = |(index, length): (usize, &Value)| {
             let mut job = json!({"name": format!("job{index}"), "arena_env_args": {"environment": "reach"}});

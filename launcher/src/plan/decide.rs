@@ -1,4 +1,4 @@
-//! [`Plan::new`]: asks every part, in the order in which torchrun finds out what is wrong.
+//! [`Plan::new`]: makes all decisions of the plan, in the order in which torchrun reports errors.
 
 use crate::cli::{Cli, Environment};
 use crate::events::EventLog;
@@ -17,10 +17,11 @@ use crate::say::Note;
 use crate::slurm::{Slurm, Task};
 
 impl Plan {
-    /// What `cli` asks for in `env` on `node`. Touches nothing but the names of files.
+    /// Returns the plan for what `cli` asks for in `env` on `node`. Accesses the file system only
+    /// to look up names.
     ///
     /// # Errors
-    /// The first thing that cannot be done.
+    /// Returns an error for the first request that cannot be fulfilled.
     pub fn new(cli: &Cli, env: &Environment, node: &Node) -> Result<Plan, PlanError> {
         let slurm = Slurm::new(cli, env)?;
         let mut plan = Plan::of_options(&slurm.cli, slurm.task(), env, node)?;
@@ -32,7 +33,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// With options that no variable of SLURM changes any more.
+    /// Returns the plan of options into which SLURM's variables have already been merged.
     fn of_options(cli: &Cli, task: Option<Task>, env: &Environment, node: &Node) -> Result<Plan, PlanError> {
         let nodes = nodes::nodes(&cli.nnodes)?;
         let failure_policy = FailurePolicy::new(cli);
@@ -50,7 +51,7 @@ impl Plan {
         let launch = task.map_or(launch, |task| launch.of_task(task.local_world_size, task.group_world_size));
         let placed = asked.as_ref().map(|asked| asked.nproc(launch)).transpose()?.flatten();
         let nproc = placed.filter(|_| task.is_none()).unwrap_or(given);
-        // How many tasks there are is SLURM's word.
+        // SLURM decides the number of tasks.
         let alone = asked.as_ref().filter(|_| task.is_none());
         let (nproc, crowd_notes) =
             alone.map_or(Ok((nproc, Vec::new())), |asked| asked.ranks(nproc, nodes.min, node))?;
@@ -62,7 +63,8 @@ impl Plan {
         let program = Program::new(cli, env, node)?;
         let mut memory = asked.as_ref().map(|_| node.memory_of(visible_devices.as_deref())).unwrap_or_default();
         if task.is_some() {
-            // Launchers of other tasks may have started their ranks on these GPUs already, which are counted anyway.
+            // Launchers of other tasks may already have started ranks on these GPUs; the planner
+            // counts those anyway.
             memory.iter_mut().for_each(|memory| memory.used = 0);
         }
         let eval = asked.map(|asked| asked.check(launch, &memory)).transpose()?;
@@ -79,7 +81,7 @@ impl Plan {
             variables.extend(variables::of_style(cli));
             variables.extend(variables::of_waiting(env));
         }
-        // The rule is right for our own program, so there is nothing to tune.
+        // The default is right for the built-in program, so there is nothing to tune.
         let thread_note = thread_note.filter(|_| eval.is_none());
         let seats = eval.iter().flat_map(|eval| eval.notes.clone()).chain(server_notes).chain(crowd_notes);
         let caveats = caveats::notes(cli, env).into_iter().chain(signal_notes).map(Note::warning);

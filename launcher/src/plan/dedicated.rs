@@ -1,8 +1,8 @@
-//! What helps where policies and environments do not fit on the same GPUs: GPUs of their own for each.
+//! Proposes dedicated GPUs for environments and for policies if they do not fit on the same GPUs.
 //!
 //! ```text
-//! env,rollout: 0-1  ─ GPU 0 holds too much ─►  env: 0-1, rollout: 2-3   (as many ranks)
-//!                                         └─►  env: 0-2, rollout: 3     (fewer), the first that fits
+//! env,rollout: 0-1  ─ GPU 0 holds too much ─►  env: 0-1, rollout: 2-3  (as many ranks)
+//!                                         └─►  env: 0-2, rollout: 3    (fewer), the first that fits
 //! ```
 
 use std::fmt::{Display, Formatter};
@@ -13,7 +13,8 @@ use jobs::setup::Setup;
 
 use crate::plan::room::Room;
 
-/// A placement in which no GPU has both: environments on the first `env` GPUs, one rank on each of the next `ranks`.
+/// A placement in which no GPU has both: environments on the first `env` GPUs, one rank on each of
+/// the next `ranks`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dedicated {
     env: usize,
@@ -21,8 +22,9 @@ pub struct Dedicated {
 }
 
 impl Dedicated {
-    /// The one that fits on `gpus` GPUs of one node with the environments that the jobs have: as many ranks as now if that
-    /// is possible, else as many as possible. None where all fits as it is, or sharing a GPU is not the reason.
+    /// Returns the dedicated placement that fits on `gpus` GPUs of one node with the environments
+    /// of the jobs: with as many ranks as now if possible, otherwise with as many as possible.
+    /// Returns `None` if everything fits already, or if sharing a GPU is not the reason.
     pub fn find(room: &Room, setup: &Setup, placement: &Placement, gpus: usize) -> Option<Self> {
         if !is_too_much_for_a_shared_gpu(&room.planner(setup, placement)) {
             return None;
@@ -57,7 +59,8 @@ impl Display for Dedicated {
     }
 }
 
-/// Whether a GPU that holds policies as well as environments has too little for both.
+/// Returns whether a GPU that holds policies as well as environments has too little memory for
+/// both.
 fn is_too_much_for_a_shared_gpu(planner: &Planner<'_>) -> bool {
     planner.needs().iter().any(|need| {
         let is_shared = need.environments.bytes.0 > 0 && need.weights.bytes.0 + need.context.bytes.0 > 0;

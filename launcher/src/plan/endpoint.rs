@@ -1,4 +1,4 @@
-//! `host`, `host:port`, `[v6]:port`: where to meet.
+//! Parses rendezvous endpoints: `host`, `host:port`, `[v6]:port`.
 
 use crate::plan::error::PlanError;
 
@@ -7,15 +7,16 @@ use crate::plan::error::PlanError;
 pub struct Endpoint {
     /// Name or address, without brackets.
     pub host: String,
-    /// Port, if given.
+    /// Port, if one was given.
     pub port: Option<u16>,
 }
 
 impl Endpoint {
-    /// Parses as torchrun does: the port stands after the last colon, unless there are brackets.
+    /// Parses an endpoint as torchrun does: the port follows the last colon, unless there are
+    /// brackets.
     ///
     /// # Errors
-    /// A host or port that cannot be one.
+    /// Returns an error for an invalid host or port.
     pub fn parse(text: &str) -> Result<Endpoint, PlanError> {
         let trimmed = text.trim();
         let (host, port) = match trimmed.strip_prefix('[').and_then(|rest| rest.split_once(']')) {

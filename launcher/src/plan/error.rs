@@ -1,20 +1,21 @@
-//! Why a launch is refused, before anything was started.
+//! Errors of the plan: a launch is refused before anything has been started.
 
 use std::path::PathBuf;
 
 use crate::numa::NumaError;
 use crate::slurm::SlurmError;
 
-/// A command line that can be read but not carried out. Where torchrun has a text for it, the text is torchrun's.
+/// A command line that can be parsed but not carried out. Where torchrun has a text for the error,
+/// that text is used.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
-    /// More than two parts.
+    /// `--nnodes` has more than two parts.
     #[error("nnodes={0} is not in \"MIN:MAX\" format")]
     NodesFormat(String),
-    /// A part of `--nnodes` that is no number.
+    /// A part of `--nnodes` is not a number.
     #[error("--nnodes: `{0}` is not a whole number")]
     NodesNumber(String),
-    /// No nodes, or an empty range.
+    /// `--nnodes` is zero or an empty range.
     #[error("min_nodes must be > 0 and <= max_nodes, got min_nodes={min}, max_nodes={max}")]
     NodesRange {
         /// Fewest nodes.
@@ -25,171 +26,172 @@ pub enum PlanError {
     /// `--standalone` with several nodes, which could not find each other.
     #[error("--standalone is for one node, --nnodes is {0}")]
     Standalone(String),
-    /// Static backend, a node outside the launch.
+    /// `--node-rank` is outside the range of a static launch.
     #[error("--node-rank is {found}, of {nodes} nodes it must be one from 0 to {}", .nodes - 1)]
     NodeRank {
-        /// As given.
+        /// The node rank given.
         found: i64,
-        /// Nodes of the launch.
+        /// Number of nodes of the launch.
         nodes: usize,
     },
-    /// A port that the other nodes could not know.
+    /// The endpoint has port 0, so the other nodes cannot know the port.
     #[error("port 0 in endpoint {0}: several nodes need a port that all of them know")]
     FreePort(String),
-    /// c10d with `store_type=file`.
+    /// c10d with `store_type=file`, several nodes and no endpoint.
     #[error("store_type=file with several nodes needs a file that all of them see: --rdzv-endpoint PATH")]
     FileStore,
-    /// Negative or beyond reason.
+    /// `--max-restarts` is negative or too large.
     #[error("max_restarts must be >= 0, got {0}")]
     MaxRestarts(i64),
-    /// `gpu` without one.
+    /// `--nproc-per-node gpu` on a node without a GPU.
     #[error("Cuda is not available.")]
     NoCuda,
-    /// `xpu`.
+    /// `--nproc-per-node xpu`, which is not supported.
     #[error("Xpu is not available.")]
     NoXpu,
-    /// Neither number nor known word.
+    /// `--nproc-per-node` is neither a number nor a known word.
     #[error("Unsupported nproc_per_node value: {0}")]
     RanksValue(String),
-    /// None, or more than processes can be.
+    /// `--nproc-per-node` is zero, or larger than the number of possible processes.
     #[error("nproc_per_node must be between 1 and {most}, got {found}")]
     RanksRange {
-        /// Asked for.
+        /// The number asked for.
         found: i64,
-        /// Most possible.
+        /// The largest possible number.
         most: usize,
     },
-    /// `--rdzv-conf` with an empty key.
+    /// `--rdzv-conf` has an empty key.
     #[error("The rendezvous configuration string must be in format <key1>=<value1>,...,<keyN>=<valueN>.")]
     ConfFormat,
-    /// `--rdzv-conf` with an empty value.
+    /// `--rdzv-conf` has an empty value.
     #[error("The rendezvous configuration option '{0}' must have a value specified.")]
     ConfValue(String),
-    /// `--rdzv-conf`, a key that is an option of its own.
+    /// `--rdzv-conf` has a key that is an option of its own.
     #[error("The rendezvous configuration option '{0}' cannot be set here, it has an option of its own.")]
     ConfCollision(String),
-    /// `--rdzv-conf`, a number expected.
+    /// `--rdzv-conf`: an integer is expected.
     #[error("The rendezvous configuration option '{0}' does not represent a valid integer value.")]
     ConfInteger(String),
-    /// `--rdzv-conf`, a truth value expected.
+    /// `--rdzv-conf`: a boolean is expected.
     #[error("The rendezvous configuration option '{0}' does not represent a valid boolean value.")]
     ConfBoolean(String),
-    /// `--rdzv-conf`, a time that is none.
+    /// `--rdzv-conf` has an invalid timeout.
     #[error("The {name} timeout ({seconds} s) must be positive.")]
     ConfTimeout {
-        /// `join`, `close` and so on.
+        /// Name of the timeout: `join`, `close` and so on.
         name: String,
-        /// As given.
+        /// The value given, in seconds.
         seconds: i64,
     },
-    /// `store_type`.
+    /// `--rdzv-conf` has an unknown `store_type`.
     #[error("Invalid store type given. Currently only supports file and tcp.")]
     StoreType,
-    /// `--local-ranks-filter`.
+    /// `--local-ranks-filter` is not a list of numbers.
     #[error("--local_ranks_filter must be a comma-separated list of integers e.g. --local_ranks_filter=0,1,2")]
     LocalRanksFilter,
-    /// `-r` or `-t`.
+    /// `-r` or `-t` cannot be parsed.
     #[error("{0} does not match: <^[0123]$> or <^(\\d:[0123],)*(\\d:[0123])$>")]
     Streams(String),
-    /// `--log-dir` that cannot be one.
+    /// `--log-dir` names a file.
     #[error("log_dir: {} is a file", .0.display())]
     LogDirIsFile(PathBuf),
-    /// Two ways to read the program.
+    /// `--no-python` and `--module` exclude each other.
     #[error("Don't use both the '--no-python' flag and the '--module' flag at the same time.")]
     NoPythonModule,
-    /// `--rdzv-backend` that nobody knows.
+    /// `--rdzv-backend` is unknown.
     #[error("The rendezvous backend '{0}' is not registered. Did you forget to call `register`?")]
     Backend(String),
-    /// `--rdzv-backend etcd` and `etcd-v2`.
+    /// `--rdzv-backend etcd` and `etcd-v2`, which are not supported.
     #[error("the rendezvous backend '{0}' is not available, `c10d` takes its place without a server")]
     Etcd(String),
-    /// Port of an endpoint.
+    /// The port of an endpoint is invalid.
     #[error("The port number of the rendezvous endpoint '{0}' must be an integer between 0 and 65536.")]
     EndpointPort(String),
-    /// Host of an endpoint.
+    /// The host of an endpoint is invalid.
     #[error(
         "The hostname of the rendezvous endpoint '{0}' must be a dot-separated list of labels, an IPv4 address, or an \
          IPv6 address."
     )]
     EndpointHost(String),
-    /// Static backend, no port.
+    /// The static backend needs a port.
     #[error("port is missing in endpoint: {0}. Try to specify --master-port")]
     MissingPort(String),
-    /// Not a time.
+    /// `--monitor-interval` is not a valid time.
     #[error("monitor_interval must be > 0, got {0}")]
     MonitorInterval(f64),
-    /// Not a time.
+    /// The shutdown timeout is not a valid time.
     #[error("{from}: the shutdown timeout must be a whole number of seconds >= 0, got {found}")]
     ShutdownTimeout {
-        /// Option or variable.
+        /// The option or variable that set it.
         from: &'static str,
-        /// As given.
+        /// The value given.
         found: String,
     },
-    /// `--virtual-local-rank` with too few GPUs.
+    /// `--virtual-local-rank` with fewer GPUs than ranks.
     #[error("local_rank {local_rank} exceeds available GPUs in CUDA_VISIBLE_DEVICES={list}")]
     VirtualRank {
         /// The first rank without a GPU.
         local_rank: usize,
-        /// The variable's value.
+        /// The value of `CUDA_VISIBLE_DEVICES`.
         list: String,
     },
-    /// `--event-log-handler`.
+    /// `--event-log-handler` is unknown.
     #[error("unknown event log handler '{0}' (known: null, console, dynamic_rendezvous, json:FILE)")]
     EventLogHandler(String),
-    /// `--numa-binding` that this node does not allow.
+    /// `--numa-binding` is not possible on this node.
     #[error("--numa-binding {mode}: {err}")]
     Numa {
-        /// As given.
+        /// The mode given.
         mode: String,
-        /// Why not.
+        /// The reason.
         err: NumaError,
     },
-    /// SLURM's variables.
+    /// SLURM's variables cannot be used.
     #[error(transparent)]
     Slurm(#[from] SlurmError),
-    /// A tool behind options of the launcher, or behind `--`.
+    /// A tool follows options of the launcher, or `--`.
     #[error(
         "`{0}` launches nothing and takes no options of a launch: it comes first, as in `rrun {0} --help`; a file is ./{0}"
     )]
     ToolComesFirst(String),
-    /// A program that is no file, and looks like a word that is built in.
+    /// The program is not a file, and resembles a built-in word.
     #[error("there is no file `{word}`; did you mean `rrun {meant}`?")]
     Misspelt {
-        /// As given.
+        /// The word given.
         word: String,
-        /// The nearest word.
+        /// The most similar built-in word.
         meant: &'static str,
     },
-    /// What `serve` was given.
+    /// The command line of `serve` is invalid.
     #[error("{0}")]
     Serve(String),
-    /// `--logs-specs`: there is no Python in the launcher to load it.
+    /// `--logs-specs` names an entry point, which the launcher cannot load because it runs no
+    /// Python.
     #[error("--logs-specs {0}: Python entry points are not available in rrun")]
     LogsSpecs(String),
-    /// No interpreter.
+    /// No Python interpreter was found.
     #[error("no python3 or python in PATH; activate an environment or set PYTHON_EXEC")]
     NoPython,
-    /// `--no-python` with a program that is nowhere.
+    /// The program of `--no-python` was not found.
     #[error("No such file or directory: '{0}'")]
     NoProgram(String),
-    /// The command line of `eval`, or its help: clap's text, and its exit code.
+    /// The command line of `eval` is invalid, or asks for help.
     #[error("{text}")]
     EvalUsage {
-        /// Text for the terminal.
+        /// clap's text for the terminal.
         text: String,
-        /// 0 for help, 2 for a mistake.
+        /// clap's exit code: 0 for help, 2 for an error.
         code: u8,
     },
-    /// What `eval` is asked to run.
+    /// The evaluation was refused.
     #[error("{0}")]
     Eval(String),
-    /// A built-in program without its binary.
+    /// The binary of a built-in program was not found.
     #[error("`{}` is missing, which runs `rrun eval`; it must stand beside `rrun`", .0.display())]
     NoRankBinary(PathBuf),
 }
 
-/// In tests two refusals are the same if they read the same.
+/// In tests, two errors are equal if their texts are.
 #[cfg(test)]
 impl PartialEq for PlanError {
     fn eq(&self, other: &Self) -> bool {

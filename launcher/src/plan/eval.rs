@@ -1,4 +1,5 @@
-//! What `eval` asks for, checked before anything is started.
+//! The plan of an evaluation (`eval`): reads its command line and files, and checks everything
+//! before anything is started.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -26,65 +27,67 @@ use crate::plan::room::{Room, TooMuch};
 use crate::plan::seating::{Launch, Seating, SeatingError};
 use crate::say::Note;
 
-/// Tells the ranks how many GPUs a node has, so that all of them read a placement as the launcher does.
+/// The variable that tells ranks how many GPUs a node has, so that they interpret a placement as
+/// the launcher does.
 pub const GPUS_VARIABLE: &str = "RRUN_GPUS_PER_NODE";
 
 /// A checked evaluation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EvalPlan {
-    /// What is written to `plan.json`.
+    /// The contents of `plan.json`.
     pub run: RunPlan,
-    /// The run folder, as it was named.
+    /// The run folder, as the user named it.
     pub output: std::path::PathBuf,
-    /// Visible GPUs of a node.
+    /// Number of visible GPUs per node.
     pub gpus: usize,
-    /// Who sits where.
+    /// The placement of ranks and environment workers.
     pub seating: Seating,
-    /// `--accept-changed-jobs`.
+    /// `--accept-changed-jobs`: whether the jobs may differ from those of the existing run.
     pub accepts_changed_jobs: bool,
-    /// What is said before the start.
+    /// Lines to print before the start.
     #[serde(skip)]
     pub notes: Vec<Note>,
 }
 
-/// Why an evaluation was refused.
+/// The reason why an evaluation was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum EvalError {
-    /// The command line of `eval`, or its help: clap's text and exit code are the ones to use.
+    /// The command line of `eval` is invalid or asks for help; print clap's text and use its exit
+    /// code.
     #[error("{0}")]
     Usage(clap::Error),
-    /// The jobs file, a configuration, the placement.
+    /// The jobs file, a configuration file or the placement is invalid.
     #[error(transparent)]
     Setup(#[from] SetupError),
-    /// Who sits where.
+    /// The placement contradicts the launch or the machine.
     #[error(transparent)]
     Seating(#[from] SeatingError),
-    /// A name in the jobs file.
+    /// The jobs file has an unknown name.
     #[error("`{path}`: {unknown}")]
     Unknown {
-        /// The jobs file.
+        /// Path of the jobs file.
         path: String,
-        /// What is not known.
+        /// The unknown name.
         unknown: Box<known::Refused>,
     },
-    /// The run folder.
+    /// The run folder cannot be used.
     #[error(transparent)]
     Folder(#[from] RunFolderError),
-    /// `--measured`.
+    /// The file of `--measured` cannot be read.
     #[error(transparent)]
     Measured(#[from] MeasuredError),
-    /// More than a GPU has.
+    /// A GPU has too little memory.
     #[error(transparent)]
     Memory(#[from] TooMuch),
-    /// More than the node has.
+    /// The node has too little memory for so many ranks.
     #[error(transparent)]
     Crowd(#[from] NoRoom),
-    /// `--policy-device-id` names a GPU that is not there.
+    /// `--policy-device-id` names a GPU that does not exist.
     #[error("--policy-device-id is {found}, {visible}")]
     Device {
-        /// What was asked for.
+        /// The index given.
         found: i64,
-        /// What there is, as a clause.
+        /// A clause that names the visible GPUs.
         visible: String,
     },
 }
@@ -110,7 +113,7 @@ impl From<EvalError> for PlanError {
     }
 }
 
-/// What the words after `eval` ask for.
+/// The evaluation that the command line of `eval` asks for.
 #[derive(Debug)]
 pub struct Asked {
     args: EvalArgs,
@@ -118,10 +121,10 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// What `cli` asks of the built-in evaluation, `None` if it asks for another program.
+    /// Reads the evaluation that `cli` asks for; returns `None` if it asks for another program.
     ///
     /// # Errors
-    /// As [`Self::read`], and a rank binary that is not there.
+    /// Returns the errors of [`Self::read`], and an error if the rank binary is missing.
     pub fn of(cli: &Cli, env: &Environment, node: &Node) -> Result<Option<Self>, PlanError> {
         if Program::built_in(cli) != Some("eval") {
             return Ok(None);
@@ -130,10 +133,10 @@ impl Asked {
         Ok(Some(Self::read(&cli.args, env)?))
     }
 
-    /// Reads the words and the files that they name; `env` answers `${oc.env:NAME}`.
+    /// Reads the words after `eval` and the files that they name; `env` resolves `${oc.env:NAME}`.
     ///
     /// # Errors
-    /// [`EvalError`] for the first thing that is wrong.
+    /// Returns an [`EvalError`] for the first thing that is wrong.
     pub fn read(words: &[OsString], env: &Environment) -> Result<Self, EvalError> {
         let args = EvalArgs::read_words(words)?;
         let variable = |name: &str| env.get(name).map(|value| value.to_string_lossy().into_owned());
@@ -144,10 +147,11 @@ impl Asked {
         Ok(Self { args, setup })
     }
 
-    /// How many ranks this node runs, if the placement or `--workers-per-gpu` says.
+    /// Returns the number of ranks on this node, if the placement or `--workers-per-gpu` determines
+    /// it.
     ///
     /// # Errors
-    /// [`SeatingError`], where that contradicts `launch`.
+    /// Returns a [`SeatingError`] if that contradicts `launch`.
     pub fn nproc(&self, launch: Launch) -> Result<Option<usize>, EvalError> {
         if self.setup.components.is_none() && self.args.workers_per_gpu.is_none() {
             return Ok(None);
@@ -155,11 +159,12 @@ impl Asked {
         Ok(Some(launch.seat(&self.setup, self.per_gpu())?.0))
     }
 
-    /// Ranks of this node, fewer than `nproc` if these cannot all have work, and what is said about it. Who has placed them
-    /// knows how many there are.
+    /// Returns the number of ranks to start on this node, which is less than `nproc` if not all of
+    /// them can have work, and notes about it. With an explicit placement the number is never
+    /// reduced.
     ///
     /// # Errors
-    /// [`EvalError::Crowd`].
+    /// Returns [`EvalError::Crowd`] if memory cannot hold the ranks.
     pub fn ranks(&self, nproc: usize, nodes: usize, node: &Node) -> Result<(usize, Vec<Note>), EvalError> {
         let Setup { file, assignment, components, .. } = &self.setup;
         let units = components.is_none().then(|| crowd::units(&file.jobs, *assignment)).flatten();
@@ -172,10 +177,11 @@ impl Asked {
         Ok((nproc, fewer.into_iter().chain(crowd::warning(nproc, node.cpus)).collect()))
     }
 
-    /// Checks the rest; `memory` is that of the visible GPUs, as far as it is known. Writes nothing.
+    /// Checks the rest of the evaluation. `memory` is that of the visible GPUs, as far as it is
+    /// known. Writes nothing.
     ///
     /// # Errors
-    /// [`EvalError`] for the first thing that is wrong.
+    /// Returns an [`EvalError`] for the first thing that is wrong.
     pub fn check(self, launch: Launch, memory: &[Memory]) -> Result<EvalPlan, EvalError> {
         let (nproc, placement) = launch.seat(&self.setup, self.per_gpu())?;
         let world_size = nproc * launch.nodes.1;
@@ -188,7 +194,7 @@ impl Asked {
         if !self.args.no_memory_check {
             room.check(&self.setup, &placement, resources)?;
         }
-        // Whoever leaves the number of nodes open does not know how many ranks there will be.
+        // With an elastic number of nodes, the number of ranks is not known yet.
         let is_fixed = launch.nodes.0 == launch.nodes.1;
         let idle = is_fixed.then(|| idle::note(&self.setup.file.jobs, world_size, self.setup.assignment)).flatten();
         let seating = Seating::new(&self.setup, placement, resources, &room);
@@ -207,7 +213,7 @@ impl Asked {
         self.args.workers_per_gpu.map(|per_gpu| per_gpu as usize)
     }
 
-    /// One device for all policies beside a place for each.
+    /// Checks that one device for all policies does not contradict the placement of each.
     fn check_places(&self, placement: &Placement, resources: Resources) -> Result<(), EvalError> {
         let (args, place) =
             (&self.args, if self.setup.components.is_some() { "the placement" } else { "--workers-per-gpu" });
@@ -231,7 +237,8 @@ impl Asked {
     }
 }
 
-/// A single rank takes the device that it is given; several take their own, and say so themselves.
+/// Checks the device of a single rank. Several ranks use their own devices, and report the conflict
+/// themselves.
 fn check_device(args: &EvalArgs, world_size: usize, gpus: usize) -> Result<(), EvalError> {
     match args.policy_device_id {
         Some(found) if world_size == 1 && usize::try_from(found).map_or(true, |id| id >= gpus) => {
@@ -247,11 +254,11 @@ fn check_device(args: &EvalArgs, world_size: usize, gpus: usize) -> Result<(), E
 }
 
 impl EvalPlan {
-    /// Writes `plan.json`, or finds it there: the last thing before ranks are started. `launch` is the one that has the
-    /// folder.
+    /// Writes `plan.json`, or checks the existing one; this is the last step before ranks are
+    /// started. `launch` is the id of the launch that holds the folder.
     ///
     /// # Errors
-    /// [`RunFolderError`] when the folder cannot be written, or meanwhile holds another run.
+    /// Returns a [`RunFolderError`] if the folder cannot be written, or holds another run by now.
     pub fn settle(&self, launch: Option<&str>) -> Result<(), RunFolderError> {
         let folder = RunFolder::new(&self.output);
         self.run.clone().of_launch(launch.map(str::to_owned)).settle(&folder, self.accepts_changed_jobs).map(drop)

@@ -1,4 +1,5 @@
-//! What a rank that fails means for the others: `--failure-policy`, and how many restarts there are.
+//! The failure policy: what the failure of one rank means for the others (`--failure-policy`), and
+//! the number of restarts.
 
 use serde::Serialize;
 
@@ -6,22 +7,24 @@ use crate::cli::Cli;
 use crate::plan::error::PlanError;
 use crate::plan::program::Program;
 
-/// Restarts of each rank of a built-in program: a night of evaluations outlives a few crashes of a simulator or a driver,
-/// and one that comes back at every start is over within seconds.
+/// Default number of restarts per rank of a built-in program. A night of evaluations survives a few
+/// crashes of a simulator or a driver; a crash at every start uses them up within seconds.
 pub(crate) const RESTARTS: u32 = 6;
 
-/// What a rank that fails means for the others.
+/// What the failure of a rank means for the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FailurePolicy {
-    /// They end, and all ranks start again together while a restart is left.
+    /// All ranks end, and restart together while a restart is left.
     Torchrun,
-    /// Nothing: it starts again alone while it has a restart left, and is lost then.
+    /// The others go on; the rank restarts alone while it has a restart left, and is lost after
+    /// that.
     Isolate,
 }
 
 impl FailurePolicy {
-    /// `--failure-policy`: ranks of a built-in program do not depend on each other, those of any other may.
+    /// Returns the policy for `--failure-policy`. By default ranks of a built-in program are
+    /// independent; those of any other program may depend on each other.
     pub fn new(cli: &Cli) -> FailurePolicy {
         match cli.failure_policy.as_deref() {
             Some("isolate") => FailurePolicy::Isolate,
@@ -31,10 +34,10 @@ impl FailurePolicy {
         }
     }
 
-    /// `--max-restarts`, of all ranks or of each.
+    /// Returns `--max-restarts`, which applies to all ranks together or to each rank.
     ///
     /// # Errors
-    /// A negative number.
+    /// Returns an error for a negative number.
     pub fn max_restarts(self, cli: &Cli) -> Result<u32, PlanError> {
         if self == FailurePolicy::Isolate && Program::is_built_in(cli) && !cli.is_given("max-restarts") {
             return Ok(RESTARTS);

@@ -1,11 +1,11 @@
-//! Ranks that will have nothing to do, said before the start with what would use them.
+//! Warns before the start about ranks that will have nothing to do, and suggests how to use them.
 
 use jobs::assign::{Assignment, Shard, idle};
 use jobs::job::{Job, Status};
 
 use crate::say::Note;
 
-/// What to say of ranks that have nothing to do; `None` if each has something.
+/// Returns a note about ranks that have nothing to do, or `None` if each has something.
 pub(super) fn note(jobs: &[Job], world_size: usize, assignment: Assignment) -> Option<Note> {
     let now = idle(jobs, world_size, assignment);
     if now == 0 {

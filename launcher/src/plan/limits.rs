@@ -1,4 +1,4 @@
-//! How long: grace, monitoring.
+//! Timeouts: the grace period and the monitoring interval.
 
 use std::time::Duration;
 
@@ -6,31 +6,33 @@ use crate::cli::python::int;
 use crate::cli::{Cli, Environment};
 use crate::plan::error::PlanError;
 
-/// torch/distributed/elastic/multiprocessing/api.py, torch 2.11: from SIGTERM to SIGKILL.
+/// torchrun's time between SIGTERM and SIGKILL (torch/distributed/elastic/multiprocessing/api.py,
+/// torch 2.11).
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The default since torch 2.12, in seconds.
+/// The variable for the default in seconds, known since torch 2.12.
 const SHUTDOWN_VARIABLE: &str = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
 
-/// `--shutdown-timeout`, else its variable, else 30 s.
+/// Returns `--shutdown-timeout`, else the value of its variable, else 30 s.
 ///
 /// # Errors
-/// What is no whole number of seconds.
+/// Returns an error if the value is not a whole number of seconds.
 pub fn shutdown_timeout(cli: &Cli, env: &Environment) -> Result<Duration, PlanError> {
     let (from, found) = match (cli.shutdown_timeout, env.get(SHUTDOWN_VARIABLE)) {
         (Some(seconds), _) => ("--shutdown-timeout", seconds.to_string()),
         (None, Some(text)) => (SHUTDOWN_VARIABLE, text.to_string_lossy().into_owned()),
         (None, None) => return Ok(SHUTDOWN_TIMEOUT),
     };
-    // 32 bits, so that a deadline can be computed from it.
+    // Limited to 32 bits, so that a deadline can be computed from it.
     let seconds = int(&found).and_then(|seconds| u32::try_from(seconds).ok());
     seconds.map(|seconds| Duration::from_secs(seconds.into())).ok_or(PlanError::ShutdownTimeout { from, found })
 }
 
-/// `--monitor-interval` changes nothing here, because an exit is seen at once, but must be a time.
+/// Checks `--monitor-interval`, which must be a valid time but has no effect, because the launcher
+/// sees an exit at once.
 ///
 /// # Errors
-/// Zero, negative numbers and `nan`.
+/// Returns an error for zero, negative numbers and `nan`.
 pub fn check_monitor_interval(cli: &Cli) -> Result<(), PlanError> {
     let is_time = cli.monitor_interval > 0.0;
     if is_time { Ok(()) } else { Err(PlanError::MonitorInterval(cli.monitor_interval)) }

@@ -1,4 +1,4 @@
-//! Log folder, console and filters.
+//! The plan of log files and console output: folder, console and filters.
 
 use std::path::{Path, PathBuf};
 
@@ -7,17 +7,17 @@ use crate::cli::{Cli, Environment};
 use crate::plan::LogPlan;
 use crate::plan::error::PlanError;
 
-/// The folder that switches all log files off.
+/// The value of `--log-dir` that disables all log files.
 const NO_FOLDER: &str = "/dev/null";
 
 impl LogPlan {
-    /// What `cli` and `env` ask for.
+    /// Returns the log plan that `cli` and `env` ask for.
     ///
     /// # Errors
-    /// A log folder that is a file.
+    /// Returns an error if the log folder is a file.
     pub fn new(cli: &Cli, env: &Environment) -> Result<LogPlan, PlanError> {
         let disabled = cli.log_dir.as_deref() == Some(Path::new(NO_FOLDER));
-        // An empty one is none, as in Python.
+        // An empty path means none, as in Python.
         let dir = cli.log_dir.clone().filter(|dir| !dir.as_os_str().is_empty() && !disabled);
         let template = env.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE").map(|text| text.to_string_lossy().into_owned());
         Ok(LogPlan {
@@ -30,10 +30,10 @@ impl LogPlan {
     }
 }
 
-/// The local ranks that `--local-ranks-filter` shows; `None` for all.
+/// Returns the local ranks that `--local-ranks-filter` shows, or `None` for all.
 ///
 /// # Errors
-/// What is no comma list of numbers.
+/// Returns an error if the filter is not a comma-separated list of numbers.
 pub fn shown_ranks(filter: &str) -> Result<Option<Vec<i64>>, PlanError> {
     if filter.is_empty() {
         return Ok(None);
@@ -46,7 +46,8 @@ fn folder(dir: PathBuf) -> Result<PathBuf, PlanError> {
     if dir.exists() && !dir.is_dir() { Err(PlanError::LogDirIsFile(dir)) } else { Ok(dir) }
 }
 
-/// The texts of a comma list in which `,,` is a comma. An empty text would be in every line, so it is left out.
+/// Splits a comma-separated list in which `,,` is a literal comma. Empty texts are left out,
+/// because every line contains them.
 fn texts(list: &str) -> Vec<String> {
     let mut texts = vec![String::new()];
     let mut rest = list;

@@ -1,21 +1,28 @@
-//! Where the ranks meet, and under which run id: the rendezvous options.
+//! The rendezvous options: decides where the ranks meet, and under which run id.
 //!
 //! ```text
 //! one node       static, endpoint or port given       that host and port, the id as given
-//!                static, neither                      port 29500, or a free one if that is taken; the id as given
+//!                static, neither                      port 29500, or a free one if that is taken;
+//!                                                     the id as given
 //!                --standalone, eval, serve            a free port, a random id
-//!                c10d at a loopback address           a free port, the id as given; nobody else comes there
-//! several nodes  static                               a rendezvous at the endpoint, which is the ranks' store too
-//!                c10d                                 a rendezvous at the endpoint; each round has a store of its own
+//!                c10d at a loopback address           a free port, the id as given;
+//!                                                     no other node can come there
+//! several nodes  static                               a rendezvous at the endpoint, which is the
+//!                                                     ranks' store too
+//!                c10d                                 a rendezvous at the endpoint; each round has
+//!                                                     a store of its own
 //! ```
-//! One node with c10d and another endpoint, or a file, takes part in a rendezvous: it may be a spare, or replaced by one.
+//! A single node with c10d and another endpoint, or a file, takes part in a rendezvous: it may be a
+//! spare, or be replaced by one.
 //!
-//! Torchrun 2.11 fails where 29500 is taken, and later versions never take it. Scripts with a hard-coded
-//! `tcp://127.0.0.1:29500` work here as in the former, and launches run side by side as in the latter. Our own programs
-//! take their port from MASTER_PORT, so that evaluations side by side have nothing to say about it.
+//! Torchrun 2.11 fails if port 29500 is taken, and later versions never use it. Here, scripts with
+//! a hard-coded `tcp://127.0.0.1:29500` work as in 2.11, and launches run side by side as in later
+//! versions. Built-in programs read their port from MASTER_PORT, so no note is printed when their
+//! port differs.
 //!
-//! With a free port of its own choice, MASTER_ADDR is `--local-addr` or the loopback address: on one node the host name that torchrun takes
-//! may not resolve (pytorch/pytorch#150532) and leads nowhere else if it does.
+//! With a free port, MASTER_ADDR is `--local-addr` or the loopback address. Torchrun uses the host
+//! name, which on a single node may not resolve (pytorch/pytorch#150532) and has no advantage if it
+//! does.
 
 use std::net::IpAddr;
 
@@ -29,13 +36,14 @@ use crate::plan::nodes::Nodes;
 use crate::plan::program::Program;
 use crate::plan::rendezvous::{Backend, RendezvousPlan};
 
-/// MASTER_ADDR of the ranks of one node.
+/// MASTER_ADDR of the ranks of a single-node launch.
 const LOOPBACK: &str = "127.0.0.1";
 
-/// torch/distributed/run.py, torch 2.11: the port of the static backend.
+/// torch's port of the static backend (torch/distributed/run.py, torch 2.11).
 const STATIC_PORT: i64 = 29500;
 
-/// torch/distributed/elastic/rendezvous/c10d_rendezvous_backend.py, torch 2.11: the port of the c10d backend.
+/// torch's port of the c10d backend
+/// (torch/distributed/elastic/rendezvous/c10d_rendezvous_backend.py, torch 2.11).
 const C10D_PORT: u16 = 29400;
 
 /// Backends that need a server of their own.
@@ -44,19 +52,19 @@ const ETCD: [&str; 2] = ["etcd", "etcd-v2"];
 /// Run id, store and rendezvous of a launch.
 #[derive(Clone, Debug)]
 pub struct Meeting {
-    /// `TORCHELASTIC_RUN_ID`.
+    /// The run id, `TORCHELASTIC_RUN_ID`.
     pub run_id: String,
-    /// The store of a launch on one node.
+    /// The store of a single-node launch.
     pub store: StorePlan,
     /// How several nodes meet.
     pub rendezvous: Option<RendezvousPlan>,
 }
 
 impl Meeting {
-    /// What `cli` asks for. `pairs` are those of `--rdzv-conf`.
+    /// Returns what `cli` asks for. `pairs` are the settings of `--rdzv-conf`.
     ///
     /// # Errors
-    /// An unknown backend, an endpoint or a setting that cannot be.
+    /// Returns an error for an unknown backend, and for an invalid endpoint or setting.
     pub fn new(cli: &Cli, nodes: Nodes, pairs: &[(String, String)], node: &Node) -> Result<Meeting, PlanError> {
         if cli.standalone {
             conf::check_c10d(pairs)?;
@@ -76,17 +84,18 @@ impl Meeting {
     }
 }
 
-/// Whether the static backend is told neither host nor port.
+/// Returns whether neither host nor port was given to the static backend.
 fn has_no_endpoint(cli: &Cli) -> bool {
     cli.rdzv_backend == "static" && cli.rdzv_endpoint.is_empty() && cli.master_port.is_none()
 }
 
-/// An id that the user has chosen is kept: it names the log folder.
+/// Returns a random id if nobody has chosen one and the launch is alone. A given id is kept,
+/// because it names the log folder.
 fn run_id(cli: &Cli, is_alone: bool, node: &Node) -> String {
     if is_alone && cli.rdzv_id == "none" { node.uuid.clone() } else { cli.rdzv_id.clone() }
 }
 
-/// The static backend: `--nnodes MIN:MAX` means MAX, as in torchrun.
+/// Plans the static backend. `--nnodes MIN:MAX` means MAX, as in torchrun.
 fn fixed(cli: &Cli, nodes: Nodes, conf: Conf, node: &Node) -> Result<(StorePlan, Option<RendezvousPlan>), PlanError> {
     let most = i64::try_from(nodes.max).unwrap_or(i64::MAX);
     if !(0..most).contains(&cli.node_rank) {
@@ -117,7 +126,8 @@ fn fixed(cli: &Cli, nodes: Nodes, conf: Conf, node: &Node) -> Result<(StorePlan,
     Ok((store, Some(rendezvous)))
 }
 
-/// The elastic backend. One node that meets on its own loopback, or nowhere in particular, meets nobody else.
+/// Plans the elastic backend. A single node with a loopback endpoint, or without one, meets no
+/// other node.
 fn c10d(cli: &Cli, nodes: Nodes, conf: Conf, node: &Node) -> Result<(StorePlan, Option<RendezvousPlan>), PlanError> {
     if conf.has_file_store {
         return by_file(cli, nodes, conf, node);
@@ -137,7 +147,8 @@ fn c10d(cli: &Cli, nodes: Nodes, conf: Conf, node: &Node) -> Result<(StorePlan, 
     Ok((store, Some(rendezvous(cli, Backend::C10d, (endpoint.host, port), nodes, conf, node))))
 }
 
-/// `store_type=file`: the endpoint is a file. Without one torchrun makes a file that nobody else knows.
+/// Plans `store_type=file`, for which the endpoint is a path. Without an endpoint, torchrun creates
+/// a file that no other node knows.
 fn by_file(cli: &Cli, nodes: Nodes, conf: Conf, node: &Node) -> Result<(StorePlan, Option<RendezvousPlan>), PlanError> {
     match cli.rdzv_endpoint.as_str() {
         "" if nodes.min == 1 => Ok((on_a_free_port(cli), None)),
@@ -185,7 +196,7 @@ fn on_a_free_port(cli: &Cli) -> StorePlan {
     StorePlan { master_addr: local_addr(cli).unwrap_or(LOOPBACK).to_owned(), port: None, may_move: false }
 }
 
-/// `--local-addr`, without brackets.
+/// Returns `--local-addr` without brackets.
 fn local_addr(cli: &Cli) -> Option<&str> {
     let address = cli.local_addr.as_deref().filter(|address| !address.is_empty())?;
     Some(address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(address))

@@ -1,12 +1,13 @@
-//! What jobs name and this node does not have: looked for once, before ranks start, instead of by every rank.
+//! Checks once, before ranks start, that files and modules named by jobs exist on this node, so
+//! that not every rank has to find out.
 //!
 //! ```text
 //! pending jobs ─┬─ policy       folder of a checkpoint, file of a module or of settings
-//!               └─ environment  script, interpreter ─ one short process an interpreter ─► modules
+//!               └─ environment  script, interpreter ─ one short process per interpreter ─► modules
 //! ```
-//! Ranks look for the same files, whichever jobs are theirs, so nothing is refused here that would have run. A module is
-//! missed only where nothing that runs before its import can bring it; whatever else keeps the answer away, the ranks
-//! find out.
+//! Ranks look for the same files whichever jobs they get, so nothing is refused here that would
+//! have run. A module counts as missing only if nothing that runs before its import can provide it.
+//! If the check itself fails for any other reason, it is left to the ranks.
 
 mod modules;
 
@@ -24,15 +25,15 @@ use modules::Probe;
 /// The interpreter of an environment that names none.
 const PYTHON: &str = "python3";
 
-/// Something that a job names and that is not there.
+/// Something that a job names and that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("job {index} ({job}): {what}")]
 pub struct Missing {
-    /// Position in the file.
+    /// Position of the job in the jobs file.
     pub index: usize,
-    /// Its name in the file.
+    /// Name of the job in the jobs file.
     pub job: String,
-    /// What it is, and what helps.
+    /// What is missing, and what helps.
     pub what: String,
 }
 
@@ -42,10 +43,10 @@ impl Missing {
     }
 }
 
-/// Looks for what the jobs that are to run name.
+/// Checks that everything exists that the pending jobs name.
 ///
 /// # Errors
-/// The first thing that is certainly not there.
+/// Returns the first thing that is certainly missing.
 pub fn check(jobs: &[Job], env: &Environment) -> Result<(), Missing> {
     let pending = || jobs.iter().filter(|job| job.status == Status::Pending);
     let mut probes: Vec<Probe> = Vec::new();
@@ -59,7 +60,7 @@ pub fn check(jobs: &[Job], env: &Environment) -> Result<(), Missing> {
     probes.into_iter().try_for_each(Probe::run)
 }
 
-/// The files of a policy that runs in the rank.
+/// Checks the files of a policy that runs inside the rank.
 fn check_policy(job: &Job, env: &Environment) -> Result<(), String> {
     let text = |field: &str| job.policy_config.get(field).and_then(Value::as_str);
     let file = |field: &str| match text(field).filter(|path| !Path::new(path).is_file()) {
@@ -85,7 +86,7 @@ fn check_checkpoint(path: &Path, env: &Environment) -> Result<(), String> {
     Err(format!("`policy_config_dict.model_path` is `{name}`, which is no folder; {wanted}"))
 }
 
-/// The script of an environment, and the interpreter that is to run it.
+/// Checks the script of an environment and its interpreter; returns the interpreter.
 fn check_environment(job: &Job, env: &Environment) -> Result<PathBuf, String> {
     if let Some((stem, _)) = job.environment.rsplit_once(".py:")
         && !Path::new(&format!("{stem}.py")).is_file()

@@ -1,4 +1,5 @@
-//! The plan: everything that can be decided before a socket, a file or a child exists.
+//! The plan of a launch: everything that can be decided before a socket, a file or a child process
+//! exists.
 //!
 //! ```text
 //! cli::Cli + environment + node::Node ──Plan::new──► Plan ──► agent::run
@@ -53,132 +54,143 @@ use crate::plan::rendezvous::RendezvousPlan;
 use crate::process::files::FileLimit;
 use crate::say::Note;
 
-/// One launch on this node.
+/// The plan of one launch on this node.
 #[derive(Clone, Debug, Serialize)]
 pub struct Plan {
-    /// Nodes that take part, at most.
+    /// Largest number of nodes that take part.
     pub nnodes: usize,
-    /// `TORCHELASTIC_RUN_ID`.
+    /// The run id, `TORCHELASTIC_RUN_ID`.
     pub run_id: String,
-    /// `ROLE_NAME`.
+    /// The role of the ranks, `ROLE_NAME`.
     pub role: String,
-    /// What a rank that fails means for the others.
+    /// What the failure of a rank means for the others.
     pub failure_policy: FailurePolicy,
-    /// Restarts of all ranks before the launch has failed, or of each before it is lost.
+    /// Restarts of all ranks until the launch has failed, or of each rank until it is lost,
+    /// depending on the failure policy.
     pub max_restarts: u32,
     /// Time between SIGTERM and SIGKILL.
     pub shutdown_timeout: Duration,
-    /// Where the store of one node listens, and what the ranks are told.
+    /// Where the store of a single-node launch listens, and the address that ranks are given.
     pub store: StorePlan,
-    /// Where the nodes meet, if there may be several.
+    /// How the nodes meet, if there may be several.
     pub rendezvous: Option<RendezvousPlan>,
-    /// Signals that end the launch in order, by number and name; the names as the user gave them go to the ranks.
+    /// Signals that stop the launch in an orderly way, as numbers and names; ranks get the names as
+    /// the user gave them.
     pub signals: SignalPlan,
-    /// Log files and console.
+    /// Log files and console output.
     pub logs: LogPlan,
-    /// What a failure report calls the program.
+    /// Name of the program in a failure report.
     pub title: String,
-    /// Set for every rank, over the inherited environment.
+    /// Variables set for every rank, overriding the inherited environment.
     pub env: BTreeMap<String, String>,
-    /// One entry a local rank, in order.
+    /// The ranks of this node in the order of their local ranks.
     pub ranks: Vec<RankPlan>,
-    /// What the launcher was given and its ranks inherit; the launcher itself raises it.
+    /// The launcher's initial limits on open files, which its ranks inherit; the launcher raises
+    /// its own.
     #[serde(skip)]
     pub open_files: Option<FileLimit>,
-    /// `--event-log-handler`.
+    /// `--event-log-handler`: where events are written.
     pub events: EventLog,
-    /// `--rusage`: what each rank used is said when it has ended.
+    /// `--rusage`: whether to print the resource usage of each rank when it has ended.
     pub reports_usage: bool,
-    /// Lines for stderr before the start: a rule of torchrun's that took effect, something ignored.
+    /// Lines for stderr before the start: a rule of torchrun that took effect, or something
+    /// ignored.
     pub notes: Vec<Note>,
-    /// What runs beside the ranks of this node.
+    /// The model server that runs beside the ranks of this node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model_server: Option<ServerPlan>,
-    /// Whether the program is one of ours, whose exit codes we know.
+    /// Whether the program is built in, so that the meaning of its exit codes is known.
     #[serde(skip)]
     pub is_built_in: bool,
-    /// What the built-in program `eval` is to run.
+    /// The evaluation of the built-in program `eval`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eval: Option<EvalPlan>,
 }
 
-/// The store that the ranks meet in.
+/// The store in which the ranks meet.
 #[derive(Clone, Debug, Serialize)]
 pub struct StorePlan {
-    /// `MASTER_ADDR`, without brackets.
+    /// The host as `MASTER_ADDR`, without brackets.
     pub master_addr: String,
-    /// `MASTER_PORT`; any free one if `None`.
+    /// The port as `MASTER_PORT`; `None` for any free one.
     pub port: Option<u16>,
-    /// Whether a free one will do where `port` is taken: nobody has asked for it.
+    /// Whether a free port may replace `port` if that is taken, because the user has not asked for
+    /// it.
     pub may_move: bool,
 }
 
-/// Who sends signals to the launcher, and so what they mean besides.
+/// The sender of signals to the launcher, which decides what they mean.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum Sender {
-    /// A terminal, a shell, a service: one process gets one signal.
+    /// A terminal, a shell or a service manager, which signals one process once.
     #[default]
     Anyone,
-    /// SLURM, to all processes of a batch script: SIGTERM comes in up to three copies. SIGUSR1 and SIGUSR2 announce the
-    /// time limit to the script (`--signal=B:…`), which passes them to us, and we to the ranks.
+    /// SLURM, which signals all processes of a batch script: SIGTERM arrives in up to three copies.
+    /// SIGUSR1 and SIGUSR2 announce the time limit to the script (`--signal=B:…`), which forwards
+    /// them to the launcher, and the launcher to the ranks.
     SlurmToScript,
-    /// SLURM, to every process of a step: as before, but the ranks have had SIGUSR1 and SIGUSR2 already.
+    /// SLURM, which signals every process of a step. As above, but the ranks have received SIGUSR1
+    /// and SIGUSR2 already.
     SlurmToStep,
 }
 
-/// Which signals are handled.
+/// The signals that the launcher handles.
 #[derive(Clone, Debug, Serialize)]
 pub struct SignalPlan {
-    /// Who sends them.
+    /// Their sender.
     pub sender: Sender,
-    /// `TORCHELASTIC_SIGNALS_TO_HANDLE`, as given.
+    /// The list as given, `TORCHELASTIC_SIGNALS_TO_HANDLE`.
     pub spec: String,
-    /// Numbers of the known ones.
+    /// Numbers of the known signals in the list.
     pub numbers: Vec<i32>,
 }
 
-/// Log files and console.
+/// Log files and console output.
 #[derive(Clone, Debug, Serialize)]
 pub struct LogPlan {
-    /// `--log-dir`; a new folder under `TMPDIR` if `None`.
+    /// `--log-dir`; `None` for a new folder in `TMPDIR`.
     pub dir: Option<PathBuf>,
-    /// `--log-dir /dev/null`: no folder, no files, no error file.
+    /// Whether `--log-dir` is `/dev/null`: no folder, no log files, no error file.
     pub disabled: bool,
-    /// Substrings of the lines that also go to `filtered_stdout.log`.
+    /// Substrings of the lines that are also written to `filtered_stdout.log`.
     pub duplicate_stdout: Vec<String>,
-    /// Substrings of the lines that also go to `filtered_stderr.log`.
+    /// Substrings of the lines that are also written to `filtered_stderr.log`.
     pub duplicate_stderr: Vec<String>,
-    /// `--log-line-prefix-template`, else `TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE`.
+    /// `--log-line-prefix-template`, else the variable `TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE`.
     pub prefix_template: Option<String>,
 }
 
-/// One process to start.
+/// The plan of one rank process.
 #[derive(Clone, Debug, Serialize)]
 pub struct RankPlan {
-    /// True local rank, also with `--virtual-local-rank`: `0..nproc`, or the one that SLURM gave to a task that is a rank.
+    /// The real local rank, even with `--virtual-local-rank`: in `0..nproc`, or the one that SLURM
+    /// gave to a task that is a rank.
     pub local_rank: usize,
-    /// Program and arguments after macro substitution; the program is looked up in the rank's `PATH`.
+    /// Program and arguments after macro substitution; the program is looked up in the rank's
+    /// `PATH`.
     #[serde(serialize_with = "lossy")]
     pub argv: Vec<OsString>,
-    /// `LOCAL_RANK` as the rank sees it, `CUDA_VISIBLE_DEVICES` and the like: over [`Plan::env`].
+    /// `LOCAL_RANK` as the rank sees it, `CUDA_VISIBLE_DEVICES` and the like; overrides
+    /// [`Plan::env`].
     pub env: BTreeMap<String, String>,
     /// Streams that go to a file.
     pub redirect: Streams,
     /// Streams that go to a file and, with a prefix, to the console.
     pub tee: Streams,
-    /// `--numa-binding`: the CPUs that it may use; those of the launcher if `None`.
+    /// The CPUs that the rank may use, from `--numa-binding`; `None` for those of the launcher.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<CpuList>,
-    /// `--local-ranks-filter`: whether what is not redirected, or is teed, reaches the console.
+    /// `--local-ranks-filter`: whether streams that are not redirected, or are teed, reach the
+    /// console.
     pub shown: bool,
 }
 
-/// A choice of the two output streams.
+/// A selection of the two output streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Streams {
-    /// Standard output.
+    /// Whether standard output is selected.
     pub stdout: bool,
-    /// Standard error.
+    /// Whether standard error is selected.
     pub stderr: bool,
 }
 

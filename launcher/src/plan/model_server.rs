@@ -1,4 +1,5 @@
-//! The model server of this node: its GPUs, its program and its folder, checked before anything is started.
+//! The plan of the model server of this node: its GPUs, its program and its folder, checked before
+//! anything is started.
 
 use std::path::{Path, PathBuf};
 
@@ -16,24 +17,24 @@ use crate::plan::seating::Seating;
 use crate::report;
 use crate::say::Note;
 
-/// A model server that can be started.
+/// A checked model server.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ServerPlan {
-    /// As in the jobs file, with the variable of its GPUs.
+    /// The server as in the jobs file, with the variable for its GPUs added.
     #[serde(flatten)]
     pub server: ModelServer,
-    /// What it writes goes to the end of this file.
+    /// The log file, to which its output is appended.
     pub log: PathBuf,
-    /// Whether this launcher starts it: under SLURM the first of those of a node does.
+    /// Whether this launcher starts the server. Under SLURM, the first launcher of a node does.
     pub role: Role,
 }
 
 impl ServerPlan {
-    /// The server of `eval`, if it is to have one, and what is to be said about it. `local_rank` is that of a rank that
-    /// SLURM has started as a task.
+    /// Returns the server of `eval`, if there is one, and notes about it. `local_rank` is set if
+    /// SLURM has started the rank as a task.
     ///
     /// # Errors
-    /// What is not there: a GPU, the folder, the program.
+    /// Returns an error if a GPU, the folder or the program does not exist.
     pub fn of(
         eval: &EvalPlan,
         env: &Environment,
@@ -56,7 +57,8 @@ impl ServerPlan {
     }
 }
 
-/// Its folder is there, and its program, which is looked up as it will be.
+/// Checks that its working directory exists, and its program, which is looked up as it will be at
+/// the start.
 fn check_program(server: &ModelServer, env: &Environment) -> Result<(), (&'static str, String)> {
     if let Some(cwd) = server.cwd.as_deref().filter(|cwd| !cwd.is_dir()) {
         return Err(("cwd", format!("there is no folder `{}`", cwd.display())));
@@ -71,8 +73,8 @@ fn check_program(server: &ModelServer, env: &Environment) -> Result<(), (&'stati
     }
 }
 
-/// Its `CUDA_VISIBLE_DEVICES`: `devices` count what `rrun` sees, which `list` may have chosen already. Without a GPU the
-/// numbers are labels.
+/// Returns its `CUDA_VISIBLE_DEVICES`. `devices` are indices into the GPUs that `rrun` sees, which
+/// `list` may have restricted already. Without a GPU the numbers are mere labels.
 fn visible(devices: &[usize], gpus: usize, list: Option<&str>) -> Result<String, String> {
     if let Some(device) = devices.iter().find(|device| gpus > 0 && **device >= gpus) {
         let seen = if gpus == 1 { "GPU 0 alone is".to_owned() } else { format!("GPUs 0 to {} are", gpus - 1) };
@@ -83,8 +85,8 @@ fn visible(devices: &[usize], gpus: usize, list: Option<&str>) -> Result<String,
     Ok(devices.iter().map(name).collect::<Vec<_>>().join(","))
 }
 
-/// A GPU that ranks have too is no mistake, only tight: on a machine with one GPU there is no other way, and nobody knows
-/// how much memory a server will take.
+/// Returns warnings about GPUs that the server shares with ranks. That is not an error: a machine
+/// with one GPU has no alternative, and the memory that a server needs is not known.
 fn caveats(server: &ModelServer, gpus: usize, seating: &Seating) -> Vec<String> {
     let Some(devices) = &server.devices else {
         let note = "model_server has no `devices`: it sees all GPUs, and so those of the ranks";

@@ -1,21 +1,21 @@
-//! `--nnodes`.
+//! Parses `--nnodes`.
 
 use crate::cli::python::int;
 use crate::plan::error::PlanError;
 
-/// How many nodes take part.
+/// The number of nodes that take part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nodes {
-    /// Fewest.
+    /// Fewest nodes.
     pub min: usize,
-    /// Most.
+    /// Most nodes.
     pub max: usize,
 }
 
-/// Reads `--nnodes`, `N` or `MIN:MAX`.
+/// Parses `--nnodes`, `N` or `MIN:MAX`.
 ///
 /// # Errors
-/// What is no range.
+/// Returns an error if it is not a valid range.
 pub fn nodes(given: &str) -> Result<Nodes, PlanError> {
     let number = |part: &str| int(part).ok_or_else(|| PlanError::NodesNumber(part.to_owned()));
     let (min, max) = match given.split(':').collect::<Vec<_>>()[..] {

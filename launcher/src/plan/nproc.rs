@@ -1,16 +1,18 @@
-//! `--nproc-per-node`: how many ranks this node runs.
+//! Parses `--nproc-per-node`: the number of ranks on this node.
 
 use crate::cli::python::int;
 use crate::node::Node;
 use crate::plan::error::PlanError;
 
-/// The kernel's own bound on process ids (`PID_MAX_LIMIT`); a larger number is a slip of the finger.
+/// The kernel's own limit on process ids (`PID_MAX_LIMIT`); a larger number is a typing error.
 const MOST: usize = 4_194_304;
 
-/// The ranks that `given` asks for on `node`, of whose GPUs CUDA shows `visible_devices` (`None`: all).
+/// Returns the number of ranks that `given` asks for on `node`; `visible_devices` is
+/// `CUDA_VISIBLE_DEVICES` (`None` shows all GPUs).
 ///
 /// # Errors
-/// What is neither a positive number nor a kind of device that this node has.
+/// Returns an error if `given` is neither a positive number nor a kind of device that this node
+/// has.
 pub fn nproc(given: &str, node: &Node, visible_devices: Option<&str>) -> Result<usize, PlanError> {
     if let Some(found) = int(given) {
         let count = usize::try_from(found).ok().filter(|count| (1..=MOST).contains(count));

@@ -1,4 +1,4 @@
-//! `--numa-binding`: the CPUs of each rank.
+//! Applies `--numa-binding`: chooses the CPUs of each rank.
 
 use std::path::Path;
 
@@ -8,11 +8,11 @@ use crate::numa::{Machine, Mode, NumaError, bind};
 use crate::plan::RankPlan;
 use crate::plan::error::PlanError;
 
-/// Binds `ranks` if that is asked for. The GPU of a rank is the visible one of its local rank, or the only one that a
-/// task of SLURM sees.
+/// Binds `ranks` if that is asked for. The GPU of a rank is the visible GPU at its local rank, or
+/// the only GPU that a task of SLURM sees.
 ///
 /// # Errors
-/// A node without the GPUs, or whose CPUs do not suffice.
+/// Returns an error if the node lacks the GPUs or has too few CPUs.
 pub fn place(cli: &Cli, env: &Environment, node: &Node, ranks: &mut [RankPlan]) -> Result<(), PlanError> {
     let Some(name) = &cli.numa_binding else { return Ok(()) };
     let refused = |err| PlanError::Numa { mode: name.clone(), err };

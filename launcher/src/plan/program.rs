@@ -1,14 +1,14 @@
-//! What is executed for a rank.
+//! The program that each rank executes.
 //!
 //! ```text
 //! script          <python> -u script args…
 //! -m              <python> -u -m module args…
 //! --no-python     program args…
-//! --run-path      <python> -c <run_path.py> script args…     wins over the two above
+//! --run-path      <python> -c <run_path.py> script args…     overrides the two above
 //! eval, serve     <folder of rrun>/rrun-rank eval args…      a plain word without the flags above
 //! merge, report…  nothing: a tool, refused behind options
 //! ```
-//! `${local_rank}` is filled in wherever the user's words are arguments of a foreign program.
+//! `${local_rank}` is substituted in the user's words if they are arguments of a foreign program.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -28,34 +28,35 @@ const RUN_PATH: &str = include_str!("run_path.py");
 /// The binary that runs one rank of a built-in program.
 const RANK_BINARY: &str = "rrun-rank";
 
-/// Something to execute.
+/// A program to execute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Program {
-    /// A built-in program: the binary, and the program's arguments.
+    /// A built-in program.
     BuiltIn {
-        /// `eval` or `serve`.
+        /// Its name, `eval` or `serve`.
         name: &'static str,
-        /// `rrun-rank`.
+        /// Path of `rrun-rank`.
         binary: PathBuf,
-        /// As the user gave them.
+        /// Its arguments, as the user gave them.
         args: Vec<OsString>,
     },
-    /// A program of the user's.
+    /// A program of the user.
     Foreign {
-        /// What a failure report calls it.
+        /// Its name in a failure report.
         title: String,
-        /// Words in which nothing is filled in.
+        /// Leading words, in which nothing is substituted.
         fixed: Vec<OsString>,
-        /// Words in which `${local_rank}` is.
+        /// Further words, in which `${local_rank}` is substituted.
         templates: Vec<OsString>,
     },
 }
 
 impl Program {
-    /// What `cli` asks for.
+    /// Returns the program that `cli` asks for.
     ///
     /// # Errors
-    /// Flags that exclude each other, a program or interpreter that is not there.
+    /// Returns an error for flags that exclude each other, and if the program or interpreter is not
+    /// found.
     pub fn new(cli: &Cli, env: &Environment, node: &Node) -> Result<Program, PlanError> {
         match Program::built_in(cli) {
             Some("eval") => return built_in("eval", cli, &node.executable),
@@ -89,17 +90,17 @@ impl Program {
         Ok(Program::Foreign { title, fixed, templates: words.collect() })
     }
 
-    /// The name of a program that may be built in.
+    /// Returns the program's name if it may be a built-in program.
     pub fn built_in(cli: &Cli) -> Option<&str> {
         cli.program.to_str().filter(|_| !(cli.run_path || cli.no_python || cli.module))
     }
 
-    /// Whether one of our own programs is asked for that ranks run.
+    /// Returns whether a built-in program is asked for that runs in ranks.
     pub fn is_built_in(cli: &Cli) -> bool {
         matches!(Program::built_in(cli), Some("eval" | "serve"))
     }
 
-    /// What a failure report calls it.
+    /// Returns the name of the program in a failure report.
     pub fn title(&self) -> &str {
         match self {
             Program::BuiltIn { name, .. } => name,
@@ -107,7 +108,7 @@ impl Program {
         }
     }
 
-    /// Program and arguments of one rank.
+    /// Returns the program and arguments of one rank.
     pub fn argv(&self, local_rank: usize) -> Vec<OsString> {
         match self {
             Program::BuiltIn { name, binary, args } => {

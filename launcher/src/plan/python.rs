@@ -1,4 +1,4 @@
-//! Which interpreter runs a script, and where an executable is.
+//! Finds the Python interpreter for scripts, and looks up executables.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
@@ -10,27 +10,29 @@ use crate::cli::Environment;
 use crate::node::Node;
 use crate::plan::error::PlanError;
 
-/// What `execvp` searches without a `PATH` (glibc's `_CS_PATH`).
+/// The search path of `execvp` without a `PATH` (glibc's `_CS_PATH`).
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
-/// Names of an interpreter, the better one first.
+/// Names of the interpreter, in order of preference.
 const NAMES: [&str; 2] = ["python3", "python"];
 
-/// What only an environment has: one of `venv`, one of conda.
+/// Files that mark an environment: one of `venv`, one of conda.
 const ENVIRONMENT_MARKS: [&str; 2] = ["pyvenv.cfg", "conda-meta"];
 
-/// Torchrun takes the interpreter that it runs in. We have none, so this is, in this order,
+/// Returns the Python interpreter for scripts. Torchrun uses the interpreter that it runs in; rrun
+/// has none, so it uses the first of these:
 ///
 /// ```text
 /// PYTHON_EXEC              as torchrun
-/// <venv>/bin/python        if rrun stands in <venv>/bin, or was called there by a link
-/// python3 or python        in the first folder of PATH that has one; an active environment is the first
+/// <venv>/bin/python        if rrun is in <venv>/bin, or was called by a link there
+/// python3 or python        in the first folder of PATH that has one; active environments are first
 /// $VIRTUAL_ENV/bin/python  if PATH has none
 /// ```
-/// `VIRTUAL_ENV` alone says little: it stays behind when `PATH` has moved on to another environment.
+/// `VIRTUAL_ENV` comes last because it may still be set when `PATH` has moved on to another
+/// environment.
 ///
 /// # Errors
-/// None of these.
+/// Returns an error if there is none of these.
 pub fn interpreter(env: &Environment, node: &Node) -> Result<OsString, PlanError> {
     if let Some(given) = env.get("PYTHON_EXEC") {
         return Ok(given.to_owned());
@@ -41,8 +43,8 @@ pub fn interpreter(env: &Environment, node: &Node) -> Result<OsString, PlanError
     found.map(PathBuf::into_os_string).ok_or(PlanError::NoPython)
 }
 
-/// The interpreter of the environment in whose `bin` this file is. A folder such as `/usr/bin` belongs to none: there the
-/// environment that is active counts.
+/// Returns the interpreter of the environment whose `bin` folder contains this file. A folder such
+/// as `/usr/bin` belongs to no environment; there the active environment counts.
 fn beside(rrun: &Path) -> Option<PathBuf> {
     let bin = rrun.parent()?;
     let environment = bin.parent()?;
@@ -57,7 +59,8 @@ fn python_in(folder: &Path) -> Option<PathBuf> {
     NAMES.into_iter().map(|name| folder.join(name)).find(|path| is_executable(path))
 }
 
-/// The file that `execvp(program)` would take: `program` itself if it has a slash, else the first in `PATH`.
+/// Returns the file that `execvp(program)` would execute: `program` itself if it contains a slash,
+/// else the first match in `PATH`.
 pub fn find(program: &OsStr, env: &Environment) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return Some(PathBuf::from(program)).filter(|path| is_executable(path));
@@ -80,7 +83,7 @@ mod tests {
 
     use super::*;
 
-    /// A folder with executables of these names in it.
+    /// Returns a folder that contains executables with these names.
     fn folder(names: &[&str]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         for name in names {
@@ -96,7 +99,7 @@ mod tests {
         path.to_str().unwrap()
     }
 
-    /// The interpreter for this `rrun`.
+    /// Returns the interpreter for an `rrun` at this path.
     fn python_of(rrun: &Path, env: &Environment) -> Result<OsString, PlanError> {
         let node = Node { executable: rrun.to_path_buf(), called_as: rrun.to_path_buf(), ..Node::default() };
         interpreter(env, &node)

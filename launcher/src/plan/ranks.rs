@@ -1,4 +1,4 @@
-//! The plan of each rank.
+//! Builds the plan of each rank.
 
 use crate::cli::{Cli, Environment};
 use crate::plan::error::PlanError;
@@ -7,7 +7,7 @@ use crate::plan::program::Program;
 use crate::plan::streams::StreamMap;
 use crate::plan::{RankPlan, Streams, variables};
 
-/// What the command line says about single ranks.
+/// The options that differ by rank.
 #[derive(Clone, Debug)]
 pub struct Ranks {
     first: usize,
@@ -19,20 +19,21 @@ pub struct Ranks {
 }
 
 impl Ranks {
-    /// The options that go by rank, for `nproc` ranks of which the first has the local rank `first`.
+    /// Reads the options that differ by rank, for `nproc` ranks of which the first has the local
+    /// rank `first`.
     ///
     /// # Errors
-    /// A list or map that is none.
+    /// Returns an error for an invalid list or map.
     pub fn new(cli: &Cli, first: usize, nproc: usize) -> Result<Ranks, PlanError> {
         let shown = shown_ranks(&cli.local_ranks_filter)?;
         let (redirects, tee) = (StreamMap::parse(&cli.redirects)?, StreamMap::parse(&cli.tee)?);
         Ok(Ranks { first, nproc, is_virtual: cli.virtual_local_rank, shown, redirects, tee })
     }
 
-    /// One plan a rank. With `without_files` no stream goes to a file.
+    /// Returns one plan per rank. With `without_files` no stream goes to a file.
     ///
     /// # Errors
-    /// A virtual rank without a GPU.
+    /// Returns an error for a virtual rank without a GPU.
     pub fn plan(&self, program: &Program, env: &Environment, without_files: bool) -> Result<Vec<RankPlan>, PlanError> {
         let plan = |local_rank| {
             let (redirect, tee) =
@@ -50,7 +51,7 @@ impl Ranks {
         (self.first..self.first + self.nproc).map(plan).collect()
     }
 
-    /// Redirected and teed streams; what is teed goes to a file too.
+    /// Returns the redirected and the teed streams; teed streams also go to a file.
     fn streams(&self, local_rank: usize) -> (Streams, Streams) {
         let tee = self.tee.of(local_rank);
         (self.redirects.of(local_rank).or(tee), tee)

@@ -1,4 +1,5 @@
-//! What the GPUs of a placement have, and whether an evaluation fits: the preflight of `eval`, and what `fit` asks.
+//! The memory of the GPUs of a placement, and whether an evaluation fits into it: the preflight
+//! check of `eval`, also used by `fit`.
 
 use std::collections::BTreeMap;
 
@@ -11,43 +12,44 @@ use jobs::setup::Setup;
 use crate::node::nvml::Memory;
 use crate::plan::dedicated::Dedicated;
 
-/// Jobs whose proposals are told beside a refusal.
+/// Number of jobs whose proposals are printed with an error.
 const NAMED: usize = 4;
 
-/// Memory of the GPUs, by their numbers, and what of the command line bears on it.
+/// The memory of the GPUs by their numbers, and the options that affect memory.
 #[derive(Clone, Debug, Default)]
 pub struct Room {
     budgets: BTreeMap<usize, Budget>,
     terms: Terms,
 }
 
-/// GPUs that cannot hold what is asked of them.
+/// A GPU has too little memory.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "GPU {gpu} has {free} free and {certain} are needed for certain ({parts}), {need} in all by estimate; {proposal}; \
      --no-memory-check starts it all the same"
 )]
 pub struct TooMuch {
-    /// The first of them.
+    /// The first such GPU.
     pub gpu: usize,
-    /// What it has.
+    /// Its free memory.
     pub free: ByteSize,
-    /// What is certain.
+    /// The memory that is needed for certain.
     pub certain: ByteSize,
-    /// Of what that consists.
+    /// The parts of the certain need, as text.
     pub parts: String,
-    /// What is estimated, that included.
+    /// The estimated need, which includes the certain one.
     pub need: ByteSize,
-    /// What would fit.
+    /// A proposal that would fit.
     pub proposal: String,
 }
 
 impl Room {
-    /// What is known before anything is started. `memory` is what NVML tells of this node's visible GPUs; other nodes are
-    /// taken to have the same ones. Without a GPU there are budgets only if `--gpu-memory` gives them to `labels`.
+    /// Returns what is known before anything is started. `memory` is NVML's report on this node's
+    /// visible GPUs; other nodes are assumed to have the same ones. Without a GPU there are budgets
+    /// only if `--gpu-memory` gives them to the numbers of the placement.
     ///
     /// # Errors
-    /// A file of measurements that cannot be read.
+    /// Returns an error if the file of measurements cannot be read.
     pub fn new(args: &EvalArgs, resources: Resources, memory: &[Memory]) -> Result<Self, MeasuredError> {
         let measured = args.measured.as_deref().map(Measured::read).transpose()?.unwrap_or_default();
         let terms = Terms {
@@ -69,23 +71,24 @@ impl Room {
         Ok(Self { budgets, terms })
     }
 
-    /// The same room with `bytes` on each of these GPUs, whatever this machine has.
+    /// Replaces the memory of this machine by `bytes` on each of these GPUs.
     #[must_use]
     pub fn of_size(mut self, gpus: impl IntoIterator<Item = usize>, ByteSize(bytes): ByteSize) -> Self {
         self.budgets = gpus.into_iter().map(|gpu| (gpu, Budget::whole(bytes))).collect();
         self
     }
 
-    /// The planner of jobs on a placement.
+    /// Returns the memory planner for the jobs on a placement.
     pub fn planner<'a>(&self, setup: &'a Setup, placement: &'a Placement) -> Planner<'a> {
         let of = (placement, setup.assignment);
         Planner::new(&setup.file.jobs, of, self.terms.clone(), self.budgets.clone())
     }
 
-    /// Refuses what cannot be: weights and declared or measured environments alone are more than a GPU has free.
+    /// Refuses an evaluation that cannot fit: weights and declared or measured environments alone
+    /// need more than a GPU has free.
     ///
     /// # Errors
-    /// [`TooMuch`] of the first such GPU, with what would fit.
+    /// Returns [`TooMuch`] for the first such GPU, with a proposal that would fit.
     pub fn check(&self, setup: &Setup, placement: &Placement, resources: Resources) -> Result<(), TooMuch> {
         let planner = self.planner(setup, placement);
         for need in planner.needs() {
@@ -105,7 +108,7 @@ impl Room {
         Ok(())
     }
 
-    /// Whether everything fits when all jobs have as many environments.
+    /// Returns whether everything fits if every job has `num_envs` environments.
     fn holds(&self, setup: &Setup, placement: &Placement, num_envs: usize) -> bool {
         let setup = setup.clone().with_num_envs(num_envs);
         let planner = self.planner(&setup, placement);
@@ -114,14 +117,15 @@ impl Room {
     }
 }
 
-/// What is certain, part by part.
+/// Lists the certain parts of a need.
 fn parts(need: &Need) -> String {
     let parts = [("weights", need.weights.certain), ("environments", need.environments.certain)];
     let named = parts.iter().filter(|(_, bytes)| bytes.0 > 0).map(|(name, bytes)| format!("{name} {bytes}"));
     named.collect::<Vec<_>>().join(", ")
 }
 
-/// What would fit, of the jobs for which something else than they have would, and the option that says so for all jobs.
+/// Returns what would fit, for the jobs that have to change, and the option that sets it for all
+/// jobs.
 fn fewer(proposals: &[Proposal], holds: impl Fn(usize) -> bool) -> String {
     let changed = proposals.iter().filter_map(|proposal| {
         let proposed = proposal.proposed_num_envs.filter(|proposed| *proposed < proposal.num_envs)?;
@@ -153,7 +157,8 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    /// What `eval` says to a job with six environments of `env` on one GPU with `total` and `used` GiB.
+    /// Returns what `eval` answers for a job with six environments of `env` on one GPU with `total`
+    /// and `used` GiB.
     fn answer(env: &str, total: u64, used: u64, extra: &[&str]) -> Result<Vec<String>, String> {
         let dir = tempfile::tempdir().unwrap();
         let jobs = dir.path().join("jobs.json");

@@ -1,5 +1,5 @@
-//! Who sits where in a launch of `eval`: how many ranks that takes, whether the nodes can do it, and what is said about
-//! it before the start.
+//! The placement of an `eval` launch: the number of ranks, the GPUs of ranks and environment
+//! workers, whether the nodes can provide them, and the notes printed before the start.
 
 use jobs::memory::{Fit, Need, Planner};
 use jobs::placement::{Placement, PlacementError, Resources};
@@ -9,151 +9,154 @@ use serde::Serialize;
 use crate::plan::room::Room;
 use crate::say::Note;
 
-/// Lines about GPUs or workers that are printed; the plan of `--dry-run` has them all.
+/// Most lines about GPUs or workers that are printed; `--dry-run` shows all of them.
 const LINES: usize = 32;
 
-/// What of the launch bears on it.
+/// The facts about the launch that affect the placement.
 #[derive(Clone, Copy, Debug)]
 pub struct Launch {
-    /// Ranks of this node, if the user or SLURM says.
+    /// Number of ranks on this node, if the user or SLURM has set it.
     pub nproc: Option<usize>,
-    /// Nodes, the least and the most.
+    /// Smallest and largest number of nodes.
     pub nodes: (usize, usize),
-    /// Visible GPUs of this node.
+    /// Number of visible GPUs on this node.
     pub gpus: usize,
-    /// `--virtual-local-rank`.
+    /// `--virtual-local-rank`: whether each rank sees only its own GPU.
     pub is_virtual: bool,
 }
 
-/// A seating that cannot be.
+/// The reason why a placement is not possible.
 #[derive(Debug, thiserror::Error)]
 pub enum SeatingError {
-    /// The grammar, or a GPU that is not there.
+    /// The placement cannot be parsed, or names a GPU that does not exist.
     #[error(transparent)]
     Placement(#[from] PlacementError),
-    /// `--nproc-per-node` says otherwise.
+    /// `--nproc-per-node` contradicts the placement.
     #[error(
         "--nproc-per-node is {nproc} on {nodes} node(s), {} ranks in all, but the placement has {found} rollout \
          worker(s), each of which is a rank; leave --nproc-per-node out, or change one of them", .nproc * .nodes
     )]
     Ranks {
-        /// Given.
+        /// The number given.
         nproc: usize,
-        /// Nodes.
+        /// Number of nodes.
         nodes: usize,
-        /// Processes of `rollout`.
+        /// Number of `rollout` processes in the placement.
         found: usize,
     },
-    /// Ranks that nodes cannot share.
+    /// The ranks cannot be divided evenly among the nodes.
     #[error("the placement has {found} rollout worker(s), which cannot be shared evenly by {nodes} nodes")]
     Nodes {
-        /// Processes of `rollout`.
+        /// Number of `rollout` processes in the placement.
         found: usize,
-        /// Nodes.
+        /// Number of nodes.
         nodes: usize,
     },
-    /// `--nnodes 1:4`.
+    /// A placement needs a fixed number of nodes, not a range such as `--nnodes 1:4`.
     #[error("--nnodes {}:{} leaves the number of nodes open; a placement needs a fixed one", .0.0, .0.1)]
     Elastic((usize, usize)),
-    /// `cluster.num_nodes`.
+    /// `cluster.num_nodes` contradicts the launch.
     #[error("cluster.num_nodes is {config}, --nnodes is {nodes}; give both the same number")]
     NumNodes {
-        /// In the configuration.
+        /// Number of nodes in the configuration.
         config: usize,
-        /// Of the launch.
+        /// Number of nodes of the launch.
         nodes: usize,
     },
-    /// A rank on another node than its GPU.
+    /// A rank runs on another node than its GPU.
     #[error(
         "rank {rank} runs on node {node}, but its GPU {gpu} is on node {of_gpu}; ranks go to nodes in order, {each} each"
     )]
     Elsewhere {
         /// The rank.
         rank: usize,
-        /// Its node.
+        /// The node of the rank.
         node: usize,
-        /// Its GPU.
+        /// The GPU of the rank.
         gpu: usize,
-        /// The node of that.
+        /// The node of the GPU.
         of_gpu: usize,
-        /// Ranks of a node.
+        /// Number of ranks per node.
         each: usize,
     },
-    /// Environments on another node than their policy.
+    /// Environments run on another node than their policy.
     #[error(
         "environment worker {worker} is on node {of_worker}, and rank {rank}, which has its environments, on node \
          {of_rank}; across nodes a policy server is needed, `rrun serve`"
     )]
     AcrossNodes {
-        /// The worker.
+        /// The environment worker.
         worker: usize,
-        /// Its node.
+        /// The node of the worker.
         of_worker: usize,
-        /// The rank.
+        /// The rank with the policy.
         rank: usize,
-        /// Its node.
+        /// The node of the rank.
         of_rank: usize,
     },
     /// `--workers-per-gpu` with too many ranks.
     #[error("--nproc-per-node {nproc} with --workers-per-gpu {per_gpu} needs {} GPUs, {gpus} are visible", .nproc.div_ceil(*.per_gpu))]
     Crowd {
-        /// Ranks of this node.
+        /// Number of ranks on this node.
         nproc: usize,
-        /// Ranks of a GPU.
+        /// Number of ranks per GPU.
         per_gpu: usize,
-        /// Visible GPUs.
+        /// Number of visible GPUs.
         gpus: usize,
     },
-    /// `--virtual-local-rank` hides GPUs.
+    /// `--virtual-local-rank` hides GPUs that this option needs.
     #[error("--virtual-local-rank shows each rank one GPU alone, but {0} gives out all of them; leave one of them out")]
     Virtual(&'static str),
-    /// A device for all policies beside a place for each.
+    /// An option for one device contradicts the placement of a rank.
     #[error("{option} asks for cuda:{asked}, but {place} puts rank {rank} on cuda:{device}; leave one of them out")]
     Device {
-        /// `--policy-device-id 1` or `--policy-device cuda:1`.
+        /// The option: `--policy-device-id 1` or `--policy-device cuda:1`.
         option: String,
-        /// The number asked for.
+        /// The CUDA index asked for.
         asked: i64,
-        /// What says otherwise.
+        /// What contradicts it: the placement or `--workers-per-gpu`.
         place: &'static str,
-        /// The first rank for which it does.
+        /// The first rank with another device.
         rank: usize,
-        /// CUDA's index of its GPU.
+        /// CUDA index of that rank's GPU.
         device: usize,
     },
 }
 
-/// Who sits where.
+/// The placement of a launch, and what is printed about it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Seating {
     /// Environment workers and policies, and their GPUs.
     pub placement: Placement,
-    /// What the numbers count.
+    /// What the numbers of the placement count.
     pub resources: Resources,
-    /// Whether the user placed them; otherwise each rank has its own GPU, and its environments with it.
+    /// Whether the user gave a placement; otherwise each rank has its own GPU, together with its
+    /// environments.
     pub is_placed: bool,
-    /// Environments of the largest shared job.
+    /// Number of environments of the largest shared job.
     pub total_num_envs: Option<usize>,
-    /// One line a GPU.
+    /// One line per GPU.
     pub allocation: Vec<String>,
-    /// One line a worker, where environments are shared out.
+    /// One line per worker, if environments are shared.
     pub distribution: Vec<String>,
-    /// What each GPU will hold.
+    /// The memory needed on each GPU.
     pub memory: Vec<Need>,
-    /// What should be thought about.
+    /// Warnings about the placement.
     pub warnings: Vec<String>,
 }
 
 impl Launch {
-    /// The same of a rank that SLURM has started as a task: its node is that of its fellows.
+    /// Adapts the launch to a rank that SLURM has started as a task: the node is that of all its
+    /// tasks.
     pub fn of_task(self, local_world_size: usize, nodes: usize) -> Self {
         Self { nproc: Some(local_world_size), nodes: (nodes, nodes), ..self }
     }
 
-    /// Ranks of this node and who sits where, for jobs that are placed or not.
+    /// Returns the number of ranks on this node and the placement, whether the user gave one or
+    /// not.
     ///
     /// # Errors
-    /// [`SeatingError`] for what contradicts the launch or the machine.
+    /// Returns a [`SeatingError`] if the placement contradicts the launch or the machine.
     pub fn seat(self, setup: &Setup, per_gpu: Option<usize>) -> Result<(usize, Placement), SeatingError> {
         let Self { nproc, nodes: (_, nodes), gpus, .. } = self;
         if let Some(config) = setup.num_nodes.filter(|config| *config != nodes) {
@@ -179,7 +182,7 @@ impl Launch {
         Ok((each, placement))
     }
 
-    /// Every rank on a GPU of its own, or `per_gpu` of them on one.
+    /// Places every rank on a GPU of its own, or `per_gpu` of them on one.
     fn unplaced(self, per_gpu: Option<usize>) -> Result<(usize, Placement), SeatingError> {
         let Self { nproc, nodes: (_, nodes), gpus, .. } = self;
         if per_gpu.is_some() {
@@ -189,7 +192,7 @@ impl Launch {
         if let Some(per_gpu) = per_gpu.filter(|per_gpu| gpus > 0 && nproc > per_gpu * gpus) {
             return Err(SeatingError::Crowd { nproc, per_gpu, gpus });
         }
-        // As the ranks themselves decide, runtime/src/device.rs; without a GPU all are called after GPU 0.
+        // The ranks decide in the same way (runtime/src/device.rs); without a GPU all are on GPU 0.
         let gpu = |local_rank: usize| match (per_gpu, gpus) {
             (_, 0) => 0,
             (Some(per_gpu), _) => local_rank / per_gpu,
@@ -204,7 +207,8 @@ impl Launch {
     }
 }
 
-/// Refuses ranks that are not where their GPU is, and environments that are not where their policy is.
+/// Refuses ranks on other nodes than their GPUs, and environments on other nodes than their
+/// policies.
 fn refuse_strangers(placement: &Placement, resources: Resources, each: usize) -> Result<(), SeatingError> {
     for (rank, process) in placement.rollout.iter().enumerate() {
         let (gpu, node) = (process.gpu(), rank / each);
@@ -223,7 +227,7 @@ fn refuse_strangers(placement: &Placement, resources: Resources, each: usize) ->
 }
 
 impl Seating {
-    /// Everything that is said about `placement`; `room` is what its GPUs have.
+    /// Collects the notes about `placement`; `room` is the memory of its GPUs.
     pub fn new(setup: &Setup, placement: Placement, resources: Resources, room: &Room) -> Self {
         let total_num_envs = setup.total_num_envs();
         let planner = room.planner(setup, &placement);
@@ -247,7 +251,7 @@ impl Seating {
         }
     }
 
-    /// What is said on stderr before the start.
+    /// Returns the notes for stderr before the start.
     pub fn notes(&self) -> Vec<Note> {
         let is_on_gpus = self.resources != Resources::Labels;
         let mut notes = Vec::new();
@@ -285,7 +289,8 @@ fn tight(planner: &Planner<'_>, need: &Need) -> Option<String> {
     })
 }
 
-/// Isaac Sim can hang where its first GPU is not GPU 0 (RLinf's documentation of placement).
+/// Warns about Isaac Sim if its first GPU is not GPU 0, because it can hang then (RLinf's
+/// documentation of placement).
 fn starts_above_zero(setup: &Setup, placement: &Placement) -> Option<String> {
     let is_isaac =
         |name: &str| ["isaac", "behavior", "omnigibson"].iter().any(|part| name.to_lowercase().contains(part));
@@ -296,7 +301,7 @@ fn starts_above_zero(setup: &Setup, placement: &Placement) -> Option<String> {
     })
 }
 
-/// A worker with more GPUs than environments, or a policy with more than one.
+/// Warns about a worker with more GPUs than environments, or a policy with more than one GPU.
 fn idle(placement: &Placement, total: Option<usize>) -> Option<String> {
     let process = placement.rollout.iter().position(|process| process.gpus.len() > 1);
     let policy = process.map(|rank| {

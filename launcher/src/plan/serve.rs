@@ -1,4 +1,4 @@
-//! What `serve` asks for, checked before anything is started.
+//! Checks the command line of `serve` before anything is started.
 
 use std::ffi::OsString;
 
@@ -7,10 +7,10 @@ use jobs::serve_args::ServeArgs;
 
 use crate::plan::error::PlanError;
 
-/// Checks the words after `serve`. Whether there is a checkpoint, and a free port, the ranks say.
+/// Checks the words after `serve`. The ranks check the checkpoint and the port.
 ///
 /// # Errors
-/// clap's text, help included, and a policy that there is not.
+/// Returns clap's text (errors and help), and an error for an unknown policy.
 pub fn check(words: &[OsString]) -> Result<(), PlanError> {
     let args = ServeArgs::parse_words(words).map_err(|usage| {
         let code = u8::try_from(usage.exit_code()).unwrap_or(2);

@@ -1,4 +1,4 @@
-//! `--signals-to-handle`: names to numbers.
+//! Parses `--signals-to-handle`: signal names to numbers.
 
 use std::str::FromStr as _;
 
@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use crate::plan::{Sender, SignalPlan};
 
 impl SignalPlan {
-    /// The signals of a comma list, and a line for each name that is none.
+    /// Returns the signals of a comma-separated list, and a note for each unknown name.
     pub fn new(spec: &str) -> (SignalPlan, Vec<String>) {
         let (mut numbers, mut notes) = (Vec::new(), Vec::new());
         for name in spec.split(',').map(str::trim).filter(|name| !name.is_empty()) {
@@ -21,7 +21,7 @@ impl SignalPlan {
     }
 }
 
-/// The number of a signal by a name that Python knows.
+/// Returns the number of a signal by a name that Python knows.
 fn number(name: &str) -> Option<i32> {
     let number = match name {
         "SIGCLD" => libc::SIGCHLD,

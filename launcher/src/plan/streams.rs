@@ -1,25 +1,27 @@
-//! `-r` and `-t`: which output streams of which rank.
+//! Parses `-r` and `-t`: which output streams of which rank.
 
 use crate::plan::Streams;
 use crate::plan::error::PlanError;
 
-/// The streams of each rank.
+/// The selected streams of each rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamMap {
     /// The same for all ranks.
     All(Streams),
-    /// By local rank, the last of repeated ones counts; none for a rank that is not named.
+    /// By local rank. If a rank is repeated, the last entry counts; a rank that is not listed has
+    /// none.
     ByRank(Vec<(usize, Streams)>),
 }
 
 impl StreamMap {
-    /// Parses a digit `0` to `3`, or a map as `0:3,1:2`. As in torchrun a rank of a map has one digit.
+    /// Parses a digit from `0` to `3`, or a map such as `0:3,1:2`. As in torchrun, a rank in a map
+    /// has a single digit.
     ///
     /// # Errors
-    /// Anything else.
+    /// Returns an error for anything else.
     pub fn parse(text: &str) -> Result<StreamMap, PlanError> {
         let err = || PlanError::Streams(text.to_owned());
-        // Torchrun's pattern ends in `$`, which lets a line end pass.
+        // Torchrun's pattern ends in `$`, which accepts a trailing line break.
         let text = text.strip_suffix('\n').unwrap_or(text);
         if let Some(streams) = streams(text) {
             return Ok(StreamMap::All(streams));
@@ -32,7 +34,7 @@ impl StreamMap {
         text.split(',').map(entry).collect::<Option<Vec<_>>>().map(StreamMap::ByRank).ok_or_else(err)
     }
 
-    /// The streams of one rank.
+    /// Returns the streams of one rank.
     pub fn of(&self, local_rank: usize) -> Streams {
         match self {
             StreamMap::All(streams) => *streams,
@@ -42,7 +44,7 @@ impl StreamMap {
         }
     }
 
-    /// Whether no stream of any rank is meant.
+    /// Returns whether no stream of any rank is selected.
     pub fn is_none(&self) -> bool {
         let none = Streams::default();
         match self {
@@ -53,7 +55,7 @@ impl StreamMap {
 }
 
 impl Streams {
-    /// The streams in either choice.
+    /// Returns the union of two selections.
     pub fn or(self, other: Streams) -> Streams {
         Streams { stdout: self.stdout || other.stdout, stderr: self.stderr || other.stderr }
     }

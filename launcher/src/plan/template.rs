@@ -1,9 +1,11 @@
-//! `${local_rank}` in arguments: Python's `string.Template.safe_substitute`, for one name.
+//! Substitutes `${local_rank}` in arguments, as Python's `string.Template.safe_substitute` does for
+//! one name.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 
-/// `text` with `$name` and `${name}` replaced by `value` and `$$` by `$`. Any other dollar stays.
+/// Returns `text` with `$name` and `${name}` replaced by `value`, and `$$` by `$`. Any other dollar
+/// is kept.
 pub fn substitute(text: &OsStr, name: &str, value: &str) -> OsString {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -22,13 +24,13 @@ pub fn substitute(text: &OsStr, name: &str, value: &str) -> OsString {
     OsString::from_vec(out)
 }
 
-/// What follows a dollar.
+/// The text after a dollar.
 enum Placeholder<'a> {
-    /// Another one.
+    /// Another dollar.
     Dollar,
-    /// A name, and the bytes that it takes with its braces.
+    /// A name, and its length in bytes with its braces.
     Name(&'a [u8], usize),
-    /// Nothing of meaning.
+    /// Anything else.
     None,
 }
 
@@ -48,7 +50,7 @@ fn placeholder(after: &[u8]) -> Placeholder<'_> {
     }
 }
 
-/// The ASCII identifier that `bytes` begin with.
+/// Returns the ASCII identifier at the start of `bytes`.
 fn identifier(bytes: &[u8]) -> &[u8] {
     if bytes.first().is_none_or(u8::is_ascii_digit) {
         return &[];

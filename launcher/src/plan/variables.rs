@@ -1,4 +1,4 @@
-//! Variables that are known before the start: threads, NCCL, and a rank's own GPU.
+//! Environment variables that are known before the start: threads, NCCL, and a rank's own GPU.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,12 @@ use jobs::say::{FORMAT_VARIABLE, QUIET_VARIABLE};
 use crate::cli::{Cli, Environment};
 use crate::plan::error::PlanError;
 
-/// torch/distributed/run.py, torch 2.11. Tools look for this text.
+/// torchrun's note about OMP_NUM_THREADS (torch/distributed/run.py, torch 2.11). Tools look for
+/// this text.
 const OMP_NOTE: &str = "Setting OMP_NUM_THREADS environment variable for each process to be 1 in default, to avoid \
     your system being overloaded, please further tune the variable for optimal performance in your application as needed.";
 
-/// The variables of all ranks, and a line for the user if torchrun's thread rule took effect.
+/// Returns the variables of all ranks, and a note if torchrun's thread rule took effect.
 pub fn shared(env: &Environment, nproc: usize) -> (BTreeMap<String, String>, Option<String>) {
     let mut variables = BTreeMap::new();
     let mut note = None;
@@ -25,24 +26,26 @@ pub fn shared(env: &Environment, nproc: usize) -> (BTreeMap<String, String>, Opt
     (variables, note)
 }
 
-/// Of ranks of a built-in program: libtorch's threads sleep while they wait. GNU's would turn in circles on the cores of the
-/// simulators, which made one rank with two threads eleven times slower than with one.
+/// Returns the variable that lets libtorch's threads sleep while they wait, for ranks of a built-in
+/// program. GNU's threads spin by default and take cores from the simulators, which made one rank
+/// with two threads eleven times slower than with one.
 pub fn of_waiting(env: &Environment) -> Option<(String, String)> {
     let is_said = env.has("OMP_WAIT_POLICY") || env.has("GOMP_SPINCOUNT");
     (!is_said).then(|| ("OMP_WAIT_POLICY".to_owned(), "passive".to_owned()))
 }
 
-/// How ranks of a built-in program are to speak, where that was said.
+/// Returns the variables for the log style of built-in programs, if options set it.
 pub fn of_style(cli: &Cli) -> BTreeMap<String, String> {
     let format = cli.log_format.as_ref().map(|format| (FORMAT_VARIABLE.to_owned(), format.clone()));
     let quiet = cli.quiet.then(|| (QUIET_VARIABLE.to_owned(), "1".to_owned()));
     format.into_iter().chain(quiet).collect()
 }
 
-/// The variables of one rank. With `is_virtual` each sees its own GPU alone, as device 0.
+/// Returns the variables of one rank. With `is_virtual` each rank sees only its own GPU, as device
+/// 0.
 ///
 /// # Errors
-/// More ranks than entries in `CUDA_VISIBLE_DEVICES`.
+/// Returns an error if there are more ranks than entries in `CUDA_VISIBLE_DEVICES`.
 pub fn of_rank(env: &Environment, local_rank: usize, is_virtual: bool) -> Result<BTreeMap<String, String>, PlanError> {
     let variable = |name: &str, value: String| (name.to_owned(), value);
     if !is_virtual {

@@ -1,4 +1,5 @@
-//! Which modules an interpreter cannot find: asked of a short process of it, which imports none of them.
+//! Finds modules that a Python interpreter does not have, by a short process that imports none of
+//! them.
 
 use std::io::Read as _;
 use std::path::PathBuf;
@@ -10,7 +11,8 @@ use serde_json::{Map, Value};
 
 use super::Missing;
 
-/// Prints the modules of its arguments that are not to be found; those about which nothing can be said are left out.
+/// Prints the missing ones of the modules in its arguments, without those for which the lookup
+/// fails.
 const SCRIPT: &str = "\
 import sys
 from importlib.util import find_spec
@@ -20,26 +22,26 @@ def is_missing(name):
 print('rrun-missing', *filter(is_missing, sys.argv[1:]))
 ";
 
-/// What the line with the answer begins with; a wrapper of an interpreter may say more.
+/// The prefix of the line with the answer; a wrapper of an interpreter may print more lines.
 const ANSWER: &str = "rrun-missing";
 
-/// A wrapper may take its time; the ranks find out then.
+/// Timeout, because a wrapper may be slow; then the check is left to the ranks.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Between two looks at the process.
+/// Interval between two checks whether the process has ended.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What one interpreter is asked, with the variables of the jobs' environments.
+/// The query to one interpreter, with the variables of the jobs' environments.
 #[derive(Debug)]
 pub(super) struct Probe {
     python: PathBuf,
     variables: Map<String, Value>,
-    /// Each with the first job that needs it.
+    /// The modules, each with the first job that needs it.
     modules: Vec<(String, Job)>,
 }
 
 impl Probe {
-    /// Asks for what a job needs, too.
+    /// Adds the modules that a job needs to the queries.
     pub(super) fn add(probes: &mut Vec<Self>, job: &Job, python: PathBuf) {
         let variables = job.env_args.get("env").and_then(Value::as_object).cloned().unwrap_or_default();
         let known = probes.iter().position(|probe| probe.python == python && probe.variables == variables);
@@ -55,10 +57,10 @@ impl Probe {
         }
     }
 
-    /// Asks the interpreter for all of them.
+    /// Asks the interpreter for all modules.
     ///
     /// # Errors
-    /// The first module that is missing.
+    /// Returns the first module that is missing.
     pub(super) fn run(self) -> Result<(), Missing> {
         let Some(missing) = self.ask() else { return Ok(()) };
         let mut found = self.modules.iter().filter(|(module, _)| missing.contains(module));
@@ -73,14 +75,14 @@ impl Probe {
         })
     }
 
-    /// The modules that the interpreter does not find; none if it does not say.
+    /// Returns the modules that the interpreter does not find, or `None` if it gives no answer.
     fn ask(&self) -> Option<Vec<String>> {
         let mut command = Command::new(&self.python);
         command.args(["-c", SCRIPT]).args(self.modules.iter().map(|(module, _)| module));
         for (name, value) in &self.variables {
             match value {
                 Value::Null => command.env_remove(name),
-                // `{gpu}` and the like are known to ranks alone.
+                // Only ranks know the values of `{gpu}` and the like.
                 Value::String(text) if text.contains('{') => return None,
                 Value::String(text) => command.env(name, text),
                 other => command.env(name, other.to_string()),
@@ -93,7 +95,7 @@ impl Probe {
     }
 }
 
-/// What a process has printed, if it ends well and in time.
+/// Returns the output of a process, if it succeeds in time.
 fn answer(mut child: Child) -> Option<String> {
     #[expect(clippy::disallowed_methods, reason = "a deadline of a process, before the launch")]
     let end = Instant::now() + PATIENCE;
@@ -114,7 +116,8 @@ fn answer(mut child: Child) -> Option<String> {
     status.success().then_some(text)
 }
 
-/// Packages that a job's environment imports before anything of its own could make others importable.
+/// Returns the packages that a job's environment imports before any code of its own could make
+/// others importable.
 fn modules(job: &Job) -> Vec<String> {
     let package = |name: &str| name.split('.').next().unwrap_or(name).to_owned();
     let of_list = |field: &str| match job.env_args.get(field) {

@@ -12,12 +12,13 @@ fn with_policy(policy: &str, config: Value) -> Result<(), Missing> {
     check(&job(json!({"environment": "reach"}), (policy, config)), &Environment::default())
 }
 
-/// What is said of an environment whose interpreter is this shell script, called with `-c SCRIPT MODULE…`.
+/// Checks an environment whose interpreter is this shell script, called with `-c SCRIPT MODULE…`.
 fn with_python(script: &str, mut env_args: Value) -> Result<(), String> {
     use std::os::unix::fs::PermissionsExt as _;
     let dir = tempfile::tempdir().unwrap();
     let python = dir.path().join("python");
-    // Renamed into its place: a file that is open for writing in a forked process cannot be run.
+    // The script is renamed into place: a file that a forked process has open for writing cannot be
+    // executed.
     let made = std::process::Command::new("/bin/sh")
         .args(["-c", "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$0\"", python.to_str().unwrap(), script])
         .status();
@@ -75,7 +76,7 @@ fn a_module_that_the_interpreter_does_not_find_is_refused_by_its_name() {
         "job 0 (a): environment `gym:a`: `python` finds no module `gymnasium`; install it there, or name another \
          interpreter as `arena_env_args.python`"
     );
-    // The last words are the modules: here all of them are missing.
+    // The last arguments are the modules: here all of them are missing.
     let asked = |env_args: Value| with_python("shift 2; echo rrun-missing $*", env_args).unwrap_err();
     assert!(asked(json!({"environment": "pkg.mod:make"})).contains("no module `numpy`"));
     let others = |env_args: Value| with_python("shift 3; echo rrun-missing $*", env_args);

@@ -11,7 +11,7 @@ fn on(gpus: usize) -> Launch {
     Launch { nproc: None, nodes: (1, 1), gpus, is_virtual: false }
 }
 
-/// One shared job with 4 environments called `environment`.
+/// Returns one shared job with 4 environments called `environment`.
 fn setup(environment: &str, placement: Option<&str>) -> Setup {
     let dir = tempfile::tempdir().unwrap();
     let jobs = dir.path().join("jobs.json");
