@@ -1,4 +1,4 @@
-//! The log files of one attempt: made, given to the ranks, followed.
+//! The log files of one attempt: creates them, hands them to the ranks, and follows them.
 
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::fs::{File, OpenOptions};
@@ -16,32 +16,32 @@ use crate::process::command::{Output, Stream};
 /// The log files of ranks that are started together.
 #[derive(Debug)]
 pub struct AttemptLogs {
-    /// One entry a rank.
+    /// The files of each rank.
     pub ranks: Vec<RankLogs>,
-    /// Who follows the teed files; `None` if none is teed.
+    /// Follows the teed files; `None` if no stream is teed.
     pub tail: Option<Tail>,
 }
 
 /// The files of one rank.
 #[derive(Debug)]
 pub struct RankLogs {
-    /// What the process gets; taken when it starts.
+    /// The output streams for the process; taken when it starts.
     pub output: Option<Output>,
-    /// `TORCHELASTIC_ERROR_FILE`; none with `--log-dir /dev/null`.
+    /// Path for `TORCHELASTIC_ERROR_FILE`; `None` with `--log-dir /dev/null`.
     pub error_file: Option<PathBuf>,
-    /// The files that hold standard error and standard output, as far as these are captured, in this order: who fails
-    /// says why on the first.
+    /// The captured files of standard error and standard output, in this order, because errors are
+    /// usually written to the first.
     pub captured: Vec<PathBuf>,
 }
 
-/// A rank that is to have log files.
+/// A rank that needs log files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Writer {
-    /// Place among the ranks of this node.
+    /// Index among the ranks of this node.
     pub index: usize,
     /// Global rank.
     pub rank: usize,
-    /// Which attempt of its this is.
+    /// Restart count of the rank.
     pub attempt: u32,
 }
 
@@ -54,7 +54,8 @@ struct Tee<'a> {
 }
 
 impl AttemptLogs {
-    /// Without log folder every rank writes to the console, whatever was to be redirected.
+    /// Returns the logs without a log folder: every rank writes to the console, even if its streams
+    /// were to be redirected.
     pub fn disabled(nproc: usize) -> AttemptLogs {
         let rank = || RankLogs {
             output: Some(Output { stdout: Stream::Inherit, stderr: Stream::Inherit }),
@@ -64,7 +65,7 @@ impl AttemptLogs {
         AttemptLogs { ranks: (0..nproc).map(|_| rank()).collect(), tail: None }
     }
 
-    /// Makes folders and files for these ranks of `plan`.
+    /// Creates folders and files for these ranks of `plan`.
     pub fn create(run: &RunFolder, plan: &Plan, writers: &[Writer]) -> Result<AttemptLogs, LogError> {
         let mut tees: BTreeMap<PathBuf, Tee<'_>> = BTreeMap::new();
         let mut followed = Vec::new();
@@ -149,7 +150,7 @@ fn stdio(is_captured: bool, is_shown: bool, path: &Path) -> Result<Stream, LogEr
     }
 }
 
-/// A file to append to, so that a rank that opens it again overwrites nothing.
+/// Opens a file for appending, so that a rank that opens it again overwrites nothing.
 fn open(how: &mut OpenOptions, path: PathBuf) -> Result<File, LogError> {
     match how.append(true).open(&path) {
         Ok(file) => Ok(file),
@@ -157,7 +158,7 @@ fn open(how: &mut OpenOptions, path: PathBuf) -> Result<File, LogError> {
     }
 }
 
-/// Ranks that are started one after the other write into the file of their attempt.
+/// Opens the file for filtered lines; ranks that restart alone append to the file of their attempt.
 fn filtered(path: PathBuf, substrings: &[String]) -> Result<Option<Arc<Filtered>>, LogError> {
     if substrings.is_empty() {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! The launcher's own two output streams, as a place for lines of ranks.
+//! The launcher's own output streams, to which lines of ranks are written.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write as _};
@@ -8,7 +8,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::logs::long_line::LongLine;
 
-/// Which of the launcher's output streams.
+/// One of the two output streams of the launcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     /// Standard output.
@@ -17,7 +17,8 @@ pub enum Stream {
     Stderr,
 }
 
-/// One of the launcher's output streams. Once it is gone, a closed pipe for instance, writes do nothing.
+/// An output stream of the launcher. Once it is broken, for instance a closed pipe, writes have no
+/// effect.
 #[derive(Debug)]
 pub struct Console {
     stream: Stream,
@@ -25,7 +26,7 @@ pub struct Console {
 }
 
 impl Console {
-    /// The launcher's `stream`.
+    /// Opens one of the launcher's streams.
     pub fn open(stream: Stream) -> Console {
         let fd = match stream {
             Stream::Stdout => io::stdout().as_fd().try_clone_to_owned(),
@@ -34,12 +35,13 @@ impl Console {
         Console { stream, file: fd.ok().map(File::from) }
     }
 
-    /// Writes whole lines, and nothing of this process between them. Waits for a reader that is slow.
+    /// Writes whole lines, which no other output of this process can interrupt. Blocks if the
+    /// reader is slow.
     pub fn write(&mut self, lines: &[u8]) {
         self.locked(|file| write_all(file, lines));
     }
 
-    /// The same with one line that is not in memory.
+    /// Does the same for one line that is not in memory.
     pub fn write_long(&mut self, prefix: &[u8], line: &LongLine<'_>) {
         self.locked(|file| {
             write_all(file, prefix)?;
@@ -66,7 +68,8 @@ impl Console {
     }
 }
 
-/// As `Write::write_all`, but also for a terminal or pipe that somebody else made non-blocking.
+/// Works as `Write::write_all`, but also for a terminal or pipe that another process has made
+/// non-blocking.
 fn write_all(file: &mut File, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match file.write(bytes) {

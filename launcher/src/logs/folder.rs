@@ -1,4 +1,4 @@
-//! The folder of one launch, and those of its attempts.
+//! The log folder of one launch, and those of its attempts.
 
 use std::collections::hash_map::RandomState;
 use std::fs::{self, DirBuilder};
@@ -9,38 +9,40 @@ use std::path::{Path, PathBuf};
 
 use crate::logs::LogError;
 
-/// Characters of Python's `mkdtemp`, which torchrun names its folders with.
+/// The characters that Python's `mkdtemp` uses, by which torchrun names its folders.
 const ALPHABET: &[u8; 37] = b"abcdefghijklmnopqrstuvwxyz0123456789_";
 
-/// Random characters at the end of a name, as many as `mkdtemp` takes.
+/// Number of random characters at the end of a name, as in `mkdtemp`.
 const RANDOM: usize = 8;
 
-/// Tries to find a free name: 37^8 names are free unless something is wrong.
+/// Attempts to find a free name; with 37^8 names the first one is free unless something is wrong.
 const TRIES: usize = 100;
 
-/// The folder of one launch, with mode 0700.
+/// The log folder of one launch, with mode 0700.
 #[derive(Clone, Debug)]
 pub struct RunFolder {
     path: PathBuf,
 }
 
 impl RunFolder {
-    /// A new folder `<run_id>_<random>` below `log_dir`, which is made with its parents, or below a new folder in
-    /// `TMPDIR`.
+    /// Creates a folder `<run_id>_<random>`, below `log_dir`, which is created with its parents, or
+    /// below a new folder in `TMPDIR`.
     pub fn create(log_dir: Option<&Path>, run_id: &str) -> Result<RunFolder, LogError> {
         let root = match log_dir {
             Some(path) if path.is_file() => return Err(LogError::NotAFolder { path: path.to_path_buf() }),
             Some(path) => make(path.to_path_buf(), |path| fs::create_dir_all(path))?,
             None => unique(&std::env::temp_dir(), "torchelastic_")?,
         };
-        // The ranks may change their working directory before they write their error file.
+        // The path must be absolute: ranks may change their working directory before they write
+        // their error file.
         let root = std::path::absolute(&root).unwrap_or(root);
-        // A slash in a run id would name a folder that does not exist.
+        // A slash in the run id would name a folder that does not exist.
         Ok(RunFolder { path: unique(&root, &format!("{}_", run_id.replace('/', "_")))? })
     }
 
-    /// The folder of this attempt in which the rank finds an empty one of its own, which is made. Nodes that come and go
-    /// make more rounds of an attempt: these are `attempt_0.1` and so on, where torchrun would wipe the first.
+    /// Returns the folder of this attempt after creating an empty folder for the rank in it. When
+    /// nodes come and go, one attempt may have several rounds; the later ones are `attempt_0.1` and
+    /// so on, where torchrun would delete the files of the first.
     pub fn attempt(&self, attempt: u32, local_rank: usize) -> Result<PathBuf, LogError> {
         let first = self.path.join(format!("attempt_{attempt}"));
         let more = (1_u32..).map(|round| self.path.join(format!("attempt_{attempt}.{round}")));
@@ -51,7 +53,7 @@ impl RunFolder {
     }
 }
 
-/// Makes `path` by `how`.
+/// Creates `path` by calling `how`.
 pub(crate) fn make(path: PathBuf, how: impl FnOnce(&Path) -> io::Result<()>) -> Result<PathBuf, LogError> {
     match how(&path) {
         Ok(()) => Ok(path),
@@ -77,7 +79,7 @@ fn make_first(mut names: impl Iterator<Item = PathBuf>) -> Result<PathBuf, LogEr
 }
 
 fn random() -> String {
-    // A new `RandomState` hashes with keys from the system's random numbers.
+    // The hash keys of a new `RandomState` are random numbers of the system.
     let mut number = RandomState::new().build_hasher().finish();
     let base = ALPHABET.len() as u64;
     (0..RANDOM)

@@ -1,14 +1,14 @@
-//! The last lines of a log file, for a failure report.
+//! Reads the last lines of a log file, for a failure report.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
-/// Bytes at the end of the file that are looked at.
+/// Number of bytes to read from the end of the file.
 const WINDOW: u64 = 16 << 10;
 
-/// Up to `count` last lines of the file, without a line that begins before the last 16 KiB. Bytes that are no UTF-8 are
-/// replaced.
+/// Returns up to `count` of the last lines of the file, without a line that begins before the last
+/// 16 KiB. Invalid UTF-8 is replaced.
 pub fn last_lines(path: &Path, count: usize) -> io::Result<Vec<String>> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();

@@ -1,37 +1,38 @@
-//! Bytes of a stream cut into lines. Pure.
+//! Splits a byte stream into lines. Pure.
 
 use std::ops::Range;
 
-/// A line of more than this many bytes is not kept, so that a rank that never ends one takes no more memory.
+/// Length in bytes above which a line is not kept in memory, so that a rank that never ends a line
+/// uses no more than this.
 const LONGEST: usize = 1 << 20;
 
-/// One line, without its end.
+/// One line, without its line end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Line<'a> {
-    /// Its bytes.
+    /// The bytes of the line.
     Kept(&'a [u8]),
-    /// Where it was in the stream.
+    /// The position in the stream of a line that was not kept.
     Long(Range<u64>),
 }
 
-/// Cuts a stream of bytes, UTF-8 or not, into lines.
+/// Splits a stream of bytes, UTF-8 or not, into lines.
 ///
-/// A line ends at `\n`, `\r\n` or `\r`, as for torchrun: every step of a progress bar is a line. An empty line that only
-/// a `\r` made is dropped, since progress bars also begin with one.
+/// A line ends at `\n`, `\r\n` or `\r`, as in torchrun, so every step of a progress bar is a line.
+/// An empty line that was ended by a single `\r` is dropped, because progress bars begin with one.
 #[derive(Debug, Default)]
 pub struct Lines {
-    /// The line so far, or nothing of it if it is too long.
+    /// The bytes of the unfinished line; empty if it is too long.
     partial: Vec<u8>,
-    /// Where in the stream the line began.
+    /// Position in the stream at which the line began.
     start: u64,
-    /// How long it is so far.
+    /// Length of the line so far.
     length: u64,
-    /// The last byte was `\r`, so a `\n` that follows ends nothing.
+    /// Whether the last byte was `\r`, so that a following `\n` ends no further line.
     after_return: bool,
 }
 
 impl Lines {
-    /// Takes in `bytes` and calls `give` for each line that they complete.
+    /// Adds `bytes`, and calls `give` for each line that they complete.
     pub fn push(&mut self, bytes: &[u8], give: &mut impl FnMut(Line<'_>)) {
         let mut rest = bytes;
         while let Some(end) = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
@@ -42,7 +43,7 @@ impl Lines {
         self.extend(rest);
     }
 
-    /// The stream is over: gives what is left as a line.
+    /// Ends the stream, and passes an unfinished line to `give`.
     pub fn finish(&mut self, give: &mut impl FnMut(Line<'_>)) {
         if self.length > 0 {
             give(self.line());
@@ -63,7 +64,8 @@ impl Lines {
     fn end_line(&mut self, end: u8, give: &mut impl FnMut(Line<'_>)) {
         let is_second_half = end == b'\n' && std::mem::take(&mut self.after_return);
         let is_empty_return = end == b'\r' && self.length == 0;
-        // `\r` before anything: a progress bar begins. A `\n` right after it still is an empty line.
+        // A `\r` before any text begins a progress bar. A `\n` right after it still ends an empty
+        // line.
         let is_beginning = is_empty_return && !self.after_return;
         if !is_second_half && !is_empty_return {
             give(self.line());
@@ -80,7 +82,7 @@ impl Lines {
         }
     }
 
-    /// `end` bytes end the line before.
+    /// Begins a line after a line end of `end` bytes.
     fn begin_line(&mut self, end: u64) {
         self.start += self.length + end;
         self.length = 0;

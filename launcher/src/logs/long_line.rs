@@ -1,28 +1,28 @@
-//! A line that is too long to be kept in memory: read from its log file again, piece by piece.
+//! A line that is too long for memory: reads it again from its log file, piece by piece.
 
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 
-/// Bytes that are in memory at a time.
+/// Size of a piece in bytes.
 const PIECE: usize = 64 << 10;
 
-/// A line by its place in a file, without its end.
+/// A line by its position in a file, without its line end.
 #[derive(Clone, Debug)]
 pub struct LongLine<'a> {
     /// The log file.
     pub file: &'a File,
-    /// Where in it.
+    /// Position of the line in the file.
     pub place: Range<u64>,
 }
 
 impl LongLine<'_> {
-    /// Calls `take` for each piece, in order. What cannot be read any more, since the rank has cut its file, is left
-    /// out.
+    /// Calls `take` for each piece in order. Bytes that cannot be read any more, because the rank
+    /// has truncated its file, are left out.
     ///
     /// # Errors
-    /// That of `take`.
+    /// Returns the first error of `take`.
     pub fn pieces(&self, mut take: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
         let mut piece = vec![0; PIECE];
         let mut at = self.place.start;
@@ -35,7 +35,7 @@ impl LongLine<'_> {
         Ok(())
     }
 
-    /// Whether `wanted` is in it, also across two pieces.
+    /// Returns whether the line contains `wanted`, also across two pieces.
     pub fn contains(&self, wanted: &[u8]) -> bool {
         let (mut window, mut is_found) = (Vec::new(), wanted.is_empty());
         let searched = self.pieces(|piece| {
@@ -49,7 +49,7 @@ impl LongLine<'_> {
     }
 }
 
-/// Whether `wanted` is in `line`.
+/// Returns whether `line` contains `wanted`.
 pub fn contains(line: &[u8], wanted: &[u8]) -> bool {
     wanted.is_empty() || line.windows(wanted.len()).any(|window| window == wanted)
 }

@@ -4,12 +4,14 @@
 //! <log dir>/<run id>_<8 random>/attempt_<n>/<local rank>/{stdout.log, stderr.log, error.json}
 //!                              /attempt_<n>/{filtered_stdout.log, filtered_stderr.log}
 //!
-//! rank ──writes──► stdout.log ──inotify──► tail ──whole lines, prefixed──► console, filtered_stdout.log
+//! rank ──writes──► stdout.log ──inotify──► tail ──whole lines, prefixed──► console,
+//!                                                                          filtered_stdout.log
 //! ```
-//! A captured rank writes into its file itself, as under torchrun, and the launcher follows the file. So a rank never
-//! waits for a slow console, nothing is lost when the launcher is killed, a descendant that lives on keeps a working
-//! stdout, and the end of a stream is the end of a file and not the moment when the last holder of a pipe lets go.
-//! What torchrun pays for it, lines that come up to 0.1 s late, is saved by asking the kernel for news of the files.
+//! A captured rank writes into its file itself, as under torchrun, and the launcher follows the
+//! file. This has four advantages over a pipe: a rank never waits for a slow console; nothing is
+//! lost when the launcher is killed; a descendant that lives on keeps a working stdout; and a
+//! stream ends with its file, not when the last holder of a pipe closes it. Torchrun polls the
+//! files, so its lines come up to 0.1 s late; inotify avoids that delay.
 
 pub mod attempt;
 pub mod console;
@@ -23,25 +25,25 @@ pub mod tail;
 use std::io;
 use std::path::PathBuf;
 
-/// Why log files cannot be had.
+/// The reason why log files cannot be created or followed.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// `--log-dir` names a file.
     #[error("log_dir: {} is a file", .path.display())]
     NotAFolder {
-        /// What was named.
+        /// The path given.
         path: PathBuf,
     },
-    /// A folder or file could not be made.
+    /// A folder or file could not be created.
     #[error("cannot make `{}`", .path.display())]
     Make {
-        /// What was to be made.
+        /// Its path.
         path: PathBuf,
-        /// Why not.
+        /// The system's error.
         #[source]
         err: io::Error,
     },
-    /// The thread that follows the files could not start.
+    /// The thread that follows the files could not be started.
     #[error("cannot follow the log files")]
     Follow(#[source] io::Error),
 }

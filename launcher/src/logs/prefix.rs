@@ -1,19 +1,19 @@
-//! What stands before a teed line.
+//! The prefix of teed lines.
 
-/// Names a prefix template may use.
+/// The values that a prefix template may use.
 #[derive(Clone, Debug)]
 pub struct Names<'a> {
-    /// `${role_name}`.
+    /// Value of `${role_name}`.
     pub role_name: &'a str,
-    /// `${local_rank}`.
+    /// Value of `${local_rank}`.
     pub local_rank: usize,
-    /// `${rank}`.
+    /// Value of `${rank}`.
     pub rank: usize,
-    /// `${hostname}`, without the domain.
+    /// Value of `${hostname}`, without the domain.
     pub hostname: &'a str,
 }
 
-/// The prefix of a rank's lines; `[default0]:` without a template.
+/// Returns the prefix of a rank's lines; `[default0]:` without a template.
 pub fn prefix(template: Option<&str>, names: &Names<'_>) -> String {
     match template {
         Some(template) => substitute(template, names),
@@ -21,7 +21,8 @@ pub fn prefix(template: Option<&str>, names: &Names<'_>) -> String {
     }
 }
 
-/// Python's `string.Template.safe_substitute`: `$name`, `${name}`, `$$`; what is unknown stays.
+/// Substitutes `$name`, `${name}` and `$$` as Python's `string.Template.safe_substitute` does;
+/// unknown names are kept.
 fn substitute(template: &str, names: &Names<'_>) -> String {
     let mut out = String::new();
     let mut rest = template;
@@ -34,7 +35,7 @@ fn substitute(template: &str, names: &Names<'_>) -> String {
     out + rest
 }
 
-/// What `$` and the start of `after` become, and what is left of `after`.
+/// Returns the replacement of a `$` that is followed by `after`, and the rest of `after`.
 fn placeholder<'a>(after: &'a str, names: &Names<'_>) -> (String, &'a str) {
     if let Some(left) = after.strip_prefix('$') {
         return ("$".to_owned(), left);

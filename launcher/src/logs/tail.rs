@@ -4,7 +4,7 @@
 //! inotify: file i has changed ─► read it to its end ─► lines ─► console, filtered file
 //! stop (the ranks have ended) ─► read all to their ends ─► last, unterminated lines ─► done
 //! ```
-//! A console that is slow holds up this thread only.
+//! A slow console blocks only this thread.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -24,29 +24,29 @@ use crate::logs::console::{Console, Stream};
 use crate::logs::lines::{Line, Lines};
 use crate::logs::long_line::{LongLine, contains};
 
-/// Bytes read from one file before the next one has its turn.
+/// Bytes to read from one file before the next one has its turn.
 const CHUNK: usize = 64 << 10;
 
-/// Milliseconds between looks at the files where inotify is not to be had (its instances are limited a user);
-/// torchrun's period.
+/// Poll interval in milliseconds if inotify is not available (the number of instances per user is
+/// limited); torchrun's interval.
 const POLL_MS: u16 = 100;
 
-/// What becomes of one log file's lines.
+/// A log file to follow, and where its lines go.
 #[derive(Debug)]
 pub struct Followed {
-    /// The file, which exists.
+    /// Path of the file, which exists.
     pub path: PathBuf,
-    /// Before every line.
+    /// Prefix of every line.
     pub prefix: String,
-    /// Where the lines go.
+    /// The output stream for its lines.
     pub stream: Stream,
-    /// Whether they go to the console.
+    /// Whether its lines are shown on the console.
     pub is_shown: bool,
-    /// Where lines with one of the substrings also go.
+    /// The file for lines that contain one of the substrings.
     pub filtered: Option<Arc<Filtered>>,
 }
 
-/// A file for the lines that contain one of some substrings, shared by all ranks.
+/// A file, shared by all ranks, for the lines that contain one of several substrings.
 #[derive(Debug)]
 pub struct Filtered {
     /// The file.
@@ -70,18 +70,19 @@ impl Tail {
         let follower = Follower::open(files)?;
         let run = move || {
             follower.run(&stop_reader);
-            // Nobody listens when the launch was cut short.
+            // The receiver is gone if the launch was cut short.
             let _ = said.send(());
         };
         thread::Builder::new().name("tail".to_owned()).spawn(run).map_err(LogError::Follow)?;
         Ok(Tail { stop, done })
     }
 
-    /// Every rank has ended: the rest is read and written. Resolves when all lines are out.
+    /// Stops the tail after every rank has ended: the rest of the files is read. The future
+    /// resolves when all lines have been written.
     pub fn finish(self) -> impl Future<Output = ()> {
         drop(self.stop);
         async move {
-            // An error means that the thread is gone, and then nothing more will come either.
+            // An error means that the thread is gone; then no more lines will come.
             let _ = self.done.await;
         }
     }
@@ -122,7 +123,7 @@ impl Follower {
 
     fn run(mut self, stop: &PipeReader) {
         let all: Vec<usize> = (0..self.files.len()).collect();
-        // What was written before the watch began is no news to inotify.
+        // inotify does not report what was written before the watch began.
         let mut changed = all.clone();
         self.read_to_ends(&mut changed);
         while !self.wait(stop) {
@@ -135,7 +136,7 @@ impl Follower {
         }
     }
 
-    /// Waits for news; true if it is the order to stop.
+    /// Waits for changes. Returns true if the tail is to stop.
     fn wait(&self, stop: &PipeReader) -> bool {
         let mut fds = vec![PollFd::new(stop.as_fd(), PollFlags::POLLIN)];
         fds.extend(self.inotify.as_ref().map(|inotify| PollFd::new(inotify.as_fd(), PollFlags::POLLIN)));
@@ -146,14 +147,15 @@ impl Follower {
         }
     }
 
-    /// Puts the files that have news into `changed`, each once.
+    /// Adds the files that have changed to `changed`, each once.
     fn changed(&self, changed: &mut Vec<usize>) {
         let all = 0..self.files.len();
         match self.inotify.as_ref().map(Inotify::read_events) {
             Some(Ok(events)) => {
                 let known: Option<Vec<usize>> =
                     events.iter().map(|event| self.index_of.get(&event.wd).copied()).collect();
-                // An event of no file says that the kernel's queue ran over: any file may have changed.
+                // An event without a file means that the kernel's queue overflowed: any file may
+                // have changed.
                 changed.extend(known.unwrap_or_else(|| all.collect()));
             }
             Some(Err(Errno::EAGAIN | Errno::EINTR)) => {}
@@ -163,17 +165,18 @@ impl Follower {
         changed.dedup();
     }
 
-    /// Reads in turn what is new in the `changed` files, and leaves none.
+    /// Reads the new parts of the `changed` files in turn, until none is left.
     fn read_to_ends(&mut self, changed: &mut Vec<usize>) {
         while !changed.is_empty() {
             changed.retain(|&index| self.step(index, false));
         }
     }
 
-    /// One chunk of one file; whether there may be more. `is_last` gives the unterminated line too.
+    /// Reads one chunk of one file. Returns whether there may be more. `is_last` also passes on an
+    /// unterminated line.
     fn step(&mut self, index: usize, is_last: bool) -> bool {
         let open = &mut self.files[index];
-        // What cannot be read is treated as not yet written.
+        // A read error is treated as no new data.
         let length = open.file.read(&mut self.chunk).unwrap_or(0);
         let console = match open.followed.stream {
             Stream::Stdout => &mut self.stdout,
@@ -198,7 +201,7 @@ impl Follower {
 }
 
 impl Followed {
-    /// Adds the line to `console`, and to the filtered file if it belongs there.
+    /// Adds the line to `console`, and to the filtered file if it matches.
     fn give(&self, line: &[u8], console: &mut Vec<u8>) {
         let start = console.len();
         for part in [self.prefix.as_bytes(), line, b"\n"] {
@@ -215,7 +218,7 @@ impl Followed {
         }
     }
 
-    /// The same for a line that is not in memory.
+    /// Does the same for a line that is not in memory.
     fn give_long(&self, line: &LongLine<'_>, console: &mut Console) {
         if let Some(filtered) = &self.filtered
             && filtered.substrings.iter().any(|wanted| line.contains(wanted.as_bytes()))

@@ -1,9 +1,10 @@
-//! SLURM's counts by node, as `SLURM_STEP_TASKS_PER_NODE` has them: `3,1(x2)` is 3, 1, 1. Pure.
+//! Parses SLURM's counts per node, as in `SLURM_STEP_TASKS_PER_NODE`: `3,1(x2)` is 3, 1, 1. Pure.
 
-/// More nodes than any machine has; more entries than this are garbage.
+/// More nodes than any machine has; a list with more entries is invalid.
 const MOST_NODES: usize = 1 << 16;
 
-/// The count of each node, in the order of the list of nodes; none if `text` is no such list.
+/// Returns the count of each node in the order of the node list, or `None` if `text` is not such a
+/// list.
 pub fn expand(text: &str) -> Option<Vec<usize>> {
     let mut counts = Vec::new();
     for item in text.split(',') {

@@ -1,54 +1,54 @@
-//! Why nothing can be inferred from SLURM's variables.
+//! Errors of the inference from SLURM's variables.
 
 use crate::slurm::hostlist::HostlistError;
 
-/// Why nothing can be inferred from SLURM's variables.
+/// The reason why nothing can be inferred from SLURM's variables.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SlurmError {
-    /// A variable that every step has.
+    /// A variable is missing that every step has.
     #[error("SLURM's variable {0} is not set; `--slurm off` launches without SLURM's variables")]
     Missing(&'static str),
-    /// A variable that is not as SLURM writes it.
+    /// A variable does not have the form in which SLURM writes it.
     #[error("SLURM's variable {name} is `{found}`, which is not {wanted}; `--slurm off` launches without them")]
     Value {
-        /// Its name.
+        /// Name of the variable.
         name: &'static str,
         /// Its value.
         found: String,
-        /// What would do.
+        /// The expected form.
         wanted: &'static str,
     },
-    /// The list of the step's nodes.
+    /// The list of the step's nodes cannot be parsed.
     #[error("SLURM's variable {name}: {err}; `--slurm off` launches without SLURM's variables")]
     Nodes {
-        /// Its name.
+        /// Name of the variable.
         name: &'static str,
-        /// Why it cannot be read.
+        /// The reason.
         err: HostlistError,
     },
-    /// Variables that contradict each other.
+    /// Variables contradict each other.
     #[error("SLURM's {what} has {found} entries for {nnodes} nodes; `--slurm off` launches without SLURM's variables")]
     Length {
-        /// Which list.
+        /// The list with the wrong length.
         what: &'static str,
         /// Its length.
         found: usize,
-        /// What it should be.
+        /// The expected length.
         nnodes: usize,
     },
-    /// A launcher for each task, and each to start several ranks.
+    /// SLURM starts a launcher for each task, and each of them would start several ranks.
     #[error(
         "SLURM runs {tasks} tasks on this node and each would launch --nproc-per-node {nproc}: use srun \
          --ntasks-per-node=1, or leave --nproc-per-node out and each task is a rank (--standalone or --slurm off for \
          launches of their own)"
     )]
     Launchers {
-        /// Tasks of the step on this node.
+        /// Number of tasks of the step on this node.
         tasks: usize,
-        /// As given.
+        /// The value given for `--nproc-per-node`.
         nproc: String,
     },
-    /// With `--distribution=arbitrary` nobody but SLURM knows where task 0 is.
+    /// With `--distribution=arbitrary`, only SLURM knows where task 0 is.
     #[error("srun --distribution=arbitrary may put task 0 on any node: give --master-addr and --master-port")]
     Arbitrary,
 }

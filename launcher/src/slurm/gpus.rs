@@ -1,22 +1,23 @@
-//! GPUs that SLURM gave to this process, counted by the variables it sets. Pure.
+//! Counts the GPUs that SLURM gave to this process, by the variables it sets. Pure.
 
 use crate::cli::Environment;
 
 /// Counts the GPUs in a variable's value.
 type Count = fn(&str) -> usize;
 
-/// GPUs, and the variable that tells.
+/// The number of GPUs, and the variable that contains it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gpus {
-    /// How many, at least 1.
+    /// Number of GPUs, at least 1.
     pub count: usize,
-    /// `CUDA_VISIBLE_DEVICES`, or SLURM's own.
+    /// Name of the variable: `CUDA_VISIBLE_DEVICES`, or one of SLURM's.
     pub source: &'static str,
 }
 
 impl Gpus {
-    /// Those of this task, or of the batch script. `SLURM_JOB_GPUS` is the batch node's on every node, and with
-    /// `--gpus-per-task` `SLURM_GPUS_ON_NODE` counts the other tasks' too, so it comes last.
+    /// Returns the GPUs of this task, or of the batch script. `SLURM_JOB_GPUS` is not used, because
+    /// it describes the batch node on every node. `SLURM_GPUS_ON_NODE` comes last, because with
+    /// `--gpus-per-task` it also counts the GPUs of the other tasks.
     pub fn read(env: &Environment) -> Option<Gpus> {
         let sources: [(&str, Count); 3] =
             [("CUDA_VISIBLE_DEVICES", devices), ("SLURM_STEP_GPUS", indices), ("SLURM_GPUS_ON_NODE", number)];
@@ -27,19 +28,20 @@ impl Gpus {
         (count > 0).then_some(Gpus { count, source })
     }
 
-    /// How many devices CUDA shows this process, if the variable says.
+    /// Returns how many devices CUDA shows this process, if the variable is set.
     pub fn visible(env: &Environment) -> Option<usize> {
         env.get("CUDA_VISIBLE_DEVICES").map(|value| devices(&value.to_string_lossy())).filter(|&count| count > 0)
     }
 }
 
-/// Entries before the first that is none; older SLURMs write `NoDevFiles` where there is no GPU.
+/// Counts the entries before the first invalid one; older versions of SLURM write `NoDevFiles` if
+/// there is no GPU.
 fn devices(list: &str) -> usize {
     let is_device = |item: &str| item.starts_with("GPU-") || item.starts_with("MIG-") || item.parse::<u32>().is_ok();
     list.split(',').map(str::trim).take_while(|item| is_device(item)).count()
 }
 
-/// `0,2-3`: 3.
+/// Counts the indices in a list: `0,2-3` has 3.
 fn indices(list: &str) -> usize {
     let count = |range: &str| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));

@@ -1,39 +1,40 @@
-//! SLURM's compressed lists of hosts, expanded without `scontrol`, which containers lack.
+//! Expands SLURM's compressed host lists without `scontrol`, which containers lack.
 //!
 //! ```text
 //! login,rack[0-1]n[09-10]  ─►  login rack0n09 rack0n10 rack1n09 rack1n10
 //! ```
-//! A name may have several groups in brackets, of which the first runs slowest; a number is padded to the width of its
-//! range's low end. As with `scontrol show hostnames`, nothing may follow the last bracket, duplicates stay, and the
-//! order is that of the list. Pure.
+//! A name may have several groups in brackets, of which the first varies slowest; a number is
+//! padded to the width of its range's low end. As with `scontrol show hostnames`, nothing may
+//! follow the last bracket, duplicates stay, and the order is that of the list. Pure.
 
-/// The largest machines have some ten thousand nodes; a list with more names than this is garbage.
+/// Most names in a list; a longer list is invalid, as the largest machines have some ten thousand
+/// nodes.
 const MOST_HOSTS: usize = 1 << 16;
 
-/// A list of hosts that cannot be read.
+/// The reason why a host list cannot be expanded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostlistError {
-    /// No name at all, or none between two commas.
+    /// The list is empty, or there is no name between two commas.
     #[error("`{0}` names no host where one is expected")]
     NoName(String),
-    /// A bracket without its partner, or one within another.
+    /// A bracket is not closed or not opened, or lies within another.
     #[error("`{0}` has a bracket without its partner")]
     Bracket(String),
-    /// Text after the last bracket.
+    /// Text follows the last bracket.
     #[error("`{0}` has text after its last bracket")]
     Suffix(String),
-    /// What stands in brackets and is no number and no range.
+    /// The text in brackets is neither a number nor a range.
     #[error("`{0}` is neither a number nor a range")]
     Range(String),
-    /// More than [`MOST_HOSTS`].
+    /// The list has more than [`MOST_HOSTS`] names.
     #[error("the list has more than {MOST_HOSTS} hosts")]
     TooMany,
 }
 
-/// The names in `list`, in its order.
+/// Returns the names in `list`, in its order.
 ///
 /// # Errors
-/// See [`HostlistError`].
+/// Returns an error for an invalid list, see [`HostlistError`].
 pub fn expand(list: &str) -> Result<Vec<String>, HostlistError> {
     let mut hosts = Vec::new();
     for name in names(list)? {
@@ -45,7 +46,7 @@ pub fn expand(list: &str) -> Result<Vec<String>, HostlistError> {
     Ok(hosts)
 }
 
-/// Splits at the commas outside brackets.
+/// Splits a list at the commas outside brackets.
 fn names(list: &str) -> Result<Vec<&str>, HostlistError> {
     let (mut names, mut start, mut is_inside) = (Vec::new(), 0, false);
     for (at, character) in list.char_indices() {
@@ -64,7 +65,7 @@ fn names(list: &str) -> Result<Vec<&str>, HostlistError> {
     if is_inside { Err(HostlistError::Bracket(list.to_owned())) } else { Ok(names) }
 }
 
-/// One name with all combinations of its groups.
+/// Returns one name with all combinations of its groups.
 fn product(name: &str) -> Result<Vec<String>, HostlistError> {
     let mut hosts = vec![String::new()];
     let mut rest = name;
@@ -86,7 +87,7 @@ fn product(name: &str) -> Result<Vec<String>, HostlistError> {
     }
 }
 
-/// `1-3,07-09` as the numbers it stands for, with their zeros.
+/// Expands `1-3,07-09` into its numbers, with their leading zeros.
 fn numbers(group: &str) -> Result<Vec<String>, HostlistError> {
     let mut numbers = Vec::new();
     for range in group.split(',') {
@@ -102,7 +103,7 @@ fn numbers(group: &str) -> Result<Vec<String>, HostlistError> {
     Ok(numbers)
 }
 
-/// A number of digits only: no sign, no blank.
+/// Parses a number that consists of digits only: no sign, no blanks.
 fn number(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
@@ -161,7 +162,7 @@ mod tests {
         }
     }
 
-    /// Text and the numbers behind it, as `low..=high` with a width.
+    /// A text and the numbers after it, as ranges `low..=high` with a width.
     fn group() -> impl Strategy<Value = (String, Vec<(u64, u64, usize)>)> {
         let range = (0_u64..1200, 0_u64..4, 1_usize..5).prop_map(|(low, more, width)| (low, low + more, width));
         ("[a-z-]{1,6}", proptest::collection::vec(range, 1..4))

@@ -1,69 +1,73 @@
-//! What a launch is that says nothing about where and with whom: decided by its place in SLURM. Pure.
+//! Infers the options of a launch that the command line leaves out from its place in SLURM. Pure.
 
 use crate::say::Note;
 use crate::slurm::error::SlurmError;
 use crate::slurm::gpus::Gpus;
 use crate::slurm::place::{Job, Place, Step};
 
-/// The lowest port taken. Above the ports of system services; the range ends below 32768, where the kernel's own
-/// choice for outgoing connections begins (`net.ipv4.ip_local_port_range`), so that no connection is in the way.
+/// The lowest port used. It is above the ports of system services, and the range ends below 32768,
+/// where the kernel's range for outgoing connections begins (`net.ipv4.ip_local_port_range`), so
+/// that no connection can occupy the port.
 const FIRST_PORT: u64 = 10_000;
 
-/// Ports in the range.
+/// Number of ports in the range.
 const PORTS: u64 = 22_000;
 
-/// Ports of one job, by step: jobs with neighbouring numbers often run at the same time, and so do a job's steps.
+/// Number of ports per job, one per step: jobs with neighbouring ids often run at the same time,
+/// and so do a job's steps.
 const PORTS_A_JOB: u64 = 8;
 
-/// What is inferred.
+/// The inferred options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inference {
-    /// Launchers that meet, if there are several.
+    /// How the launchers meet, if there are several.
     pub meeting: Option<Meeting>,
-    /// Job and step, as `14.0`; after a requeue `14.0.r1`.
+    /// Job and step as run id, for example `14.0`; after a requeue `14.0.r1`.
     pub run_id: Option<String>,
-    /// Ranks of this launcher, if that is not torchrun's default.
+    /// Number of ranks of this launcher, if it differs from torchrun's default.
     pub nproc: Option<usize>,
-    /// Set if this task of several on its node is one rank.
+    /// Set if this is one of several tasks on its node and therefore a single rank.
     pub task: Option<Task>,
-    /// What to tell the user.
+    /// Notes for the user.
     pub notes: Vec<Note>,
 }
 
 /// Where launchers meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meeting {
-    /// `--nnodes`: nodes, or tasks if each is a rank.
+    /// `--nnodes`: number of nodes, or of tasks if each task is a rank.
     pub nnodes: usize,
-    /// `--node-rank`.
+    /// `--node-rank`: index of this launcher.
     pub node_rank: usize,
-    /// `--master-addr`.
+    /// `--master-addr`: the first node.
     pub master_addr: String,
-    /// `--master-port`.
+    /// `--master-port`: a port derived from the ids of job and step.
     pub master_port: u16,
 }
 
-/// The place of a rank that SLURM has started a launcher for.
+/// The place of a rank for which SLURM has started a launcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// `SLURM_LOCALID`.
+    /// Value of `SLURM_LOCALID`.
     pub local_rank: usize,
-    /// Tasks of the step on this node.
+    /// Number of tasks of the step on this node.
     pub local_world_size: usize,
-    /// `SLURM_NODEID`.
+    /// Value of `SLURM_NODEID`.
     pub group_rank: usize,
-    /// Nodes of the step.
+    /// Number of nodes of the step.
     pub group_world_size: usize,
-    /// Whether it sees fewer GPUs than there are ranks on the node (`--gpus-per-task`): then they are its own, and
-    /// the first of them is device 0 whatever the local rank.
+    /// Whether it sees fewer GPUs than there are ranks on the node (`--gpus-per-task`). Then those
+    /// GPUs are its own, and the first of them is device 0 whatever the local rank.
     pub has_own_devices: bool,
 }
 
 impl Inference {
-    /// Decides. `nproc` is `--nproc-per-node` if it was given, `gpus` are this process's.
+    /// Infers the options. `nproc` is `--nproc-per-node` if it was given, `gpus` are the GPUs of
+    /// this process.
     ///
     /// # Errors
-    /// A step in which launchers could not find each other, or would start ranks upon ranks.
+    /// Returns an error for a step whose launchers could not find each other, or would each start
+    /// several ranks per task.
     pub fn new(place: &Place, gpus: Option<Gpus>, nproc: Option<&str>) -> Result<Inference, SlurmError> {
         match place {
             Place::Outside => Ok(Inference::default()),
@@ -97,7 +101,7 @@ fn batch(job: &Job, nnodes: usize, tasks: Option<usize>, gpus: Option<Gpus>, npr
     Inference { nproc: inferred.map(|(count, _)| count), notes, ..Inference::default() }
 }
 
-/// One task a node: it launches the ranks of the node.
+/// One task per node: the launcher starts the ranks of its node.
 fn node(step: &Step, gpus: Option<Gpus>, nproc: Option<&str>) -> Inference {
     let inferred = gpus.filter(|_| nproc.is_none());
     let here = match (nproc, inferred) {
@@ -121,7 +125,7 @@ fn node(step: &Step, gpus: Option<Gpus>, nproc: Option<&str>) -> Inference {
     inference
 }
 
-/// More tasks than nodes: each is a rank, and so meets the others as a node of one rank would.
+/// More tasks than nodes: each task is a rank, and its launcher joins as a node with one rank.
 fn task(step: &Step, gpus: Option<Gpus>, nproc: Option<&str>) -> Result<Inference, SlurmError> {
     if let Some(nproc) = nproc.filter(|nproc| nproc.trim() != "1") {
         return Err(SlurmError::Launchers { tasks: step.tasks_here, nproc: nproc.to_owned() });
@@ -138,7 +142,7 @@ fn task(step: &Step, gpus: Option<Gpus>, nproc: Option<&str>) -> Result<Inferenc
     };
     let meeting = meeting(step, step.num_tasks, step.proc_id);
     let mut notes = Vec::new();
-    // One line for the step, not one a rank.
+    // Print one line for the step, not one per rank.
     if step.proc_id == 0 {
         let Meeting { nnodes: tasks, master_addr, master_port, .. } = &meeting;
         let nodes = if step.nodes.len() == 1 { "1 node".to_owned() } else { format!("{} nodes", step.nodes.len()) };
@@ -151,14 +155,15 @@ fn task(step: &Step, gpus: Option<Gpus>, nproc: Option<&str>) -> Result<Inferenc
     Ok(Inference { meeting: Some(meeting), run_id, nproc: Some(1), task: Some(task), notes })
 }
 
-/// Task 0 is on the first node, for every distribution but an arbitrary one.
+/// Returns the meeting point on the first node, where task 0 is with every distribution but an
+/// arbitrary one.
 fn meeting(step: &Step, nnodes: usize, node_rank: usize) -> Meeting {
     let master_addr = step.nodes.first().cloned().unwrap_or_default();
     let master_port = step.reserved_port.unwrap_or_else(|| port(step.job.id, step.id));
     Meeting { nnodes, node_rank, master_addr, master_port }
 }
 
-/// The same on all nodes without a word between them.
+/// Returns the port, which is the same on all nodes without any communication.
 fn port(job: u64, step: u64) -> u16 {
     let offset = (job % PORTS * PORTS_A_JOB + step % PORTS_A_JOB) % PORTS;
     u16::try_from(FIRST_PORT + offset).expect("the range ends below 32768")
@@ -176,7 +181,7 @@ fn label(step: &Step) -> String {
     format!("{} step {}", name(&step.job), step.id)
 }
 
-/// `job 14`, `job 14 (array element 12_3, requeue 1)`.
+/// Returns the name of a job: `job 14`, `job 14 (array element 12_3, requeue 1)`.
 fn name(job: &Job) -> String {
     let element = job.element.as_ref().map(|element| format!("array element {element}"));
     let requeued = (job.restarts > 0).then(|| format!("requeue {}", job.restarts));

@@ -1,14 +1,17 @@
-//! SLURM: what the command line leaves out is inferred from the variables of `srun` and `sbatch`.
+//! SLURM integration: infers options that the command line leaves out from the variables of `srun`
+//! and `sbatch`.
 //!
 //! ```text
-//! variables ─► place ─► infer ─► options that were not given: --nnodes --node-rank --master-addr --master-port
-//!              (where)  (what)                                --nproc-per-node --rdzv-id
+//! variables ─► place ─► infer ─► options that were not given: --nnodes --node-rank --master-addr
+//!              (where)  (what)                                --master-port --nproc-per-node --rdzv-id
 //! ```
-//! A command line with a rendezvous option means what it means under torchrun, and nothing is inferred.
+//! A command line with a rendezvous option means the same as under torchrun, and nothing is
+//! inferred.
 //!
-//! With one task a node each launcher starts the ranks of its node. With more tasks than nodes each task is a rank: its
-//! launcher meets the others as a node of one rank, so that store, failures and the end of the launch are as ever, and
-//! [`Task`] puts the rank where it is: `LOCAL_RANK`, `LOCAL_WORLD_SIZE`, `GROUP_RANK`.
+//! With one task per node, each launcher starts the ranks of its node. With more tasks than nodes,
+//! each task is a rank: its launcher joins as a node with one rank, so that the store, failures and
+//! the end of the launch work as usual, and [`Task`] sets the rank's real place: `LOCAL_RANK`,
+//! `LOCAL_WORLD_SIZE`, `GROUP_RANK`.
 
 pub mod counts;
 pub mod error;
@@ -29,18 +32,18 @@ use crate::slurm::gpus::Gpus;
 pub use crate::slurm::infer::{Inference, Task};
 use crate::slurm::place::{Place, Step};
 
-/// Options that say who takes part and where they meet.
+/// The rendezvous options: which nodes take part and where they meet.
 const MEETING: [&str; 7] =
     ["nnodes", "node-rank", "standalone", "master-addr", "master-port", "rdzv-backend", "rdzv-endpoint"];
 
-/// Between SIGTERM and SIGKILL. SLURM's own SIGKILL comes 30 s after its SIGTERM (`KillWait`); three seconds of these
-/// are for the report.
+/// Time between SIGTERM and SIGKILL. SLURM's own SIGKILL comes 30 s after its SIGTERM (`KillWait`);
+/// the remaining three seconds are for the report.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(27);
 
-/// A command line, completed.
+/// A command line with the inferred options.
 #[derive(Clone, Debug)]
 pub struct Slurm {
-    /// The options as given or inferred.
+    /// The options, given or inferred.
     pub cli: Cli,
     place: Option<Place>,
     task: Option<Task>,
@@ -48,10 +51,11 @@ pub struct Slurm {
 }
 
 impl Slurm {
-    /// Reads SLURM's variables unless `--slurm off`.
+    /// Infers options from SLURM's variables, unless `--slurm off` is given.
     ///
     /// # Errors
-    /// Variables that contradict each other, a step whose tasks cannot be one launch.
+    /// Returns an error if variables contradict each other, or if the tasks of the step cannot form
+    /// one launch.
     pub fn new(cli: &Cli, env: &Environment) -> Result<Slurm, SlurmError> {
         let unchanged = |place| Slurm { cli: cli.clone(), place, task: None, notes: Vec::new() };
         if cli.slurm == "off" {
@@ -70,13 +74,13 @@ impl Slurm {
         Ok(Slurm { cli, place: Some(place), task, notes: inference.notes })
     }
 
-    /// Where this launcher's only rank stands, when SLURM has started the ranks as tasks.
+    /// Returns the place of this launcher's only rank, if SLURM has started the ranks as tasks.
     pub fn task(&self) -> Option<Task> {
         self.task
     }
 
-    /// Puts into the plan what is no option: the place of a rank that is a task, how SLURM's signals are meant, how
-    /// long it waits, and what is to be said.
+    /// Adds to the plan what is not an option: the place of a rank that is a task, the meaning of
+    /// SLURM's signals, the shutdown timeout, and notes.
     pub fn complete(self, plan: &mut Plan, env: &Environment, node: &Node) {
         let (task, rank) = (self.task, self.cli.node_rank);
         if let (Some(task), Some(only)) = (task, plan.ranks.first_mut()) {
@@ -110,12 +114,12 @@ fn completed(cli: &Cli, inference: &Inference) -> Cli {
     if let Some(run_id) = inference.run_id.as_ref().filter(|_| !cli.is_given("rdzv-id")) {
         cli.rdzv_id = run_id.clone();
     }
-    // The one GPU that such a task sees is device 0 already.
+    // Such a task sees only one GPU, which is device 0 already.
     cli.virtual_local_rank &= !inference.task.is_some_and(|task| task.has_own_devices);
     cli
 }
 
-/// The variables of a rank that is the task `rank`.
+/// Returns the variables of a rank that is the task `rank`.
 fn of_task(task: &Task, rank: i64, env: &Environment) -> BTreeMap<String, String> {
     let mut variables = BTreeMap::new();
     let mut set = |name: &str, value: String| drop(variables.insert(name.to_owned(), value));
@@ -127,7 +131,8 @@ fn of_task(task: &Task, rank: i64, env: &Environment) -> BTreeMap<String, String
     if task.has_own_devices {
         set("LOCAL_RANK", "0".to_owned());
     }
-    // Torchrun's rule, one thread each where several ranks share a node, or what the task was given.
+    // Torchrun's rule, one thread per rank if several ranks share a node, or the CPUs that the task
+    // was given.
     if task.local_world_size > 1 && !env.has("OMP_NUM_THREADS") {
         let cpus = env.non_empty("SLURM_CPUS_PER_TASK").map(|cpus| cpus.to_string_lossy().into_owned());
         set("OMP_NUM_THREADS", cpus.filter(|cpus| cpus.parse::<u32>().is_ok()).unwrap_or_else(|| "1".to_owned()));
@@ -135,8 +140,9 @@ fn of_task(task: &Task, rank: i64, env: &Environment) -> BTreeMap<String, String
     variables
 }
 
-/// With rendezvous options, several launchers on a node are most often a slip: two of one node are enough to form a
-/// launch of two nodes, and the others wait for ever.
+/// Returns a warning if several launchers run on one node with rendezvous options. That is usually
+/// a mistake: two launchers of one node are enough to form a launch of two nodes, and the others
+/// wait forever.
 fn crowded(place: &Place, cli: &Cli) -> Option<String> {
     let Place::Step(Step { tasks_here, num_tasks, .. }) = place else { return None };
     let is_meant = cli.standalone || cli.nnodes == num_tasks.to_string();
@@ -145,7 +151,8 @@ fn crowded(place: &Place, cli: &Cli) -> Option<String> {
     })
 }
 
-/// Since SLURM 22.05 a step does not take `--cpus-per-task` over from its job.
+/// Returns a note about `--cpus-per-task`, which a step does not inherit from its job since SLURM
+/// 22.05.
 fn bound(cpus: usize, ranks: usize) -> Option<String> {
     let what = if cpus == 1 { "1 CPU".to_owned() } else { format!("{cpus} CPUs") };
     (cpus > 0 && cpus < ranks).then(|| {

@@ -1,12 +1,13 @@
-//! Where in SLURM this process runs, read from its variables. Pure.
+//! Determines where in SLURM this process runs, by its variables. Pure.
 //!
 //! ```text
-//! sbatch ──► batch script        ENVIRONMENT=BATCH, SLURM_PROCID=0 beside the SLURM_NTASKS of the job
-//!              └─ srun ──► task  the same and SLURM_STEP_*, which describe the step, as SLURM_JOB_* still the job
+//! sbatch ──► batch script        ENVIRONMENT=BATCH, SLURM_PROCID=0 beside the job's SLURM_NTASKS
+//!              └─ srun ──► task  the same and SLURM_STEP_*, which describe the step;
+//!                                SLURM_JOB_* still describe the job
 //! salloc ──► shell               SLURM_JOB_ID only, and perhaps on another machine
 //! ```
-//! A step may use a part of its job's nodes, so the list and the number of nodes are those of the step. HOSTNAME and
-//! SLURM_JOB_GPUS are the batch node's on every node and are not looked at.
+//! A step may use only part of its job's nodes, so the node list and count are those of the step.
+//! HOSTNAME and SLURM_JOB_GPUS describe the batch node on every node and are not used.
 
 use std::str::FromStr;
 
@@ -14,7 +15,7 @@ use crate::cli::Environment;
 use crate::slurm::error::SlurmError;
 use crate::slurm::{counts, hostlist};
 
-/// Where this process runs.
+/// The place of this process in SLURM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Not in a job.
@@ -25,23 +26,24 @@ pub enum Place {
     Batch {
         /// The job.
         job: Job,
-        /// Its nodes, of which this is the first.
+        /// Number of nodes of the job; this is the first.
         nnodes: usize,
-        /// Tasks that were asked for on this node, if that was.
+        /// Number of tasks requested for this node, if any were.
         tasks: Option<usize>,
     },
-    /// A task of a step.
+    /// In a task of a step.
     Step(Step),
 }
 
-/// What names a job.
+/// The identity of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// `SLURM_JOB_ID`; every element of an array has its own, the parts of a heterogeneous job share the leader's.
+    /// Value of `SLURM_JOB_ID`. Every element of an array has its own; the parts of a heterogeneous
+    /// job share the leader's.
     pub id: u64,
-    /// `SLURM_ARRAY_JOB_ID` and `SLURM_ARRAY_TASK_ID`, as `12_3`.
+    /// Values of `SLURM_ARRAY_JOB_ID` and `SLURM_ARRAY_TASK_ID`, as `12_3`.
     pub element: Option<String>,
-    /// How often it was requeued, `SLURM_RESTART_COUNT`.
+    /// Number of requeues, `SLURM_RESTART_COUNT`.
     pub restarts: u32,
 }
 
@@ -50,19 +52,19 @@ pub struct Job {
 pub struct Step {
     /// The job.
     pub job: Job,
-    /// `SLURM_STEP_ID`.
+    /// Value of `SLURM_STEP_ID`.
     pub id: u64,
-    /// The step's nodes in its order; `SLURM_NODEID` is an index of it.
+    /// The step's nodes in order; `SLURM_NODEID` is an index into this list.
     pub nodes: Vec<String>,
-    /// `SLURM_NODEID`.
+    /// Index of this node, `SLURM_NODEID`.
     pub node_id: usize,
-    /// `SLURM_PROCID`.
+    /// Index of the task in the step, `SLURM_PROCID`.
     pub proc_id: usize,
-    /// `SLURM_LOCALID`.
+    /// Index of the task on this node, `SLURM_LOCALID`.
     pub local_id: usize,
-    /// `SLURM_STEP_NUM_TASKS`.
+    /// Number of tasks of the step, `SLURM_STEP_NUM_TASKS`.
     pub num_tasks: usize,
-    /// Tasks of the step on this node.
+    /// Number of tasks of the step on this node.
     pub tasks_here: usize,
     /// The first of `--resv-ports`, the same on all nodes.
     pub reserved_port: Option<u16>,
@@ -74,7 +76,7 @@ impl Place {
     /// Reads the variables.
     ///
     /// # Errors
-    /// A step whose variables are incomplete or contradict each other.
+    /// Returns an error if the variables of a step are incomplete or contradict each other.
     pub fn read(env: &Environment) -> Result<Place, SlurmError> {
         let Some(job) = job(env)? else { return Ok(Place::Outside) };
         if env.has("SLURM_STEP_ID") && env.has("SLURM_STEP_NUM_NODES") && !is_of_another_step(env) {
@@ -95,8 +97,9 @@ fn job(env: &Environment) -> Result<Option<Job>, SlurmError> {
     Ok(Some(Job { id, element, restarts: optional(env, "SLURM_RESTART_COUNT")?.unwrap_or(0) }))
 }
 
-/// A batch script that was submitted from within a step inherits that step's variables. In a step of its own, `srun` sets
-/// the plain ones to the same values.
+/// Returns whether the step variables belong to another step: a batch script that was submitted
+/// from within a step inherits that step's variables. In a step of its own, `srun` sets the plain
+/// variables to the same values.
 fn is_of_another_step(env: &Environment) -> bool {
     let pairs = [
         ("SLURM_NNODES", "SLURM_STEP_NUM_NODES"),
@@ -107,7 +110,8 @@ fn is_of_another_step(env: &Environment) -> bool {
     text(env, "ENVIRONMENT").as_deref() == Some("BATCH") && pairs.into_iter().any(differ)
 }
 
-/// Without `SLURM_NTASKS` the list only repeats the CPUs (`--exclusive` without `-n`).
+/// Returns the number of tasks on the batch node. Without `SLURM_NTASKS` the list only repeats the
+/// number of CPUs (`--exclusive` without `-n`).
 fn tasks_of_batch(env: &Environment) -> Option<usize> {
     text(env, "SLURM_NTASKS")?;
     counts::expand(&text(env, "SLURM_TASKS_PER_NODE")?)?.first().copied()
@@ -145,7 +149,7 @@ fn step(env: &Environment, job: Job) -> Result<Step, SlurmError> {
     })
 }
 
-/// `12001-12002,12007`: the first.
+/// Returns the first port of a list such as `12001-12002,12007`.
 fn first_port(ports: &str) -> Option<u16> {
     ports.split([',', '-']).next()?.trim().parse().ok().filter(|&port| port > 0)
 }
@@ -203,7 +207,8 @@ mod tests {
 
     #[test]
     fn a_heterogeneous_job_is_described_as_a_whole() {
-        // srun --het-group=0,1, one node with one task and two with three and one: seen with SLURM 22.05.
+        // srun --het-group=0,1, one node with one task and two with three and one: seen with SLURM
+        // 22.05.
         let changes = [
             ("SLURM_STEP_NODELIST", "node[1-3]"),
             ("SLURM_STEP_NUM_NODES", "3"),
@@ -233,7 +238,7 @@ mod tests {
 
     #[test]
     fn counts_of_cpus_are_no_tasks() {
-        // --exclusive without -n: SLURM_TASKS_PER_NODE repeats the CPUs.
+        // --exclusive without -n: SLURM_TASKS_PER_NODE repeats the number of CPUs.
         let Ok(Place::Batch { tasks, .. }) =
             changed(&BATCH, &[("SLURM_NTASKS", ""), ("SLURM_TASKS_PER_NODE", "8(x2)")])
         else {
@@ -263,7 +268,7 @@ mod tests {
     #[test]
     fn contradictions_are_refused_by_name() {
         let refused = |name, value| {
-            // Of a direct `srun`, without a batch script around it.
+            // As in a direct `srun`, without a batch script around it.
             let changes = [("ENVIRONMENT", ""), (name, value)];
             changed(&STEP, &changes).expect_err("refused").to_string()
         };

@@ -1,4 +1,4 @@
-//! Launches as SLURM 22.05 starts them: the variables are those seen in jobs.
+//! Tests of launches as SLURM 22.05 starts them; the variables were recorded in real jobs.
 
 use std::ffi::OsString;
 
@@ -6,7 +6,8 @@ use super::*;
 use crate::cli::{Request, parse};
 use crate::plan::PlanError;
 
-/// A task of `srun` in a job with `-N2 --ntasks-per-node=2 --gres=gpu:2 --cpus-per-task=3`: number 3, on node2.
+/// Task number 3, on node2, of `srun` in a job with `-N2 --ntasks-per-node=2 --gres=gpu:2
+/// --cpus-per-task=3`.
 pub(crate) const STEP: [(&str, &str); 24] = [
     ("CUDA_VISIBLE_DEVICES", "0,1"),
     ("ENVIRONMENT", "BATCH"),
@@ -34,7 +35,7 @@ pub(crate) const STEP: [(&str, &str); 24] = [
     ("SLURM_TASKS_PER_NODE", "2(x2)"),
 ];
 
-/// What turns [`STEP`] into the only task of its node.
+/// The changes that turn [`STEP`] into the only task of its node.
 const ALONE: [(&str, &str); 6] = [
     ("SLURM_NTASKS", "2"),
     ("SLURM_TASKS_PER_NODE", "1(x2)"),
@@ -57,7 +58,7 @@ pub(crate) const BATCH: [(&str, &str); 9] = [
     ("PYTHON_EXEC", "py"),
 ];
 
-/// The facts of a machine with eight CPUs.
+/// Returns a machine with eight CPUs.
 fn node() -> Node {
     Node { cpus: 8, executable: "/nonexistent/rrun".into(), uuid: "uuid".to_owned(), ..Node::default() }
 }
@@ -84,7 +85,7 @@ fn plan(line: &str, parts: &[&[(&str, &str)]]) -> Result<Plan, PlanError> {
     Plan::new(&cli(line, &env), &env, &node())
 }
 
-/// The options that are inferred, as a command line.
+/// Returns the inferred options as a command line.
 fn options(line: &str, parts: &[&[(&str, &str)]]) -> String {
     let Cli { nnodes, node_rank, master_addr, master_port, nproc_per_node, rdzv_id, .. } = slurm(line, parts).cli;
     let at = master_addr.map(|addr| format!(" at {addr}:{}", master_port.unwrap_or(0))).unwrap_or_default();
