@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! env,rollout: 0-1  ─ GPU 0 holds too much ─►  env: 0-1, rollout: 2-3  (as many ranks)
-//!                                         └─►  env: 0-2, rollout: 3    (fewer), the first that fits
+//!                                         └─►  env: 0-2, rollout: 3    (fewer), the first to fit
 //! ```
 
 use std::fmt::{Display, Formatter};

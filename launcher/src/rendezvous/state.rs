@@ -5,7 +5,7 @@
 //!            the last one expected joins | MAX | last call over
 //!   gathering ─────────────────────────────────────────────────► complete ─all done─► closed
 //!   round r     participants join                                   │  │
-//!       ▲                                                           │  └─ failed for good ─► closed
+//!       ▲                                                           │  └ failed for good ─► closed
 //!       └────────── r + 1, when the last participant has left ──────┘
 //!                   (a failure, a dead node, a waiting node: all leave and join again)
 //! ```

@@ -2,8 +2,8 @@
 //! and `sbatch`.
 //!
 //! ```text
-//! variables ─► place ─► infer ─► options that were not given: --nnodes --node-rank --master-addr
-//!              (where)  (what)                                --master-port --nproc-per-node --rdzv-id
+//! variables ─► place ─► infer ─► options that were not given: --nnodes --node-rank --rdzv-id
+//!              (where)  (what)            --master-addr --master-port --nproc-per-node
 //! ```
 //! A command line with a rendezvous option means the same as under torchrun, and nothing is
 //! inferred.

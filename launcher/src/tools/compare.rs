@@ -1,4 +1,4 @@
-//! `rrun compare A B`: two policies on the same episodes.
+//! `rrun compare A B`: compares two policies on the same episodes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -68,7 +68,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, ToolError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Why there is nothing to compare, and what helps.
+/// Returns why there is nothing to compare, and what helps.
 fn why_none(found: &Comparison, is_paired_by_name: bool) -> &'static str {
     let unpaired = &found.unpaired;
     if unpaired.other_seed > 0 && is_paired_by_name {
@@ -142,7 +142,7 @@ fn mean(difference: MeanDifference) -> String {
     format!("{mean:+.4}{interval}")
 }
 
-/// What was left out, a line each.
+/// Describes what was left out, one line each.
 fn unpaired(found: &Comparison) -> Vec<String> {
     let unpaired = &found.unpaired;
     let counted = [

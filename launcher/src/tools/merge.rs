@@ -1,4 +1,4 @@
-//! `rrun merge DIR…`: one run folder of several.
+//! `rrun merge DIR…`: merges several run folders into one.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use jobs::time::rfc3339;
 
 use super::{ToolError, print};
 
-/// Conflicts that are named; report.json has a thousand, `rrun verify` all.
+/// Number of conflicts that are printed; report.json has up to a thousand, `rrun verify` all.
 const NAMED: usize = 20;
 
 /// Merges run folders: of workers, nodes or nights that had parts of one list of jobs, or lists of their own.

@@ -1,13 +1,15 @@
-//! What is asked of the files of a run, or before one, without running anything: no ranks, no store, no libtorch.
+//! Tools that read the files of a run, or check one in advance. They run no ranks, need no store
+//! and link no libtorch.
 //!
 //! ```text
-//! rrun report DIR         the report again, from plan and journals
-//! rrun merge DIR…         one run folder of several
-//! rrun verify DIR         is everything there, and whole?
-//! rrun compare A B        two policies on the same episodes
-//! rrun fit --jobs FILE    does it fit into the memory of the GPUs, and what would?
+//! rrun report DIR         write the report again, from plan and journals
+//! rrun merge DIR…         merge several run folders into one
+//! rrun verify DIR         check that everything exists and is complete
+//! rrun compare A B        compare two policies on the same episodes
+//! rrun fit --jobs FILE    check whether an evaluation fits into the memory of the GPUs
 //! ```
-//! These words are built in, as `eval` is: `./merge` is a file. They come first, before any option of the launcher.
+//! These words are built in, like `eval`; `./merge` is a file. They come first, before any option
+//! of the launcher.
 
 mod compare;
 mod fit;
@@ -31,10 +33,10 @@ use jobs::plan::{RunFolderError, RunPlan};
 use jobs::printable::{printable, printable_json, printable_line};
 use jobs::usage::{option_of_file, plain, with_negative_values};
 
-/// Bytes of the end of a run's output that are shown when it fails.
+/// Number of bytes from the end of a failed run's output that are shown.
 const LAST_WORDS: u64 = 2000;
 
-/// The words that are tools.
+/// The names of the tools.
 pub const NAMES: [&str; 5] = ["compare", "fit", "merge", "report", "verify"];
 
 #[derive(Debug, Parser)]
@@ -48,7 +50,7 @@ enum Tool {
 }
 
 impl Tool {
-    /// Reads the words, in both spellings, as the launcher and `eval` read theirs.
+    /// Parses the words, with `-` or `_` in options as the launcher and `eval` do.
     fn read(words: &[OsString]) -> Result<Self, clap::Error> {
         let mut command =
             NAMES.into_iter().fold(Self::command(), |command, name| command.mut_subcommand(name, with_negative_values));
@@ -63,7 +65,7 @@ impl Tool {
     }
 }
 
-/// Why a tool could not do what it was asked.
+/// The reason why a tool failed.
 #[derive(Debug, thiserror::Error)]
 enum ToolError {
     #[error("`{0}` is no run folder: it has no plan.json")]
@@ -88,12 +90,12 @@ enum ToolError {
     Fit(#[from] fit::FitError),
 }
 
-/// Whether a command line, without the command's name, asks for a tool.
+/// Returns whether a command line, without the command's name, calls a tool.
 pub fn is_asked(words: &[OsString]) -> bool {
     words.first().and_then(|word| word.to_str()).is_some_and(|word| NAMES.contains(&word))
 }
 
-/// Does what such a command line asks for.
+/// Runs the tool that the command line calls.
 pub fn run(words: Vec<OsString>) -> ExitCode {
     let done = match Tool::read(&words) {
         Ok(Tool::Compare(args)) => compare::run(&args),
@@ -102,7 +104,7 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
         Ok(Tool::Report(args)) => report::run(&args),
         Ok(Tool::Verify(args)) => verify::run(&args),
         Err(usage) => {
-            // Help goes to stdout, everything else to stderr; a reader that has seen enough is no error.
+            // Help goes to stdout, everything else to stderr. A closed pipe is not an error.
             let _ = usage.print();
             return ExitCode::from(u8::try_from(usage.exit_code()).unwrap_or(2));
         }
@@ -113,7 +115,7 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
     })
 }
 
-/// The run in a folder.
+/// Opens the run in a folder.
 fn open(path: &OsStr) -> Result<(RunFolder, RunPlan), ToolError> {
     let folder = RunFolder::new(path.as_ref());
     if !folder.plan().exists() {
@@ -123,7 +125,7 @@ fn open(path: &OsStr) -> Result<(RunFolder, RunPlan), ToolError> {
     Ok((folder, plan))
 }
 
-/// The last of what a run has said.
+/// Returns the end of a run's output.
 fn end_of(log: &Path) -> io::Result<String> {
     let mut file = File::open(log)?;
     let len = file.metadata()?.len();
@@ -133,22 +135,23 @@ fn end_of(log: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).trim_end().to_owned())
 }
 
-/// Writes a text to standard output, in which names and messages of a run folder do nothing to the terminal.
+/// Prints a text to standard output, with control characters escaped: names and messages in a run
+/// folder must not control the terminal.
 fn print(text: impl Display) -> io::Result<()> {
     write(&printable(&text.to_string()))
 }
 
-/// The same as one line, whatever a name in it looks like.
+/// Prints a text as a single line, whatever names it contains.
 fn print_line(text: impl Display) -> io::Result<()> {
     write(&printable_line(&text.to_string()))
 }
 
-/// The same for JSON, which stays the same JSON.
+/// Prints JSON; escaping does not change its meaning.
 fn print_json(text: &str) -> io::Result<()> {
     write(&printable_json(text))
 }
 
-/// A reader that has seen enough is no error.
+/// Writes to standard output. A closed pipe is not an error.
 fn write(text: &str) -> io::Result<()> {
     match writeln!(io::stdout(), "{text}") {
         Err(err) if err.kind() != io::ErrorKind::BrokenPipe => Err(err),

@@ -1,4 +1,4 @@
-//! `rrun report DIR`: the report again, from plan and journals.
+//! `rrun report DIR`: writes the report again, from plan and journals.
 
 use std::ffi::OsString;
 use std::process::{Command, ExitCode, ExitStatus};
@@ -36,7 +36,7 @@ pub(super) struct Args {
     force: bool,
 }
 
-/// Why a report is not made.
+/// The reason why no report is written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReportError {
     #[error(
@@ -82,7 +82,7 @@ fn show(page: String) -> Result<ExitCode, ToolError> {
     }
 }
 
-/// What the tables of a run say, and what was wrong with its journals.
+/// Prints the tables of a run, and what was wrong with its journals.
 fn tell(folder: &RunFolder, plan: &RunPlan, merged: &Merged, report: &Report) -> Result<(), ToolError> {
     let rows = plan.jobs.iter().zip(&report.per_job).map(|(job, report)| (job, report.status.as_str()));
     print(format_args!("{}\n{}", table::jobs(rows), table::metrics_summary(report)))?;
@@ -98,7 +98,8 @@ fn tell(folder: &RunFolder, plan: &RunPlan, merged: &Merged, report: &Report) ->
     Ok(())
 }
 
-/// What the report that is there says of its run; nothing if there is none, or it is another program's.
+/// Reads the existing report of the run; returns `None` if there is none, or if another program
+/// wrote it.
 fn written(folder: &RunFolder) -> Option<Report> {
     serde_json::from_slice(&files::read(&folder.report(), MAX_DOCUMENT_BYTES).ok()?).ok()
 }

@@ -1,4 +1,5 @@
-//! Which evaluation it is about: options of `rrun eval` that bear on memory, under their names there.
+//! The evaluation that `fit` checks: the options of `rrun eval` that affect memory, under the same
+//! names.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -6,7 +7,7 @@ use std::path::PathBuf;
 use jobs::assign::{Assign, Shard};
 use jobs::config::Override;
 
-/// Environments that a PPO training may have; an evaluation has fewer, as `eval` says.
+/// Most environments of a PPO training. An evaluation has a lower limit, which `eval` checks.
 const MOST_OF_A_TRAINING: u64 = 1 << 24;
 
 /// Options of `eval`.
@@ -64,14 +65,16 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// The settings of a PPO training that are given here: `--set` in order, and `--num-envs` over all of them.
+    /// Returns the settings of a PPO training that are given here: `--set` in order, then
+    /// `--num-envs`, which overrides them.
     pub(super) fn settings(&self) -> Vec<Override> {
         let key = || ["ppo", "num_envs"].map(str::to_owned).to_vec();
         let num_envs = self.num_envs.map(|number| Override { key: key(), value: number.into() });
         self.set.iter().cloned().chain(num_envs).collect()
     }
 
-    /// The command line of `eval` that asks for the same; measurements are read later, as `--probe` may make them.
+    /// Returns the equivalent command line of `eval`, without the measurements: they are read
+    /// later, because `--probe` may create them.
     pub(super) fn words(&self) -> Vec<OsString> {
         let mut words = Words(Vec::new());
         words.add("jobs", self.jobs.as_ref());

@@ -1,17 +1,18 @@
-//! Memory of this machine: what is available, and what the processes below one of ours take.
+//! Memory of this machine: how much is available, and how much the descendants of a process use.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use jobs::memory::ByteSize;
 
-/// Bytes that can be had without swapping, as the kernel estimates them (`MemAvailable`).
+/// Returns the bytes that are available without swapping, by the kernel's estimate
+/// (`MemAvailable`).
 pub(super) fn available() -> Option<ByteSize> {
     kib(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:").map(ByteSize)
 }
 
-/// Bytes of all processes that descend from `ancestor`, which itself does not count: what they share with others counts in
-/// parts (`Pss`), where the kernel tells that, else whole (`VmRSS`).
+/// Returns the memory in bytes of all descendants of `ancestor`, without `ancestor` itself. Shared
+/// memory counts proportionally (`Pss`) if the kernel reports that, otherwise in full (`VmRSS`).
 pub(super) fn below(ancestor: u32) -> u64 {
     descendants(ancestor).into_iter().filter_map(of_process).sum()
 }
@@ -23,7 +24,7 @@ fn of_process(pid: u32) -> Option<u64> {
         .or_else(|| kib(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, "VmRSS:"))
 }
 
-/// The number of KiB after `name`, in bytes.
+/// Returns the number of KiB after `name`, in bytes.
 fn kib(text: &str, name: &str) -> Option<u64> {
     let value = text.lines().find_map(|line| line.strip_prefix(name))?;
     value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
@@ -47,7 +48,8 @@ fn descendants(ancestor: u32) -> BTreeSet<u32> {
     found
 }
 
-/// The parent in a line of `/proc/<pid>/stat`; the name before it may have blanks and brackets.
+/// Parses the parent from a line of `/proc/<pid>/stat`; the name before it may contain blanks and
+/// brackets.
 fn parent(stat: &str) -> Option<u32> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
@@ -68,7 +70,7 @@ mod tests {
 
     #[test]
     fn a_grandchild_counts_and_the_ancestor_does_not() {
-        // The shell waits for `cat`, which is its child and our grandchild.
+        // The shell waits for `cat`, which is the shell's child and this process's grandchild.
         let mut shell =
             Command::new("/bin/sh").args(["-c", "cat; true"]).stdin(Stdio::piped()).spawn().expect("it starts");
         let shell_alone = descendants(std::process::id()).contains(&shell.id());

@@ -1,4 +1,5 @@
-//! `rrun fit`: whether an evaluation fits into the memory of its GPUs, and what would; without starting it.
+//! `rrun fit`: checks whether an evaluation fits into the memory of its GPUs, and proposes what
+//! would, without starting it.
 //!
 //! ```text
 //! jobs, config, placement ─► Setup ─► Launch::seat ─► Planner ─► needs, proposals ─► table or JSON
@@ -68,7 +69,7 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// Why nothing can be said.
+/// The reason why the check is not possible.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FitError {
     #[error("{0}")]
@@ -91,7 +92,7 @@ pub(super) enum FitError {
     Json(#[from] serde_json::Error),
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Debug, Serialize)]
 struct Told<'a> {
     schema: &'static str,
@@ -157,33 +158,34 @@ fn plan(args: &Args) -> Result<ExitCode, FitError> {
     tell(args, &planner, Found { nproc, is_measured: eval.measured.is_some(), dedicated })
 }
 
-/// What is known beside the planner.
+/// Results apart from the planner's.
 struct Found {
     nproc: usize,
     is_measured: bool,
     dedicated: Option<Dedicated>,
 }
 
-/// What clap says of the options that go to `eval`, without its own words around it.
+/// Returns clap's message about the options that are passed to `eval`, without its decoration.
 fn reason(text: &str) -> String {
     text.trim_start_matches("error: ").lines().next().unwrap_or_default().to_owned()
 }
 
 impl Args {
-    /// GPUs of `--gpu-memory`: those that the placement names; as many again can be proposed where nobody says how many
-    /// there are.
+    /// Returns the number of GPUs with `--gpu-memory`: those that the placement names, or `--gpus`
+    /// if given. Without `--gpus`, proposals may use twice as many.
     fn planned_gpus(&self, placement: &Placement) -> usize {
         let used = placement.tenants().into_keys().max().map_or(0, |last| last + 1);
         self.gpus.map_or(2 * used, |gpus| gpus.max(used))
     }
 
-    /// GPUs of a node.
+    /// Returns the number of GPUs per node.
     fn gpus(&self, node: &Node, visible: Option<&str>, setup: &Setup, per_gpu: Option<usize>) -> usize {
         let found = || node.visible_gpus(visible);
         match (self.gpus, self.gpu_memory) {
             (Some(gpus), _) => gpus,
             (None, None) => found(),
-            // The numbers of a placement name what there is to be; ranks without one have a GPU each, or a share.
+            // The placement names the GPUs that will exist; ranks without a placement have one GPU
+            // each, or a share of one.
             (None, Some(_)) if setup.components.is_some() => found(),
             (None, Some(_)) => match self.nproc_per_node {
                 Some(nproc) => nproc.div_ceil(per_gpu.unwrap_or(1)),
@@ -226,7 +228,7 @@ impl OfHost {
     }
 }
 
-/// What is not known, and how it could be.
+/// Returns notes about what is unknown, and how it could be found out.
 fn notes(planner: &Planner<'_>, args: &Args) -> Vec<String> {
     let mut notes = planner.unknown();
     if planner.needs().iter().any(|need| planner.budget(need.gpu).is_none()) && args.gpu_memory.is_none() {

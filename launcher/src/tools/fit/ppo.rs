@@ -1,4 +1,5 @@
-//! `--ppo FILE`, `--preset`, `--ppo-table`: sizes of a PPO training with Brax, checked and held against a card.
+//! `--ppo FILE`, `--preset`, `--ppo-table`: checks the sizes of a PPO training with Brax, and
+//! compares its memory with that of a GPU.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,7 +14,7 @@ use serde::Serialize;
 
 use crate::tools::{print, print_json};
 
-/// Options of an evaluation, which say nothing about a training.
+/// Options of an evaluation, which do not apply to a training.
 const OF_EVALUATIONS: [&str; 13] = [
     "jobs",
     "config",
@@ -55,7 +56,7 @@ pub(super) struct Ppo {
     ppo_table: bool,
 }
 
-/// Why nothing can be said about a training.
+/// The reason why a training cannot be checked.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::tools) enum PpoToolError {
     #[error(transparent)]
@@ -68,7 +69,7 @@ pub(in crate::tools) enum PpoToolError {
     Json(#[from] serde_json::Error),
 }
 
-/// What is found of one training; what `--json` prints.
+/// The result for one training; also the output of `--json`.
 #[derive(Debug, Serialize)]
 struct Found {
     schema: &'static str,
@@ -76,19 +77,19 @@ struct Found {
     valid: bool,
     reason: Option<String>,
     nearest: Vec<Sizes>,
-    /// Bytes on each GPU, by s003's line.
+    /// Memory on each GPU, by the linear formula of the memory guide (s003).
     memory: ByteSize,
     gpu_memory: Option<ByteSize>,
     fits: Option<bool>,
-    /// With batch and minibatches as they are.
+    /// Largest number of environments with the given batch and minibatches.
     largest_num_envs: Option<u64>,
-    /// With another number of minibatches.
+    /// Largest sizes with another number of minibatches.
     largest: Option<Sizes>,
     notes: Vec<String>,
 }
 
 impl Ppo {
-    /// Whether it is about a training at all.
+    /// Returns whether a training is to be checked.
     pub(super) fn is_asked(&self) -> bool {
         self.ppo.is_some() || self.preset.is_some() || self.ppo_table
     }
@@ -170,14 +171,15 @@ impl Found {
     }
 }
 
-/// The most environments with any number of minibatches: a multiple of batch and devices.
+/// Returns the sizes with the most environments up to `most` and any number of minibatches. The
+/// number of environments is a multiple of the batch and of the devices.
 fn largest(sizes: Sizes, most: u64) -> Option<Sizes> {
     let unit =
         (1..=sizes.devices).map(|times| times * sizes.batch_size).find(|unit| unit.is_multiple_of(sizes.devices))?;
     if most < unit { None } else { sizes.with_minibatches(most / unit * unit) }
 }
 
-/// The rows of the guide.
+/// Returns the table of the guide's recommendations.
 fn guide() -> String {
     let row = |row: &ppo::Row| {
         let Sizes { num_envs, batch_size, num_minibatches, .. } = row.sizes;
@@ -210,7 +212,7 @@ fn guide() -> String {
     )
 }
 
-/// In GB, as the guide and the names of cards have it.
+/// Formats bytes in GB, the unit of the guide and of GPU names.
 fn gb(ByteSize(bytes): ByteSize) -> String {
     format!("{:.1} GB", bytes as f64 / 1e9)
 }

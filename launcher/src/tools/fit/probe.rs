@@ -1,11 +1,14 @@
-//! `--probe`: what environments take, measured by two short runs of each with the zero-action policy.
+//! `--probe`: measures the memory of environments by two short runs of each with the zero-action
+//! policy.
 //!
 //! ```text
-//! job ─► jobs.json with num_envs 1 ─► rrun eval ─► most memory of its processes ─┐
-//!     └► jobs.json with num_envs 4 ─► rrun eval ─► most memory of its processes ─┴─► base + slope × num_envs ─► FILE
+//! job ─► jobs.json with num_envs 1 ─► rrun eval ─► peak memory of its processes ─┐
+//!     └► jobs.json with num_envs 4 ─► rrun eval ─► peak memory of its processes ─┤
+//!                                         base + slope × num_envs ─► FILE ◄──────┘
 //! ```
-//! Memory of a GPU is what its use rises by meanwhile: NVML's count by process sees no process of another container, and
-//! not all graphics. Whoever else uses the GPU should hold still.
+//! GPU memory is measured as the increase in use during the run: NVML's count per process does not
+//! see processes of other containers, nor all graphics memory. Other users of the GPU should
+//! therefore be idle.
 
 use std::fs::{self, File};
 use std::io;
@@ -27,16 +30,17 @@ use super::host;
 use crate::node::Node;
 use crate::tools::{end_of, print};
 
-/// Where measurements are kept if no file is named.
+/// The file for measurements if none is named.
 const FILE: &str = "memory.json";
 
-/// Between two looks at the processes: the peak of a run of a second is seen, and the looking takes a tenth of a CPU.
+/// Interval between two samples of the processes. It is short enough for the peak of a run of a
+/// second, and sampling uses a tenth of a CPU.
 const LOOK: Duration = Duration::from_millis(30);
 
-/// Looks at the processes between two looks at the GPU, which take longer.
+/// Samples of the processes per sample of the GPU, which takes longer.
 const LOOKS_A_GPU: u32 = 4;
 
-/// A run that takes longer is given up: large simulators take minutes to start.
+/// Timeout of a run; large simulators take minutes to start.
 const PATIENCE: Duration = Duration::from_secs(1800);
 
 /// How environments are measured.
@@ -60,7 +64,7 @@ pub(super) struct Probe {
     no_video: bool,
 }
 
-/// Why environments cannot be measured.
+/// The reason why environments cannot be measured.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::tools) enum ProbeError {
     #[error("--probe-envs needs two different numbers, as 1,4")]
@@ -81,7 +85,7 @@ pub(in crate::tools) enum ProbeError {
     Io { folder: String, err: io::Error },
 }
 
-/// The most that one run had.
+/// The peak memory of one run, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Peak {
     host: u64,
@@ -89,7 +93,8 @@ struct Peak {
 }
 
 impl Probe {
-    /// Measures if that was asked for; the evaluation with the file of measurements that is there to be used.
+    /// Measures the environments if that was asked for. Returns the evaluation with the file of
+    /// measurements to use.
     pub(super) fn run(
         &self,
         jobs: &[Job],
@@ -130,7 +135,7 @@ impl Probe {
         Ok(EvalArgs { measured: Some(file.to_owned()), ..eval })
     }
 
-    /// The most memory that one run of `num_envs` environments has.
+    /// Measures the peak memory of one run with `num_envs` environments.
     fn measure(&self, job: &Job, num_envs: usize, folder: &Path, on: &Machine<'_>) -> Result<Peak, ProbeError> {
         let environment = || job.environment.clone();
         let named = |err| ProbeError::Io { folder: folder.display().to_string(), err };
@@ -151,22 +156,22 @@ impl Probe {
     }
 }
 
-/// The machine that is measured on.
+/// The machine on which the runs are measured.
 pub(super) struct Machine<'a> {
     pub(super) node: &'a Node,
     pub(super) visible: Option<&'a str>,
-    /// Nothing is said on the way.
+    /// Whether to print nothing during the measurement.
     pub(super) is_quiet: bool,
 }
 
 impl Machine<'_> {
-    /// Bytes in use of the first visible GPU, which is that of the only rank.
+    /// Returns the bytes in use on the first visible GPU, which is that of the only rank.
     fn gpu_used(&self) -> Option<u64> {
         self.node.memory_of(self.visible).first().map(|memory| memory.used)
     }
 }
 
-/// One run: its files.
+/// The files of one run.
 struct Run {
     jobs: PathBuf,
     output: PathBuf,
@@ -203,7 +208,7 @@ impl Run {
     }
 }
 
-/// The job as a jobs file has it, with a policy that does nothing.
+/// Returns the entry of a job for a jobs file, with a policy that does nothing.
 fn entry(job: &Job, num_envs: usize, steps: u64) -> Value {
     let mut args = Map::new();
     args.insert("environment".to_owned(), job.environment.clone().into());
@@ -216,7 +221,8 @@ fn entry(job: &Job, num_envs: usize, steps: u64) -> Value {
            "variations": job.variations, "language_instruction": job.language_instruction})
 }
 
-/// Until it ends: how it did (`None`: it was given up), and the most that its processes and the GPU had.
+/// Waits for the end of a run. Returns its exit status (`None` after the timeout) and the peak
+/// memory of its processes and of the GPU.
 #[expect(clippy::disallowed_methods, reason = "the clock and the pauses of looking at real processes")]
 fn watch(child: &mut Child, on: &Machine<'_>) -> io::Result<(Option<ExitStatus>, u64, Option<u64>)> {
     let (start, mut host, mut used, mut looks) = (Instant::now(), 0, None, 0_u32);
@@ -225,7 +231,7 @@ fn watch(child: &mut Child, on: &Machine<'_>) -> io::Result<(Option<ExitStatus>,
             return Ok((Some(status), host, used));
         }
         if start.elapsed() > PATIENCE {
-            // Its ranks end in order when it is asked to.
+            // SIGTERM lets its ranks end in an orderly way.
             let _ = kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM);
             child.wait()?;
             return Ok((None, host, used));
@@ -239,7 +245,7 @@ fn watch(child: &mut Child, on: &Machine<'_>) -> io::Result<(Option<ExitStatus>,
     }
 }
 
-/// What was measured, and the line for a jobs file.
+/// Returns the table of measurements, with the values for a jobs file.
 fn told(seen: &[Entry], file: &Path) -> String {
     let row = |entry: &Entry| {
         let gpu = |of: fn(Line) -> String| entry.gpu.map_or_else(|| "unknown".to_owned(), of);

@@ -1,7 +1,8 @@
-//! A dataset file: whether HDF5 can be read from it, and every demonstration that the journal names is there, whole, of
-//! the right episode.
+//! Checks a dataset file: whether it is readable HDF5, and every demonstration that the journal
+//! names exists, is complete and belongs to the right episode.
 //!
-//! Read by a decoder that needs no C library. Values are decompressed, which checks their checksums, and not looked at.
+//! The decoder needs no C library. Values are decompressed, which verifies their checksums, but not
+//! interpreted.
 
 use std::collections::BTreeMap;
 use std::fs::Metadata;
@@ -17,35 +18,35 @@ use hdf5_reader::{Hdf5File, OpenOptions};
 use jobs::files;
 use jobs::verify::{Demo, Findings, episodes};
 
-/// Bytes of a chunk at most; a picture of 4096 × 4096 has 48 MiB.
+/// Largest chunk in bytes; an image of 4096 × 4096 has 48 MiB.
 const MAX_CHUNK_BYTES: usize = 256 << 20;
 
-/// Bytes of a dataset without chunks at most: a thousand steps with ten pictures of 512 × 512 have 7 GiB, and come in
-/// chunks.
+/// Largest dataset without chunks, in bytes; a thousand steps with ten images of 512 × 512 have 7
+/// GiB, but are chunked.
 const MAX_READ_BYTES: usize = 4 << 30;
 
-/// How often groups lie within each other in one demonstration: robomimic and Isaac Lab have three levels.
+/// Deepest nesting of groups in one demonstration; robomimic and Isaac Lab have three levels.
 const DEPTH: usize = 16;
 
-/// Bytes of values for each byte in the file at most: deflate makes 1032 of one.
+/// Most bytes of values per byte in the file; deflate reaches 1032.
 const MOST_COMPRESSED: u64 = 2000;
 
-/// Bytes that a file of any size may have.
+/// Bytes of values that are allowed for a file of any size.
 const ROOM: u64 = 1 << 30;
 
-/// What looking at a group or dataset counts as, in bytes: reading its header takes about as long.
+/// Cost of opening a group or dataset, in bytes of values: reading its header takes about as long.
 const OBJECT: u64 = 16 << 10;
 
-/// What a chunk counts as beside its values, in bytes.
+/// Cost of a chunk besides its values, in bytes.
 const CHUNK: u64 = 1 << 10;
 
-/// Group of the demonstrations.
+/// The group with the demonstrations.
 const DATA: &str = "/data";
 
-/// Demonstrations of a file that nobody asked for, named at most.
+/// Number of unreferenced demonstrations of a file that are named.
 const NAMED: usize = 5;
 
-/// Holds a file against what the journal says of it; `values`: reads them all.
+/// Compares a file with what the journal says about it. With `values`, reads all of its values.
 pub(super) fn check(path: &Path, demos: &[Demo], values: bool) -> Findings {
     let mut findings = Findings::default();
     if let Err(err) = look(path, demos, values, &mut findings) {
@@ -55,7 +56,7 @@ pub(super) fn check(path: &Path, demos: &[Demo], values: bool) -> Findings {
 }
 
 fn look(path: &Path, demos: &[Demo], values: bool, findings: &mut Findings) -> Result<(), Error> {
-    // By reads at positions: of a file that becomes shorter meanwhile a map would end the process.
+    // Reads at positions: a memory map would end the process if the file were truncated meanwhile.
     let mut budget = Budget::of(&files::open(path)?.metadata()?, values);
     let options = OpenOptions::default().with_max_chunk_bytes(MAX_CHUNK_BYTES).with_max_read_bytes(MAX_READ_BYTES);
     let file = Hdf5File::from_storage_with_options(Arc::new(FileStorage::open(path)?), options)?;
@@ -68,7 +69,7 @@ fn look(path: &Path, demos: &[Demo], values: bool, findings: &mut Findings) -> R
     for group in data.groups()? {
         there.insert(group.name().to_owned(), group);
     }
-    // Of what is wrong with several demonstrations one line.
+    // The same problem of several demonstrations is reported in one line.
     let mut wrong: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for demo in demos {
         let reasons = match there.remove(&demo.name) {
@@ -89,12 +90,12 @@ fn look(path: &Path, demos: &[Demo], values: bool, findings: &mut Findings) -> R
     Ok(())
 }
 
-/// What is wrong with one demonstration.
+/// Returns what is wrong with one demonstration.
 fn reasons(group: &Group, demo: &Demo, budget: &mut Budget) -> Vec<String> {
     let mut reasons = Vec::new();
     for (name, wanted) in [("num_samples", demo.length), ("seed", demo.seed)] {
         match group.attribute(name).and_then(|attribute| attribute.read_as_f64()) {
-            // Steps and seeds have 53 bits at most.
+            // Steps and seeds have at most 53 bits.
             Ok(found) if found == wanted as f64 => {}
             Ok(_) => reasons.push(format!("there with another {name} than in the journal")),
             Err(err) => reasons.push(format!("there without a readable {name} ({err})")),
@@ -106,18 +107,18 @@ fn reasons(group: &Group, demo: &Demo, budget: &mut Budget) -> Vec<String> {
     reasons
 }
 
-/// What of a file is still looked at. One that was made to, has groups within themselves, and dimensions without end that
-/// take no room in it.
+/// Limits the bytes of a file that are read. A malicious file can have groups that contain
+/// themselves, and huge dimensions that take no space in it.
 struct Budget {
     values: bool,
-    /// Bytes, as values take them in memory.
+    /// Remaining bytes, in the size that values have in memory.
     bytes: u64,
 }
 
 impl Budget {
-    /// In proportion to what the file takes on the disk.
+    /// Returns a budget proportional to the space that the file takes on disk.
     fn of(file: &Metadata, values: bool) -> Self {
-        // A file system in user space may not say.
+        // Some user-space file systems do not report blocks.
         let taken = if file.blocks() > 0 { file.blocks().saturating_mul(512) } else { file.len() };
         Self { values, bytes: taken.saturating_mul(MOST_COMPRESSED).saturating_add(ROOM) }
     }

@@ -1,8 +1,9 @@
-//! `--determinism K`: some episodes once more, at another number of ranks and environments, and held against the first
-//! time: a result that depends on them is not one of the policy.
+//! `--determinism K`: runs some episodes again with another number of ranks and environments, and
+//! compares the results. A result that depends on those numbers is not a property of the policy.
 //!
 //! ```text
-//! run folder ─► K episodes ─► plan.json in a folder of its own ─► rrun eval --resume, without files ─► outcomes, bit for bit
+//! run folder ─► K episodes ─► plan.json in a new folder ─► rrun eval --resume, without files
+//!                                                   └─► outcomes, compared bit for bit
 //! ```
 
 use std::fs::{self, File};
@@ -47,7 +48,7 @@ pub(super) struct Rerun {
     trust_plan: bool,
 }
 
-/// Why episodes cannot be run again.
+/// The reason why episodes cannot be run again.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::tools) enum RerunError {
     #[error("no episode can be run again: none was scored of a job with num_episodes")]
@@ -66,11 +67,11 @@ pub(in crate::tools) enum RerunError {
     Io { folder: String, err: io::Error },
 }
 
-/// What came of it.
+/// The result of the second run.
 pub(super) struct Again {
-    /// What was done, for the user.
+    /// What was done, as a line for the user.
     pub(super) note: String,
-    /// What came out otherwise.
+    /// The outcomes that differ.
     pub(super) wrong: Vec<String>,
 }
 
@@ -89,11 +90,12 @@ impl Rerun {
         self.check_trust(of, &again)?;
         let (ranks, envs) = self.elsewhere(&again);
         write(&folder, &again).map_err(named)?;
-        // The number of threads has a say in the last bits of a network's results, and is no doing of the policy's.
+        // The number of threads affects the last bits of a network's results, and is not a property
+        // of the policy.
         let threads = journal::first_rank(&of.journals()).map_err(named)?.and_then(|start| start.threads);
         let status = self.launch(&folder, (ranks, envs), threads).map_err(named)?;
         let journals = Journals::of(&folder).map_err(named)?;
-        // The launch has given the run a name, which its lines have.
+        // The launch has given the run an id, which its journal lines contain.
         let again = RunPlan::read(&folder).unwrap_or(again);
         let came_out = Merged::new(&again, &journals).map_err(named)?;
         if !status.success() && again.jobs.iter().all(|job| came_out.scored_of(job).next().is_none()) {
@@ -136,7 +138,7 @@ impl Rerun {
         (ranks, envs)
     }
 
-    /// Runs the plan in `folder`. Its exit code says little: every episode is looked at.
+    /// Runs the plan in `folder`. Its exit code says little, because every episode is compared.
     fn launch(
         &self,
         folder: &RunFolder,
@@ -154,20 +156,21 @@ impl Rerun {
     }
 }
 
-/// A folder of this process, whose name nobody knows before.
+/// Returns a temporary folder of this process, with an unpredictable name.
 fn temporary() -> PathBuf {
     let nanos = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     std::env::temp_dir().join(format!("rrun-verify-{}-{nanos}", std::process::id()))
 }
 
 fn write(folder: &RunFolder, plan: &RunPlan) -> io::Result<()> {
-    // Others may write to the folder for temporary files: what is there is not ours.
+    // Other users can write to the folder for temporary files, so the run folder must be new and
+    // private.
     fs::DirBuilder::new().mode(0o700).create(folder.root())?;
     fs::create_dir(folder.journals())?;
     write_whole(&folder.plan(), &serde_json::to_vec_pretty(plan)?)
 }
 
-/// Where the second run says what it says.
+/// Returns the path for the output of the second run.
 fn log(folder: &RunFolder) -> PathBuf {
     folder.root().join("output.log")
 }

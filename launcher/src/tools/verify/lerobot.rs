@@ -1,5 +1,5 @@
-//! A LeRobot folder: whether `meta/info.json` counts the episodes that the journal names, and their tables and videos
-//! are there and whole at both ends.
+//! Checks a LeRobot folder: whether `meta/info.json` counts the episodes that the journal names,
+//! and whether their tables and videos exist and have an intact beginning and end.
 
 use std::fs;
 use std::io;
@@ -12,10 +12,10 @@ use serde_json::Value;
 
 use super::video;
 
-/// First and last bytes of a Parquet file.
+/// The first and the last bytes of a Parquet file.
 const MAGIC: &[u8; 4] = b"PAR1";
 
-/// Holds a folder against what the journal says of it.
+/// Compares a folder with what the journal says about it.
 pub(super) fn check(root: &Path, demos: &[Demo]) -> Findings {
     let mut findings = Findings::default();
     let info = match info(root) {
@@ -58,8 +58,8 @@ fn info(root: &Path) -> Result<Value, String> {
     serde_json::from_slice(&text).map_err(|err| format!("`meta/info.json` is no JSON: {err}"))
 }
 
-/// All files below a folder, by path; none where it is not. Links to folders are not followed, as they may lead in a
-/// circle.
+/// Returns the paths of all files below a folder; empty if it does not exist. Links to folders are
+/// not followed, because they may form a cycle.
 fn below(folder: &Path) -> Vec<PathBuf> {
     let (mut found, mut folders) = (Vec::new(), vec![folder.to_owned()]);
     while let Some(folder) = folders.pop() {
@@ -76,7 +76,7 @@ fn parquet(path: &Path) -> io::Result<()> {
     let file = files::open(path)?;
     let len = file.metadata()?.len();
     let (mut first, mut last) = ([0; 4], [0; 4]);
-    // Both marks, and the length of the table of contents between.
+    // Both marks, and between them the length of the footer.
     if len >= 12 {
         file.read_exact_at(&mut first, 0)?;
         file.read_exact_at(&mut last, len - 4)?;

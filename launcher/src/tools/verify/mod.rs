@@ -1,10 +1,10 @@
-//! `rrun verify DIR`: is everything there, and whole?
+//! `rrun verify DIR`: checks that everything exists and is complete.
 //!
 //! ```text
-//! plan, journals ─► jobs::verify (episodes, seeds, settings) ─► per job: which files must have what
-//!                                                                  ├─► dataset (HDF5), lerobot (folders)
+//! plan, journals ─► jobs::verify (episodes, seeds, settings) ─► per job: files and their contents
+//!                                                                  ├─► dataset (HDF5), lerobot
 //!                                                                  └─► video (mp4)
-//! episodes ─► determinism (some once more, elsewhere)
+//! episodes ─► determinism (some run again, with other numbers of ranks and environments)
 //! ```
 
 mod dataset;
@@ -141,19 +141,20 @@ impl Site<'_> {
         Ok(Row { job: job.name.clone(), audit: JobAudit { findings, ..audit }, datasets, demos, videos, wrong })
     }
 
-    /// As the journals have it: relative to the run folder, or absolute.
+    /// Returns the path of a file that the journals name relative to the run folder, or absolute.
     fn path(&self, file: &str) -> PathBuf {
         self.folder.root().join(file)
     }
 }
 
-/// `None` if a file is there.
+/// Returns `None` if a file exists, otherwise the finding that it does not.
 fn present(path: &Path) -> Option<Findings> {
     let wrong = vec!["is not there".to_owned()];
     (!path.exists()).then(|| Findings { wrong, notes: Vec::new() })
 }
 
-/// An undisturbed job films every one of its environments, unless it has fewer episodes than these.
+/// Returns a finding if an undisturbed job has fewer videos than environments; such a job films
+/// every environment, unless it has fewer episodes.
 fn environments(plan: &RunPlan, job: &Job, report: &JobReport, audit: &JobAudit) -> Option<String> {
     let is_undisturbed = plan.resumed_from.is_empty()
         && report.attempts == 1
@@ -166,7 +167,7 @@ fn environments(plan: &RunPlan, job: &Job, report: &JobReport, audit: &JobAudit)
     is_short.then(|| format!("{}: {} videos of {wanted} environments", job.name, stems.len()))
 }
 
-/// A video without the ending and the number of its part.
+/// Returns the name of a video without its extension and part number.
 fn stem(file: &str) -> &str {
     let stem = file.strip_suffix(".mp4").unwrap_or(file);
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

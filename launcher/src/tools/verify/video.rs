@@ -1,10 +1,11 @@
-//! A video file: whether its boxes fit into it, and it has as many pictures as the journal says (ISO/IEC 14496-12).
+//! Checks a video file: whether its boxes are complete, and whether it has as many frames as the
+//! journal says (ISO/IEC 14496-12).
 //!
 //! ```text
-//! while it grows   ftyp moov │ moof mdat │ moof mdat │ …      pictures are counted in each moof
-//! closed           ftyp moov(stsz) │ mdat                     pictures are counted in moov, their bytes are in mdat
+//! while it grows   ftyp moov │ moof mdat │ moof mdat │ …      frames are counted in each moof
+//! closed           ftyp moov(stsz) │ mdat                     frames are counted in moov
 //! ```
-//! Pictures are not decoded.
+//! Frames are not decoded.
 
 use std::fs::File;
 use std::io;
@@ -14,28 +15,28 @@ use std::path::Path;
 use jobs::files;
 use jobs::verify::{Findings, Span, episodes};
 
-/// Bytes of a `moov` or `moof` at most; ten hours of video have some megabytes.
+/// Largest `moov` or `moof` in bytes; ten hours of video have some megabytes.
 const LARGEST_HEADER: u64 = 1 << 28;
 
-/// How often boxes lie within each other: `moov trak mdia minf stbl stsz`, and some to spare.
+/// Deepest nesting of boxes: `moov trak mdia minf stbl stsz`, with a margin.
 const DEPTH: usize = 16;
 
-/// Boxes whose bodies are boxes, on the way to those that count pictures.
+/// Boxes that contain other boxes, on the way to those that count frames.
 const CONTAINERS: [&[u8; 4]; 6] = [b"moov", b"trak", b"mdia", b"minf", b"stbl", b"traf"];
 
-/// What a file holds.
+/// The contents of a file.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Film {
     frames: u64,
-    /// Bytes of the pictures that `stsz` lists.
+    /// Bytes of the frames that `stsz` lists.
     listed: u64,
     /// Bytes of all `mdat`.
     media: u64,
-    /// Bytes behind the last whole box.
+    /// Bytes after the last complete box.
     cut: u64,
 }
 
-/// Holds a file against the episodes that it is to have.
+/// Compares a file with the episodes that it should contain.
 pub(super) fn check(path: &Path, spans: &[Span]) -> Findings {
     let mut findings = Findings::default();
     let film = match read(path) {
@@ -46,7 +47,7 @@ pub(super) fn check(path: &Path, spans: &[Span]) -> Findings {
         }
     };
     if film.cut > 0 {
-        // What a kill leaves behind the last picture that counts.
+        // A killed process leaves a partial box after the last frame that counts.
         findings.notes.push(format!("its last {} bytes are no whole box", film.cut));
     }
     if film.listed > film.media {
@@ -106,7 +107,8 @@ fn read(path: &Path) -> io::Result<Film> {
     if has_header { Ok(film) } else { Err(broken("it has no `moov`".to_owned())) }
 }
 
-/// Name of the box at `at`, bytes of its header, bytes of all of it; `None` where the file ends before the box does.
+/// Returns the name of the box at `at`, the size of its header and its total size; `None` if the
+/// file ends before the box does.
 fn header(file: &File, at: u64, end: u64) -> io::Result<Option<([u8; 4], u64, u64)>> {
     let mut bytes = [0; 16];
     let there = (end - at).min(16) as usize;
@@ -128,7 +130,7 @@ fn header(file: &File, at: u64, end: u64) -> io::Result<Option<([u8; 4], u64, u6
     Ok(Some((name, head, length)).filter(|_| length <= end - at))
 }
 
-/// Adds what the boxes of a `moov` or `moof` say, which lie within each other at most `depth` times.
+/// Adds the counts in the boxes of a `moov` or `moof`, nested at most `depth` deep.
 fn count(mut body: &[u8], film: &mut Film, depth: usize) -> io::Result<()> {
     let Some(depth) = depth.checked_sub(1) else {
         return Err(broken("its boxes lie too deep within each other".to_owned()));
@@ -139,7 +141,7 @@ fn count(mut body: &[u8], film: &mut Film, depth: usize) -> io::Result<()> {
         let length = u32::from_be_bytes(*length) as usize;
         let inner = body.get(8..length).ok_or_else(|| broken(format!("its `{}` is cut off", name.escape_ascii())))?;
         match name {
-            // Version and flags, size of all or 0, how many; then the size of each.
+            // Version and flags, the size of all frames or 0, their number; then the size of each.
             b"stsz" => {
                 let (one, many) = (word(inner, 4)?, word(inner, 8)?);
                 film.frames = film.frames.saturating_add(u64::from(many));
@@ -178,7 +180,7 @@ mod tests {
         words.iter().flat_map(|word| word.to_be_bytes()).collect()
     }
 
-    /// A closed file with these sizes of pictures.
+    /// Returns a closed file with frames of these sizes.
     fn closed(sizes: &[u32]) -> Vec<u8> {
         let table = words(&[&[0, 0, sizes.len() as u32], sizes].concat());
         let inner = ["stbl", "minf", "mdia", "trak", "moov"]
@@ -188,7 +190,7 @@ mod tests {
         [boxed(b"ftyp", b"isom"), inner, boxed(b"mdat", &media)].concat()
     }
 
-    /// A file that grows, with so many pictures in each fragment.
+    /// Returns a growing file with this number of frames in each fragment.
     fn growing(fragments: &[u32]) -> Vec<u8> {
         let fragment = |frames: &u32| {
             let moof = boxed(b"moof", &boxed(b"traf", &boxed(b"trun", &words(&[0, *frames]))));
