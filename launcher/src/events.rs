@@ -1,15 +1,18 @@
-//! What happens in a launch, one JSON line an event: `--event-log-handler console` or `json:FILE`.
+//! The event log of a launch, one JSON line per event: `--event-log-handler console` or
+//! `json:FILE`.
 //!
 //! ```text
 //! {"name":"torchelastic.worker.status.FAILED","source":"WORKER","timestamp":1795233885.25,
-//!  "metadata":{"run_id":"none","global_rank":3,"group_rank":0,"worker_id":"4711","role":"default","hostname":"node1",…}}
+//!  "metadata":{"run_id":"none","global_rank":3,"group_rank":0,"worker_id":"4711",
+//!              "role":"default","hostname":"node1",…}}
 //! ```
-//! Names, sources and the first fields are torchrun's (torch/distributed/elastic/agent/server/api.py, torch 2.11:
-//! `_construct_event`), where it has an event: programs that read its events find all they know. Restarts and signals are
-//! our own, and so are the fields behind `duration_ms`, and a timestamp other than 0.
+//! For events that torchrun has too, the names, sources and first fields are torchrun's
+//! (torch/distributed/elastic/agent/server/api.py, torch 2.11: `_construct_event`), so programs
+//! that read torchrun's events find all they expect. The events for restarts and signals, the
+//! fields after `duration_ms`, and a timestamp other than 0 are additions.
 //!
-//! A file is opened anew for each line and appended to, so that the launchers of several nodes may share it, and it may be
-//! moved away at any time.
+//! A file is opened for each line and appended to, so the launchers of several nodes may share it,
+//! and it may be moved away at any time.
 
 mod line;
 
@@ -31,59 +34,59 @@ use crate::say;
 /// When the launch began.
 static BEGIN: OnceLock<SystemTime> = OnceLock::new();
 
-/// Whether it was said that the file cannot be written.
+/// Whether the error about an unwritable file has been printed.
 static IS_TOLD: AtomicBool = AtomicBool::new(false);
 
-/// Where events go.
+/// The destination of events.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum EventLog {
-    /// Nowhere.
+    /// Events are not written.
     #[default]
     None,
     /// Standard error.
     Console,
-    /// The end of a file.
+    /// A file, to which events are appended.
     File(PathBuf),
 }
 
-/// What happened.
+/// An event of a launch.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Happening<'a> {
     /// A rank was started.
     Started(Who),
     /// A rank has ended.
     Ended {
-        /// Which.
+        /// The rank.
         who: Who,
         /// How it ended.
         end: RankEnd,
-        /// What it used, if the kernel tells.
+        /// The resources that it used, if the kernel reports them.
         usage: Option<Value>,
     },
-    /// A rank has failed, and will be started again alone.
+    /// A rank has failed and will restart alone.
     Restart {
-        /// Which, with the pid that it had.
+        /// The rank, with its old pid.
         who: Who,
-        /// When, and for which time.
+        /// Delay and number of the restart.
         restart: Restart,
     },
-    /// A rank has failed, and will not come back.
+    /// A rank has failed and will not come back.
     Lost {
-        /// Which, with the pid that it had.
+        /// The rank, with its old pid.
         who: Who,
-        /// Why.
+        /// The reason.
         reason: &'a str,
     },
-    /// The ranks meet: the first time, after a failure, or because nodes came or went.
+    /// The nodes have met: for the first time, after a failure, or because nodes came or went.
     Met {
-        /// How long that took.
+        /// How long the rendezvous took.
         after: Duration,
     },
-    /// The ranks have their numbers, which needs no time beyond meeting.
+    /// Global ranks have been assigned, which takes no time after the rendezvous.
     Assigned,
     /// The launcher received a signal.
     Signal {
-        /// Its name.
+        /// Name of the signal.
         name: &'a str,
     },
     /// The launch is over.
@@ -96,26 +99,26 @@ pub enum Happening<'a> {
 /// How a rank ended.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RankEnd {
-    /// With exit code 0.
+    /// It exited with code 0.
     Succeeded,
-    /// With another code, or by a signal that the launcher had not sent.
+    /// It exited with another code, or by a signal that the launcher had not sent.
     Failed {
-        /// Its exit code, or the negative number of a signal.
+        /// The exit code, or the negative number of a signal.
         code: i32,
-        /// What it has written into its error file.
+        /// The contents of its error file.
         error: Option<Value>,
     },
     /// The launcher had told it to end.
     Terminated {
-        /// Its exit code, or the negative number of a signal.
+        /// The exit code, or the negative number of a signal.
         code: i32,
     },
 }
 
-/// One rank.
+/// Identifies one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Who {
-    /// Place among the ranks of this node.
+    /// Index among the ranks of this node.
     pub index: usize,
     /// Global rank.
     pub rank: usize,
@@ -126,7 +129,7 @@ pub struct Who {
 }
 
 impl EventLog {
-    /// By the option's value; none if there is no such handler.
+    /// Parses the option's value; returns `None` if there is no such handler.
     pub fn parse(handler: &str) -> Option<EventLog> {
         match (handler, handler.strip_prefix("json:")) {
             ("null" | "dynamic_rendezvous", _) => Some(EventLog::None),
@@ -137,12 +140,13 @@ impl EventLog {
     }
 }
 
-/// The launch begins; `total_run_time` counts from here.
+/// Records the beginning of the launch, from which `total_run_time` counts.
 pub fn begin() {
     let _ = BEGIN.set(SystemTime::now());
 }
 
-/// Writes what happened where the plan wants it. A file that cannot be written is said, and the launch goes on.
+/// Writes an event to the log that the plan asks for. If the file cannot be written, prints an
+/// error, and the launch goes on.
 pub fn record(round: &Round<'_>, happening: &Happening<'_>) {
     if round.plan.events == EventLog::None {
         return;
@@ -152,7 +156,7 @@ pub fn record(round: &Round<'_>, happening: &Happening<'_>) {
         EventLog::None => {}
         EventLog::Console => say::print(Some(line)),
         EventLog::File(path) => {
-            // A launch has many events, and what is wrong with the first is with all.
+            // The error is printed once: a launch has many events, and it affects all of them.
             if let Err(err) = append(path, &line)
                 && !IS_TOLD.swap(true, Ordering::Relaxed)
             {

@@ -1,7 +1,7 @@
-//! What is known of a failed rank: its exit, and what it wrote into `TORCHELASTIC_ERROR_FILE`.
+//! The failure of a rank: its exit, and what it wrote into `TORCHELASTIC_ERROR_FILE`.
 //!
-//! Python's `@record` writes that file, but any program may, so nothing in it is trusted: what cannot be read becomes
-//! the failure's message.
+//! Python's `@record` writes that file, but any program may do so. Its contents are therefore not
+//! trusted: what cannot be parsed becomes the message of the failure.
 
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -13,18 +13,19 @@ use crate::process::exit::Exit;
 use crate::process::usage::Usage;
 use crate::signals;
 
-/// An error file holds one traceback; more than this many bytes of it are not read.
+/// Most bytes that are read from an error file, which holds one traceback.
 const ERROR_FILE_LIMIT: u64 = 16 << 20;
 
-/// Python code without `@record` gets this advice, as from torchrun.
+/// torchrun's advice for Python code without `@record`.
 const ADVICE: &str = "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html";
 
-/// A rank that ended badly.
+/// A rank that failed.
 #[derive(Clone, Debug)]
 pub struct Casualty {
-    /// Place among the ranks that this launcher started; with one SLURM task a rank there is only 0.
+    /// Index among the ranks that this launcher started; with one SLURM task per rank it is always
+    /// 0.
     pub index: usize,
-    /// Its `LOCAL_RANK`.
+    /// Value of `LOCAL_RANK`.
     pub local_rank: usize,
     /// Global rank.
     pub rank: usize,
@@ -32,31 +33,31 @@ pub struct Casualty {
     pub pid: i32,
     /// How it ended.
     pub exit: Exit,
-    /// What it used, if the kernel tells.
+    /// The resources that it used, if the kernel reports them.
     pub usage: Option<Usage>,
-    /// When its end was seen.
+    /// When the launcher noticed its end.
     pub at: SystemTime,
-    /// The signal with which the launcher had told it to end, if it had.
+    /// The signal by which the launcher had told it to end, if any.
     pub stopped_by: Option<i32>,
 }
 
-/// A rank's failure, as the report shows it.
+/// The failure of a rank, as shown in the report.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// Who failed, and how.
+    /// The rank and its exit.
     pub casualty: Casualty,
-    /// Seconds since 1970, from the error file if that tells.
+    /// Seconds since 1970, from the error file if it has a timestamp.
     pub timestamp: u64,
-    /// The error file, if there is one.
+    /// Path of the error file, if there is one.
     pub error_file: Option<PathBuf>,
-    /// Its content, if that is JSON.
+    /// Contents of the error file, if they are JSON.
     pub error: Option<Value>,
-    /// Traceback or explanation, of several lines maybe.
+    /// Traceback or explanation; may have several lines.
     pub message: String,
 }
 
 impl Failure {
-    /// Reads what `casualty` left in `error_file`.
+    /// Reads what the failed rank left in `error_file`.
     pub fn read(casualty: Casualty, error_file: Option<&Path>) -> Failure {
         let content = error_file.map_or(Ok(None), read);
         Failure::new(casualty, error_file, content)
@@ -80,8 +81,8 @@ impl Failure {
         failure
     }
 
-    /// Hands the error file on to who started the launcher, replacing the one at `path`. A rank that left none leaves
-    /// nothing to hand on.
+    /// Writes the error file for the process that started the launcher, replacing the one at
+    /// `path`. Does nothing if the rank left no error file.
     pub fn forward_to(&self, path: &Path) -> io::Result<()> {
         match self.to_error_file() {
             Some(error) => std::fs::write(path, error.to_string()),
@@ -89,7 +90,7 @@ impl Failure {
         }
     }
 
-    /// This error file with the exit code in it.
+    /// Returns the contents of the error file with the exit code added.
     fn to_error_file(&self) -> Option<Value> {
         let mut error = self.error.clone()?;
         let code = self.casualty.exit.returncode();
@@ -102,7 +103,7 @@ impl Failure {
     }
 }
 
-/// The failures that the launcher did not cause, the root cause first.
+/// Returns the failures that the launcher did not cause, the root cause first.
 pub fn by_themselves(failures: &[Failure]) -> Vec<&Failure> {
     let root = root_cause(failures);
     let others = (0..failures.len()).filter(|index| Some(*index) != root);
@@ -110,7 +111,8 @@ pub fn by_themselves(failures: &[Failure]) -> Vec<&Failure> {
     root.map(|index| &failures[index]).into_iter().chain(others).collect()
 }
 
-/// Index of the failure that came first. Of one second, one that the launcher did not cause, then the one seen first.
+/// Returns the index of the failure that came first. Within the same second, failures that the
+/// launcher did not cause precede others, then the one seen first counts.
 pub fn root_cause(failures: &[Failure]) -> Option<usize> {
     let key = |index: &usize| (failures[*index].timestamp, failures[*index].casualty.stopped_by.is_some(), *index);
     (0..failures.len()).min_by_key(key)
@@ -142,7 +144,8 @@ fn read(path: &Path) -> Result<Option<Value>, String> {
     serde_json::from_slice(&bytes).map(Some).map_err(|err| err.to_string())
 }
 
-/// `message.extraInfo.timestamp`, or `timestamp` beside a `message` that is a string; as a number or a string.
+/// Returns `message.extraInfo.timestamp`, or `timestamp` beside a `message` that is a string; as a
+/// number or a string.
 fn timestamp(error: &Value) -> Option<u64> {
     let value = match error.get("message")? {
         Value::Object(message) => message.get("extraInfo")?.get("timestamp")?,
@@ -154,7 +157,8 @@ fn timestamp(error: &Value) -> Option<u64> {
     }
 }
 
-/// A `message` string; of a `message` object the `py_callstack`, else its own `message`, else `<N/A>`.
+/// Returns `message` if it is a string; if it is an object, its `py_callstack`, else its own
+/// `message`, else `<N/A>`.
 fn message(error: &Value) -> Option<String> {
     match error.get("message")? {
         Value::Object(message) => {

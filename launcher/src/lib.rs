@@ -1,4 +1,4 @@
-//! `rrun`: a torchrun-compatible launcher of ranks. Links no libtorch and starts in milliseconds.
+//! `rrun`: a torchrun-compatible rank launcher. Links no libtorch and starts in milliseconds.
 //!
 //! ```text
 //! main ─► tools (files of a run)

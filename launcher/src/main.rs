@@ -1,4 +1,4 @@
-//! `rrun`: parse, plan, run.
+//! The `rrun` binary: parses the command line, plans the launch and runs it.
 
 use std::env;
 use std::ffi::OsString;
@@ -85,7 +85,8 @@ fn run(plan: &Plan, env: &Environment) -> ExitCode {
     end.exit_code()
 }
 
-/// Takes the run folder before anything else is done. Nodes that have to meet first take it when they have.
+/// Locks the run folder before anything else is done. With several nodes, the lock is taken after
+/// they have met.
 fn taken(plan: &Plan, lock: &FolderLock) -> Result<(), Box<dyn std::error::Error>> {
     let Some(eval) = &plan.eval else { return Ok(()) };
     // The lock makes the folder, if nobody has.
@@ -112,7 +113,7 @@ fn refuse(err: impl std::fmt::Display) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Prints a text; a reader that has seen enough is no error.
+/// Prints a text. A closed pipe is not an error.
 fn print(text: &str) -> ExitCode {
     match io::stdout().write_all(text.as_bytes()) {
         Err(err) if err.kind() != io::ErrorKind::BrokenPipe => refuse(format_args!("cannot print: {err}")),

@@ -1,4 +1,4 @@
-//! What this node is: facts, read once, before anything is decided.
+//! The facts about this node, read once before anything is decided.
 
 use std::fs;
 use std::io;
@@ -10,38 +10,40 @@ use crate::process::files::FileLimit;
 
 pub mod nvml;
 
-/// One folder a GPU, with a file `information` in it; made by NVIDIA's kernel driver.
+/// The folder in which NVIDIA's kernel driver has one folder per GPU, each with a file
+/// `information`.
 const GPU_FOLDER: &str = "/proc/driver/nvidia/gpus";
 
-/// The node that this launcher runs on.
+/// The node on which this launcher runs.
 #[derive(Clone, Debug, Default)]
 pub struct Node {
-    /// CPUs that this process may run on (its affinity mask).
+    /// Number of CPUs in the affinity mask of this process.
     pub cpus: usize,
-    /// NVIDIA GPUs, whether `CUDA_VISIBLE_DEVICES` hides them or not.
+    /// The NVIDIA GPUs, whether `CUDA_VISIBLE_DEVICES` hides them or not.
     pub gpus: Vec<Gpu>,
-    /// Files that a process may have open, if that can be read.
+    /// The limits on open files, if they can be read.
     pub open_files: Option<FileLimit>,
-    /// Ports that the kernel gives to outgoing connections, the first and the last.
+    /// The range of ports that the kernel uses for outgoing connections: the first and the last.
     pub connection_ports: Option<(u16, u16)>,
-    /// The running `rrun`, links resolved.
+    /// Path of the running `rrun`, with links resolved.
     pub executable: PathBuf,
-    /// The same by the name under which it was called, in whose folder a link may stand.
+    /// Path under which `rrun` was called, which may be a link.
     pub called_as: PathBuf,
-    /// Asks for the memory of [`Node::gpus`], in their order; an answer takes a moment, so only who needs it asks.
+    /// Queries the memory of [`Node::gpus`], in their order. The query takes a moment, so it is
+    /// made only if needed.
     pub gpu_memory: Option<fn() -> Vec<Memory>>,
-    /// Bytes of memory and swap that the processes of a launch can have in all, if that can be read.
+    /// Bytes of memory and swap that the processes of a launch can use in all, if that can be read.
     pub memory: Option<u64>,
-    /// A random UUID of version 4, the run id of a launch that was given none.
+    /// A random UUID (version 4), the run id of a launch without one.
     pub uuid: String,
 }
 
 /// One GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gpu {
-    /// `GPU-8f2b…`; empty where the driver does not tell.
+    /// Its UUID, as `GPU-8f2b…`; empty if the driver does not report it.
     pub uuid: String,
-    /// On the PCI bus, as `0000:41:00.0`; empty where the driver does not tell.
+    /// Its PCI bus address, as `0000:41:00.0`; empty if the driver does not report it.
     pub address: String,
 }
 
@@ -49,7 +51,7 @@ impl Node {
     /// Reads the facts.
     ///
     /// # Errors
-    /// Where `/proc` is not that of Linux.
+    /// Returns an error if `/proc` is not that of Linux.
     pub fn read() -> io::Result<Node> {
         Ok(Node {
             cpus: cpus(),
@@ -64,11 +66,12 @@ impl Node {
         })
     }
 
-    /// GPUs that CUDA would show under this `CUDA_VISIBLE_DEVICES` (`None`: not set, all of them).
+    /// Returns the number of GPUs that CUDA shows with this `CUDA_VISIBLE_DEVICES` (`None`: not
+    /// set, all GPUs).
     ///
-    /// CUDA C++ Programming Guide, "CUDA Environment Variables": the list ends before its first invalid entry. A
-    /// repeated entry hides everything (torch/cuda/__init__.py, torch 2.11: `_parse_visible_devices`). Of MIG instances
-    /// a process sees one.
+    /// CUDA C++ Programming Guide, "CUDA Environment Variables": the list ends before its first
+    /// invalid entry. A repeated entry hides everything (torch/cuda/__init__.py, torch 2.11:
+    /// `_parse_visible_devices`). Of several MIG instances a process sees one.
     pub fn visible_gpus(&self, visible_devices: Option<&str>) -> usize {
         match visible_devices {
             Some(list) if list.trim_start().starts_with("MIG-") => 1,
@@ -76,7 +79,7 @@ impl Node {
         }
     }
 
-    /// The same as indices of [`Node::gpus`], in CUDA's order; MIG instances are no whole GPUs.
+    /// Returns the same GPUs as indices of [`Node::gpus`], in CUDA's order, without MIG instances.
     pub fn whole_gpus(&self, visible_devices: Option<&str>) -> Vec<usize> {
         let Some(list) = visible_devices else { return (0..self.gpus.len()).collect() };
         let mut seen = Vec::new();
@@ -89,14 +92,14 @@ impl Node {
         seen
     }
 
-    /// Memory of the GPUs that CUDA would show, in its order; empty where it is not known.
+    /// Returns the memory of the GPUs that CUDA shows, in its order; empty if it is not known.
     pub fn memory_of(&self, visible_devices: Option<&str>) -> Vec<Memory> {
         let visible = self.whole_gpus(visible_devices);
         let all = self.gpu_memory.filter(|_| !visible.is_empty()).map(|read| read()).unwrap_or_default();
         if all.len() == self.gpus.len() { visible.into_iter().map(|index| all[index]).collect() } else { Vec::new() }
     }
 
-    /// The GPU that an entry names by index or by the beginning of its UUID.
+    /// Returns the GPU that an entry names by index or by a prefix of its UUID.
     fn gpu_index(&self, item: &str) -> Option<usize> {
         if item.starts_with("GPU-") {
             let mut matches = (0..self.gpus.len()).filter(|&index| self.gpus[index].uuid.starts_with(item));
@@ -106,7 +109,8 @@ impl Node {
     }
 }
 
-/// What the machine has, or less if our control group (version 2) may have less.
+/// Returns the memory of the machine, or the limit of this control group (version 2) if that is
+/// lower.
 fn memory() -> Option<u64> {
     let meminfo = fs::read_to_string("/proc/meminfo").ok()?;
     let machine = kib(&meminfo, "MemTotal:")? + kib(&meminfo, "SwapTotal:").unwrap_or(0);
@@ -118,13 +122,14 @@ fn memory() -> Option<u64> {
     Some(group.map_or(machine, |group| group.min(machine)))
 }
 
-/// The number of KiB after `name`, in bytes.
+/// Returns the number of KiB after `name`, in bytes.
 fn kib(text: &str, name: &str) -> Option<u64> {
     let value = text.lines().find_map(|line| line.strip_prefix(name))?;
     value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Where the shell found the command: by the path in its name, or in `PATH`.
+/// Returns the path under which the shell found the command: the path in its name, or its place in
+/// `PATH`.
 fn called_as() -> PathBuf {
     let name = PathBuf::from(std::env::args_os().next().unwrap_or_default());
     if name.components().count() > 1 {
@@ -146,7 +151,7 @@ fn cpus() -> usize {
     list.and_then(count_cpus).unwrap_or_else(|| std::thread::available_parallelism().map_or(1, NonZero::get))
 }
 
-/// CPUs in a list of the kernel, as `0-3,8`.
+/// Returns the number of CPUs in a list of the kernel, as `0-3,8`.
 fn count_cpus(list: &str) -> Option<usize> {
     let count = |range: &str| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -156,7 +161,8 @@ fn count_cpus(list: &str) -> Option<usize> {
     list.trim().split(',').try_fold(0_usize, |sum, range| sum.checked_add(count(range)?)).filter(|&cpus| cpus > 0)
 }
 
-/// GPUs that the driver knows and whose device file this node (or container) has, in order of bus address.
+/// Returns the GPUs that the driver knows and that have a device file on this node (or in this
+/// container), in the order of their bus addresses.
 fn gpus(folder: &Path, dev: &Path) -> Vec<Gpu> {
     let Ok(entries) = fs::read_dir(folder) else { return gpus_by_device_file(dev) };
     let mut addresses: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
@@ -172,7 +178,7 @@ fn gpus(folder: &Path, dev: &Path) -> Vec<Gpu> {
     addresses.iter().filter_map(gpu).collect()
 }
 
-/// Where `/proc` has nothing of the driver: a container that was given device files only.
+/// Returns the GPUs if `/proc` has no folder of the driver: in a container with device files only.
 fn gpus_by_device_file(dev: &Path) -> Vec<Gpu> {
     let Ok(entries) = fs::read_dir(dev) else { return Vec::new() };
     let is_gpu = |name: &str| {
@@ -181,7 +187,7 @@ fn gpus_by_device_file(dev: &Path) -> Vec<Gpu> {
     entries.flatten().filter(|entry| entry.file_name().to_str().is_some_and(is_gpu)).map(|_| Gpu::default()).collect()
 }
 
-/// The value of a line `Name: \t value`.
+/// Returns the value of a line `Name: \t value`.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(name)?.trim_start().strip_prefix(':')).map(str::trim)
 }

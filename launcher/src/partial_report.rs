@@ -1,4 +1,5 @@
-//! The report of an evaluation that did not end well: merged from plan and journals when rank 0 could not.
+//! Writes the report of an evaluation that did not end well, from plan and journals, because rank 0
+//! could not write it.
 
 use std::io;
 use std::time::SystemTime;
@@ -14,11 +15,12 @@ use crate::agent::folder_lock::FolderLock;
 use crate::plan::eval::EvalPlan;
 use crate::say::{self, Level};
 
-/// Writes the report unless the one that is there says as much already, and says on stderr what there is.
+/// Writes the report, unless the existing one is as complete, and prints a summary on stderr.
 pub fn write(plan: &EvalPlan, lock: &FolderLock) {
     let folder = RunFolder::new(&plan.output);
     if journal::in_use(&folder.journals()) || launch::other_holder(&folder, lock.launch()).is_some() {
-        // Our ranks have ended: this one belongs to another evaluation, and so does the report.
+        // The ranks here have ended, so the lock belongs to another evaluation, and so does the
+        // report.
         return;
     }
     match renewed(plan, &folder) {
@@ -31,10 +33,10 @@ pub fn write(plan: &EvalPlan, lock: &FolderLock) {
     }
 }
 
-/// Writes the report; `None` if the one that is there says as much.
+/// Writes the report; returns `None` if the existing one is as complete.
 fn renewed(plan: &EvalPlan, folder: &RunFolder) -> io::Result<Option<Report>> {
     let journals = Journals::of(folder)?;
-    // The run that was gone on with may have its jobs in another order than the file.
+    // In a resumed run, the jobs may have another order than in the file.
     let run = RunPlan::read(folder).unwrap_or_else(|_| plan.run.clone());
     let merged = Merged::new(&run, &journals)?;
     let context = Context {

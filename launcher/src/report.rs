@@ -1,4 +1,4 @@
-//! The failure report: the box that torchrun prints and other tools parse.
+//! The failure report: the box that torchrun prints and that other tools parse.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,13 +9,15 @@ use crate::failure::{Failure, root_cause};
 use crate::process::exit::Exit;
 use crate::signals;
 
-/// The widest rule of the box, in characters.
+/// Width of the widest rule in the box, in characters.
 const WIDTH: usize = 60;
 
-/// The report of `failures`, in the order in which they were seen; empty if there are none.
+/// Formats the report of `failures`, which are in the order in which they were seen; empty if there
+/// are none.
 pub fn render(title: &str, host: &str, failures: &[Failure]) -> String {
     let Some(root) = root_cause(failures) else { return String::new() };
-    // Most ranks fail in the same second, and each question to `date` is a process.
+    // Each call of `date` starts a process, so times are converted once per second: most ranks fail
+    // in the same one.
     let seconds: BTreeSet<u64> = failures.iter().map(|failure| failure.timestamp).collect();
     let times: BTreeMap<u64, String> = seconds.into_iter().map(|second| (second, local_time(second))).collect();
     let blocks: Vec<String> = failures
@@ -44,7 +46,7 @@ pub fn host() -> String {
     full_name(&name, &hosts).unwrap_or(name)
 }
 
-/// The first name with a dot on the line of `/etc/hosts` that knows `name`.
+/// Returns the first name with a dot on the line of `/etc/hosts` that contains `name`.
 fn full_name(name: &str, hosts: &str) -> Option<String> {
     let names = |line: &str| -> Vec<String> {
         let line = line.split('#').next().unwrap_or_default();
@@ -75,8 +77,8 @@ fn block(index: usize, host: &str, time: &str, failure: &Failure) -> String {
     )
 }
 
-/// `2026-11-21_06:10:42` in the local time zone. `date` knows the zone's rules, which `std` does not; where it does not
-/// answer, the time is UTC and says so by a `Z`.
+/// Formats a time as `2026-11-21_06:10:42` in the local time zone. `date` knows the rules of the
+/// zone, which `std` does not. If `date` fails, the time is UTC and ends in `Z`.
 fn local_time(timestamp: u64) -> String {
     let output = Command::new("date").args(["-d", &format!("@{timestamp}"), "+%Y-%m-%d_%H:%M:%S"]).output();
     let text = output.ok().and_then(|output| String::from_utf8(output.stdout).ok()).unwrap_or_default();
@@ -89,9 +91,10 @@ fn utc(timestamp: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}_{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)
 }
 
-/// Year, month and day of the Gregorian calendar, `days` after 1970-01-01.
+/// Returns year, month and day of the Gregorian calendar for a number of days since 1970-01-01.
 fn date(days: u64) -> (u64, u64, u64) {
-    // Years start in March here, so that the leap day is the last of its year; 719 468 days lie before 1970-01-01.
+    // Years start in March here, so that the leap day is the last of its year; 719 468 days lie
+    // before 1970-01-01.
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
     let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;

@@ -1,11 +1,12 @@
-//! Signals to the launcher: which are listened to, and what they are called.
+//! Signals to the launcher: which are handled, and what they are called.
 //!
 //! ```text
-//! listed (--signals-to-handle)   end the launch in order: forwarded, grace, SIGKILL
-//! unlisted but deadly            kill the ranks at once; without us they would be orphans
+//! listed (--signals-to-handle)   stop the launch in an orderly way: forwarded, grace, SIGKILL
+//! unlisted but deadly            kill the ranks at once; they would become orphans otherwise
 //! SIGHUP ignored at the start    stays ignored, so that `nohup rrun …` survives its terminal
 //! SIGKILL                        the kernel kills the ranks (`process::pre_exec`)
-//! under SLURM: SIGTERM           counts once, however often it comes; ranks of a step have had it: see [`terms`]
+//! under SLURM: SIGTERM           counts once, however often it comes; SLURM also sends it to the
+//!                                ranks of a step: see [`terms`]
 //!              SIGUSR1, SIGUSR2  unless listed, announce the end and end nothing: see [`Notices`]
 //! ```
 
@@ -23,41 +24,42 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::plan::{Sender, SignalPlan};
 use crate::signals::terms::Terms;
 
-/// Signals that end a process by default and that people send to a launcher.
+/// Signals that end a process by default and that users send to a launcher.
 const DEADLY: [i32; 6] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2];
 
-/// Signals with which SLURM announces the time limit, as the user asks it to (`--signal=USR1@120`).
+/// Signals by which SLURM announces the time limit, if the user asks for that
+/// (`--signal=USR1@120`).
 const NOTICES: [i32; 2] = [libc::SIGUSR1, libc::SIGUSR2];
 
-/// A signal that arrived.
+/// A signal that was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// Its number.
+    /// Number of the signal.
     pub number: i32,
     /// Whether it is one of `--signals-to-handle`.
     pub is_listed: bool,
 }
 
-/// The signals listened to.
+/// The signal streams of the launcher.
 #[derive(Debug)]
 pub struct Signals {
     streams: Vec<(Received, tokio::signal::unix::Signal)>,
-    /// SIGTERM, if it is not among the streams.
+    /// The source of SIGTERM, if it is not among the streams.
     terms: Option<(Received, Terms)>,
     sender: Sender,
-    /// Whether SIGTERM has come.
+    /// Whether SIGTERM has been received.
     is_terminated: bool,
-    /// Whether the ranks have had it as well, from SLURM.
+    /// Whether SLURM has sent SIGTERM to the ranks as well.
     is_known_to_ranks: bool,
 }
 
 impl Signals {
-    /// Listens from now on. Also gives a line for each listed signal that cannot be handled.
+    /// Installs the handlers. Also returns a message for each listed signal that cannot be handled.
     pub fn listen(plan: &SignalPlan) -> (Signals, Vec<String>) {
         Signals::listen_unless(plan, ignored_mask())
     }
 
-    /// The same where these signals are ignored.
+    /// Does the same, except for the signals in the mask `ignored`.
     fn listen_unless(plan: &SignalPlan, ignored: u64) -> (Signals, Vec<String>) {
         let is_ignored = |number: i32| ignored & mask(number) != 0;
         let listed = plan.numbers.iter().copied().filter(|&number| number != libc::SIGHUP || !is_ignored(number));
@@ -86,16 +88,18 @@ impl Signals {
         (Signals { streams, terms, sender, is_terminated: false, is_known_to_ranks: false }, notes)
     }
 
-    /// Whether the SIGTERM that has come was sent to the ranks too, so that nobody needs to pass it on.
+    /// Returns whether the received SIGTERM was also sent to the ranks, so that it need not be
+    /// forwarded.
     pub fn is_known_to_ranks(&self) -> bool {
         self.is_known_to_ranks
     }
 
-    /// The next one to arrive. Dropping the future loses none.
+    /// Waits for the next signal. Cancel-safe: dropping the future loses none.
     pub async fn recv(&mut self) -> Received {
         poll_fn(|context| {
             for (received, stream) in &mut self.streams {
-                // A copy is dropped, and the stream asked again, so that it wakes us for the next one.
+                // A duplicate is dropped, and the stream polled again, so that it wakes the task
+                // for the next signal.
                 while stream.poll_recv(context) == Poll::Ready(Some(())) {
                     if !is_copy(self.sender, &mut self.is_terminated, received.number) {
                         return Poll::Ready(*received);
@@ -119,20 +123,21 @@ impl Signals {
     }
 }
 
-/// Signals that end nothing: the ranks are to know of them, and save what they have.
+/// Signals that end nothing but tell the ranks to save their work.
 #[derive(Debug)]
 pub struct Notices {
     streams: Vec<(i32, tokio::signal::unix::Signal)>,
 }
 
 impl Notices {
-    /// Listens from now on, if SLURM is the sender.
+    /// Installs the handlers, if SLURM is the sender.
     pub fn listen(plan: &SignalPlan) -> Notices {
         let streams = notices(plan).into_iter().filter_map(|number| Some((number, open(number).ok()?)));
         Notices { streams: streams.collect() }
     }
 
-    /// The number of the next one to arrive. Dropping the future loses none.
+    /// Waits for the next signal and returns its number. Cancel-safe: dropping the future loses
+    /// none.
     pub async fn recv(&mut self) -> i32 {
         poll_fn(|context| {
             let mut is_there =
@@ -144,7 +149,7 @@ impl Notices {
     }
 }
 
-/// Whether this is SLURM's SIGTERM once more; `is_terminated` remembers the first.
+/// Returns whether this is a duplicate of SLURM's SIGTERM; `is_terminated` remembers the first one.
 fn is_copy(sender: Sender, is_terminated: &mut bool, number: i32) -> bool {
     let counts_once = number == libc::SIGTERM && sender != Sender::Anyone;
     counts_once && std::mem::replace(is_terminated, true)
@@ -156,14 +161,15 @@ fn notices(plan: &SignalPlan) -> Vec<i32> {
 }
 
 fn open(number: i32) -> io::Result<tokio::signal::unix::Signal> {
-    // Every exit of a rank is a SIGCHLD; as the end of the launch it would make no sense.
+    // Every exit of a rank causes a SIGCHLD, so that signal cannot end the launch.
     if number == libc::SIGCHLD {
         return Err(io::Error::other("rrun needs it to see its ranks exit"));
     }
     signal(SignalKind::from_raw(number))
 }
 
-/// The signals that this process ignores, bit `n - 1` for signal `n`; none if `/proc` does not tell.
+/// Returns the mask of signals that this process ignores, with bit `n - 1` for signal `n`; 0 if
+/// `/proc` does not tell.
 fn ignored_mask() -> u64 {
     parse_ignored(&fs::read_to_string("/proc/self/status").unwrap_or_default()).unwrap_or(0)
 }
@@ -177,7 +183,7 @@ fn mask(number: i32) -> u64 {
     u32::try_from(number - 1).ok().and_then(|bit| 1_u64.checked_shl(bit)).unwrap_or(0)
 }
 
-/// `SIGTERM`, or `signal 40` for one without a name.
+/// Returns the name of a signal, as `SIGTERM`, or `signal 40` for one without a name.
 pub fn name(number: i32) -> Cow<'static, str> {
     match Signal::try_from(number) {
         Ok(signal) => Cow::Borrowed(signal.as_str()),
@@ -230,7 +236,8 @@ mod tests {
         SignalPlan { sender: Sender::SlurmToScript, spec: String::new(), numbers: vec![number] }
     }
 
-    // None of these raises a signal: it would reach the launches of the other tests in this process.
+    // The tests raise no real signal: it would reach the launches of the other tests in this
+    // process.
     #[tokio::test]
     async fn slurm_s_copies_of_sigterm_count_once() {
         let (mut signals, _) = Signals::listen(&under_slurm(libc::SIGTERM));

@@ -1,4 +1,4 @@
-//! Words that name no file: the programs and tools that `rrun` brings, and `help`.
+//! The built-in words of `rrun`, which name no file: its programs, its tools, and `help`.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt as _;
@@ -12,16 +12,16 @@ use crate::cli::Cli;
 use crate::plan::program::Program;
 use crate::tools;
 
-/// Programs that ranks run.
+/// Built-in programs that run in ranks.
 pub const PROGRAMS: [&str; 2] = ["eval", "serve"];
 
-/// Programs and tools.
+/// Returns the names of the programs and tools.
 pub fn names() -> impl Iterator<Item = &'static str> {
     PROGRAMS.into_iter().chain(tools::NAMES)
 }
 
-/// `help` as `--help`, and `help eval` as `eval --help`; other words as they are, and all of them where a file of that name
-/// is there to be run.
+/// Replaces `help` by `--help`, and `help eval` by `eval --help`. Returns other words unchanged,
+/// and all words if a file named `help` exists.
 pub fn without_help(words: Vec<OsString>) -> Vec<OsString> {
     if words.first().is_none_or(|word| word != "help") || Path::new("help").exists() {
         return words;
@@ -30,14 +30,16 @@ pub fn without_help(words: Vec<OsString>) -> Vec<OsString> {
     about.into_iter().chain(["--help"]).map(OsString::from).collect()
 }
 
-/// The word that is meant by one that names no file: a plain word, and near enough.
+/// Returns the built-in word that a misspelt program probably means: for a plain word that is
+/// similar enough.
 pub fn meant_by(program: &OsStr) -> Option<&'static str> {
     let word = program.to_str().filter(|word| !word.contains(['/', '.']) && !Path::new(word).exists())?;
     nearest(word, &names().collect::<Vec<_>>())
 }
 
-/// The same command with the token of `serve` in its environment instead of its words, which every user of the machine can
-/// read; `None` if it has none there. Ranks get both from here.
+/// Returns the same command with the token of `serve` in its environment instead of its words,
+/// which every user of the machine can read; `None` if the words contain no token. Ranks inherit
+/// both.
 pub fn with_token_in_environment(cli: &Cli, words: &[OsString]) -> Option<Command> {
     let (left, token) = take_token(&cli.args).filter(|_| Program::built_in(cli) == Some("serve"))?;
     let before = &words[..words.len().checked_sub(cli.args.len())?];

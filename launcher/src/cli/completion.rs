@@ -1,4 +1,4 @@
-//! `--print-completion`: what a shell needs to complete `rrun`'s options.
+//! `--print-completion`: prints the script by which a shell completes `rrun`'s options.
 
 use clap::Command;
 use clap_complete::Shell;
@@ -6,13 +6,13 @@ use clap_complete::generate;
 
 use crate::cli::python::repr;
 
-/// Shells in torchrun's order, and one more.
+/// The supported shells: torchrun's in its order, and fish.
 const SHELLS: [&str; 4] = ["bash", "zsh", "tcsh", "fish"];
 
-/// The script for `shell`.
+/// Returns the script for `shell`.
 ///
 /// # Errors
-/// A shell that is not known, in argparse's words.
+/// Returns argparse's message for an unknown shell.
 pub fn script(shell: &str, mut command: Command) -> Result<String, String> {
     let generator = match shell {
         "bash" => Shell::Bash,
@@ -26,7 +26,7 @@ pub fn script(shell: &str, mut command: Command) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&script).into_owned())
 }
 
-/// One line: options after a dash, files elsewhere.
+/// Returns the one-line script for tcsh: options after a dash, files elsewhere.
 fn tcsh(command: &Command) -> String {
     let longs: Vec<&str> = command.get_arguments().filter_map(|arg| arg.get_long()).collect();
     let shorts: String = command.get_arguments().filter_map(|arg| arg.get_short()).collect();

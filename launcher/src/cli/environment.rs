@@ -3,35 +3,35 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 
-/// The variables that the launcher was started with.
+/// The variables with which the launcher was started.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     variables: BTreeMap<OsString, OsString>,
 }
 
 impl Environment {
-    /// This process's own.
+    /// Returns the environment of this process.
     pub fn inherited() -> Self {
         Self { variables: std::env::vars_os().collect() }
     }
 
-    /// The same with one variable more, or another value of it.
+    /// Sets one variable.
     pub fn with(mut self, name: &str, value: &str) -> Self {
         self.variables.insert(name.into(), value.into());
         self
     }
 
-    /// The value of `name`; an empty one counts.
+    /// Returns the value of `name`, which may be empty.
     pub fn get(&self, name: &str) -> Option<&OsStr> {
         self.variables.get(OsStr::new(name)).map(OsString::as_os_str)
     }
 
-    /// The value of `name`, if it has one that is not empty.
+    /// Returns the value of `name` if it is not empty.
     pub fn non_empty(&self, name: &str) -> Option<&OsStr> {
         self.get(name).filter(|value| !value.is_empty())
     }
 
-    /// Whether `name` is set, even to nothing.
+    /// Returns whether `name` is set, even to an empty value.
     pub fn has(&self, name: &str) -> bool {
         self.get(name).is_some()
     }

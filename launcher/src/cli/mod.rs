@@ -1,11 +1,12 @@
-//! The command line: torchrun's options with their defaults from `PET_*`, read as torchrun reads them.
+//! The command line: torchrun's options with defaults from `PET_*`, parsed as torchrun parses them.
 //!
 //! ```text
 //! argv ──words::split──► options, program ──clap──► Cli
 //! PET_* ──pet::options──────┘ (what argv does not set)
 //! ```
-//! The words are split by our own code, because argparse's rules (both spellings, abbreviations, the end of options at
-//! the first positional) are not clap's; names, types and `--help` are clap's, from one declaration in [`options`].
+//! The words are split by `words` and not by clap, because argparse's rules differ from clap's
+//! (both spellings, abbreviations, the end of options at the first positional). Names, types and
+//! `--help` come from clap, from one declaration in [`options`].
 
 pub mod built_in;
 pub mod completion;
@@ -26,28 +27,29 @@ pub use crate::cli::environment::Environment;
 pub use crate::cli::options::Cli;
 use crate::cli::words::{Spelling, Split, split};
 
-/// What the command line asks for.
+/// The request that a command line makes.
 #[derive(Clone, Debug)]
 pub enum Request {
-    /// A launch.
+    /// Start a launch.
     Launch(Box<Cli>),
-    /// A text for stdout: help, or the version.
+    /// Print a text on stdout: help, or the version.
     Print(String),
 }
 
-/// A command line, or a default in the environment, that is refused.
+/// The reason why a command line, or a default in the environment, is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CliError {
-    /// What argparse would refuse, in its words.
+    /// A usage error, in argparse's words.
     #[error("{0}")]
     Usage(String),
-    /// `PET_<FLAG>` that is no whole number, on which torchrun ends before it has read the command line.
+    /// A `PET_<FLAG>` that is not a whole number; torchrun fails on it before it parses the command
+    /// line.
     #[error("{0}")]
     Flag(String),
 }
 
 impl CliError {
-    /// Torchrun's exit code for it.
+    /// Returns torchrun's exit code for this error.
     pub fn exit_code(&self) -> u8 {
         match self {
             CliError::Usage(_) => 2,
@@ -56,10 +58,10 @@ impl CliError {
     }
 }
 
-/// Reads the words after the command's name.
+/// Parses the words after the command's name.
 ///
 /// # Errors
-/// See [`CliError`].
+/// Returns a [`CliError`] for a command line that torchrun would refuse.
 pub fn parse(words: Vec<OsString>, env: &Environment) -> Result<Request, CliError> {
     let spellings = Spelling::of(&Cli::command());
     let defaults = pet::options(env, &spellings).map_err(CliError::Flag)?;
@@ -75,12 +77,12 @@ pub fn parse(words: Vec<OsString>, env: &Environment) -> Result<Request, CliErro
     Ok(Request::Launch(Box::new(cli)))
 }
 
-/// The usage line, as it stands before a usage error.
+/// Returns the usage line that precedes a usage error.
 pub fn usage() -> String {
     Cli::command().render_usage().to_string()
 }
 
-/// What `--help` prints.
+/// Returns the text of `--help`.
 pub fn help() -> String {
     Cli::command().render_help().to_string()
 }
@@ -98,7 +100,7 @@ fn information(split: &Split<'_>) -> Result<Option<String>, CliError> {
     split.options.iter().find_map(text).transpose()
 }
 
-/// Torchrun finds out about these last, after the types of all values.
+/// Checks for errors that torchrun reports last, after the types of all values.
 fn check(split: &Split<'_>) -> Result<(), CliError> {
     if split.program.is_empty() {
         let text = "the following arguments are required: training_script, training_script_args";
@@ -111,7 +113,8 @@ fn check(split: &Split<'_>) -> Result<(), CliError> {
     Err(CliError::Usage(format!("unrecognized arguments: {}", unknown.join(" "))))
 }
 
-/// The command line in the one spelling that clap is given: `--long=value`, `--flag`, `--`, program, arguments.
+/// Returns the command line in the one spelling that clap gets: `--long=value`, `--flag`, `--`,
+/// program, arguments.
 fn normalized(split: &Split<'_>, defaults: Vec<Found<'_>>) -> Result<Vec<OsString>, CliError> {
     let is_given = |long: &str| split.options.iter().any(|(spelling, _)| spelling.long == long);
     let defaults = defaults.into_iter().filter(|(spelling, _)| !is_given(&spelling.long)).filter(is_checked);
@@ -129,7 +132,8 @@ fn normalized(split: &Split<'_>, defaults: Vec<Found<'_>>) -> Result<Vec<OsStrin
         words.push(word);
     }
     words.push("--".into());
-    // Without a program clap would complain before argparse would: of this, not of a wrong value.
+    // Without a program, clap would report that instead of a wrong value, which argparse reports
+    // first.
     words.extend(if split.program.is_empty() { vec!["-".into()] } else { split.program.clone() });
     Ok(words)
 }
@@ -137,7 +141,8 @@ fn normalized(split: &Split<'_>, defaults: Vec<Found<'_>>) -> Result<Vec<OsStrin
 /// An option and its value.
 type Found<'a> = (&'a Spelling, Option<OsString>);
 
-/// Torchrun does not hold variables to an option's choices; the one that has choices and a variable changes nothing here.
+/// Returns whether a default has to be checked: torchrun does not check variables against an
+/// option's choices, and the only option with choices and a variable has no effect here.
 fn is_checked((spelling, _): &Found<'_>) -> bool {
     spelling.long != "start-method"
 }

@@ -1,5 +1,5 @@
-//! The options of torchrun, and the few of our own, as one declaration: [`super::words`] reads the names from here and
-//! `--help` is printed from here.
+//! The declaration of all options, torchrun's and the few of rrun: [`super::words`] gets the names
+//! from here, and `--help` is printed from here.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -10,7 +10,7 @@ use clap::{ArgAction, Parser, ValueHint};
 
 use crate::cli::python::{float, int, repr};
 
-/// How options are written; torchrun's users know it.
+/// The help text about the spelling of options, which is torchrun's.
 const SPELLINGS: &str = "\
 Options stand before PROGRAM, everything after it is passed on. Words of an option may be joined by `-` or `_`, and an \
 option may be shortened as long as it stays clear. A variable PET_<OPTION>, as PET_NPROC_PER_NODE, sets a default.";
@@ -205,7 +205,7 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// Whether an option was given, even with its default for a value.
+    /// Returns whether an option was given, even with its default value.
     pub fn is_given(&self, long: &str) -> bool {
         self.given.contains(long)
     }

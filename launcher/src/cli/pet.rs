@@ -1,6 +1,7 @@
 //! `PET_*`: defaults of torchrun's options in the environment.
 //!
-//! A value goes through the option's type as on the command line; a flag is a whole number, on unless zero.
+//! A value is parsed by the option's type as on the command line; a flag is a whole number, and on
+//! unless it is zero.
 
 use std::ffi::OsString;
 
@@ -8,13 +9,13 @@ use crate::cli::environment::Environment;
 use crate::cli::python::{int, repr};
 use crate::cli::words::Spelling;
 
-/// Options without a variable: torchrun gives these none, or does not have them.
+/// Options without a variable: torchrun has none for them, or does not have the option.
 const WITHOUT: [&str; 6] = ["logs-specs", "numa-binding", "dry-run", "print-completion", "help", "version"];
 
-/// The options that the environment sets, in order of `spellings`.
+/// Returns the options that the environment sets, in the order of `spellings`.
 ///
 /// # Errors
-/// The variable of a flag that is no whole number.
+/// Returns an error if the variable of a flag is not a whole number.
 pub fn options<'a>(
     env: &Environment,
     spellings: &'a [Spelling],

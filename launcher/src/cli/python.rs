@@ -1,8 +1,10 @@
-//! Numbers and quotes as Python reads and writes them, because torchrun's options go through Python.
+//! Numbers and quotes as Python reads and writes them, because torchrun parses its options with
+//! Python.
 
-/// Python's `int(text)`, `None` where that raises or where the number is beyond 64 bits.
+/// Parses a number as Python's `int(text)`. Returns `None` if that raises or if the number exceeds
+/// 64 bits.
 ///
-/// Blanks around it, a sign, and single underscores between digits are accepted.
+/// Surrounding blanks, a sign, and single underscores between digits are accepted.
 pub fn int(text: &str) -> Option<i64> {
     let text = text.trim();
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
@@ -11,7 +13,7 @@ pub fn int(text: &str) -> Option<i64> {
     format!("{sign}{plain}").parse().ok()
 }
 
-/// Python's `float(text)`, `None` where that raises.
+/// Parses a number as Python's `float(text)`. Returns `None` if that raises.
 pub fn float(text: &str) -> Option<f64> {
     let text = text.trim();
     let is_between_digits = |at: usize| {
@@ -24,7 +26,8 @@ pub fn float(text: &str) -> Option<f64> {
     text.replace('_', "").parse().ok()
 }
 
-/// Python's `repr(text)` for text without control characters: in single quotes, in double ones if it has single ones.
+/// Quotes a text without control characters as Python's `repr(text)`: in single quotes, or in
+/// double ones if it contains single ones.
 pub fn repr(text: &str) -> String {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     let escaped = text.replace('\\', "\\\\");

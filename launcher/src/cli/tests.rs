@@ -256,7 +256,7 @@ fn every_word_that_is_built_in_is_in_the_usage_and_the_help() {
     }
 }
 
-/// A page of the documentation, with single blanks.
+/// Returns a page of the documentation, with runs of blanks collapsed.
 fn page(path: &str) -> String {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
     squeezed(&std::fs::read_to_string(path).unwrap())
@@ -274,7 +274,8 @@ fn help_and_docs_tell_the_restarts_of_a_built_in_program() {
     assert!(page("docs/resume.md").contains(&format!("while `--max-restarts` ({RESTARTS}) lasts")));
 }
 
-/// Options and numbers that stand behind them, as "`--job-attempts`, 2)" and "`--max-connections` (1024".
+/// Returns options and the numbers after them, as in "`--job-attempts`, 2)" and
+/// "`--max-connections` (1024".
 fn defaults_in(page: &str) -> Vec<(String, String)> {
     let behind = |piece: &str| {
         let (name, rest) = piece.split_once('`')?;

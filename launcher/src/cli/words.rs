@@ -1,12 +1,13 @@
-//! Splits a command line as torchrun's argparse does: which words are options, which are their values, where the
-//! program begins.
+//! Splits a command line as torchrun's argparse does: into options, their values, and the program
+//! with its arguments.
 //!
 //! ```text
 //! -r3 --nproc_per 2 --stand -- train.py --lr 1
 //!  └► redirects=3, nproc-per-node=2, standalone       program: train.py   args: --lr 1
 //! ```
-//! Options end at the first word that is none. The first `--` of all is dropped if it stands right before the program or
-//! right after it, as argparse does: `train.py -- --lr 1` gives the program `--lr 1`. Any other is the program's. Pure.
+//! Options end at the first word that is not an option. The first `--` is dropped if it is right
+//! before the program or right after it, as in argparse: `train.py -- --lr 1` gives the program
+//! `--lr 1`. Any other `--` belongs to the program. Pure.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
@@ -15,22 +16,23 @@ use clap::{ArgAction, Command};
 
 use crate::cli::python::repr;
 
-/// Options that torchrun does not have: they are not shortened, so that they never blur one of torchrun's.
+/// Options that torchrun does not have. They cannot be abbreviated, so that they never make an
+/// abbreviation of torchrun's ambiguous.
 const OUR_OWN: [&str; 4] = ["dry-run", "rusage", "slurm", "version"];
 
-/// One option's names.
+/// The names of one option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spelling {
-    /// `nproc-per-node`.
+    /// The long name without dashes, as `nproc-per-node`.
     pub long: String,
-    /// `r`.
+    /// The short name, as `r`.
     pub short: Option<char>,
-    /// Whether a value follows.
+    /// Whether the option takes a value.
     pub takes_value: bool,
 }
 
 impl Spelling {
-    /// The options that `command` declares.
+    /// Returns the options that `command` declares.
     pub fn of(command: &Command) -> Vec<Spelling> {
         let options = command.get_arguments().filter_map(|arg| Some((arg.get_long()?, arg)));
         options
@@ -42,14 +44,15 @@ impl Spelling {
             .collect()
     }
 
-    /// All names as argparse lists them: `-r/--redirects`, `--nproc-per-node/--nproc_per_node`.
+    /// Returns all names as argparse lists them: `-r/--redirects`,
+    /// `--nproc-per-node/--nproc_per_node`.
     pub fn names(&self) -> String {
         let short = self.short.map(|short| format!("-{short}"));
         let names: Vec<String> = short.into_iter().chain(self.longs()).collect();
         names.join("/")
     }
 
-    /// `NPROC_PER_NODE`.
+    /// Returns the variable's name without its prefix: `NPROC_PER_NODE`.
     pub fn variable(&self) -> String {
         self.long.replace('-', "_").to_uppercase()
     }
@@ -60,21 +63,21 @@ impl Spelling {
     }
 }
 
-/// A command line, split.
+/// The parts of a command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Split<'a> {
-    /// Options in order, with their values.
+    /// The options in order, with their values.
     pub options: Vec<(&'a Spelling, Option<OsString>)>,
-    /// Words before the program that look like options and are none.
+    /// Words before the program that look like options but are unknown.
     pub unknown: Vec<OsString>,
-    /// The program, and everything after it as it was, but for a `--` right after the program.
+    /// The program, and everything after it unchanged, except for a `--` right after the program.
     pub program: Vec<OsString>,
 }
 
 /// Splits `words`.
 ///
 /// # Errors
-/// The text that argparse gives for an ambiguous option, a missing value, or a value where none belongs.
+/// Returns argparse's text for an ambiguous option, a missing value, or an unexpected value.
 pub fn split<'a>(words: Vec<OsString>, spellings: &'a [Spelling]) -> Result<Split<'a>, String> {
     let mut split = Split::default();
     let mut words = words.into_iter().peekable();
@@ -107,20 +110,21 @@ pub fn split<'a>(words: Vec<OsString>, spellings: &'a [Spelling]) -> Result<Spli
     Ok(split)
 }
 
-/// One option that a word names, with the value in the same word.
+/// An option that a word names, with the value in the same word.
 type Found<'a> = (&'a Spelling, Option<OsString>);
 
 fn is_dashed(word: &OsStr) -> bool {
     word.len() > 1 && word.as_bytes()[0] == b'-'
 }
 
-/// Whether `word` can be a value: negative numbers and text with blanks can, though they begin with a dash.
+/// Returns whether `word` can be a value: negative numbers and texts with blanks can, although they
+/// begin with a dash.
 fn is_value(word: &OsStr, spellings: &[Spelling]) -> bool {
     let is_unknown = || matches!(find(word, spellings), Ok(None));
     !is_dashed(word) || (is_unknown() && (is_negative_number(word) || word.as_bytes().contains(&b' ')))
 }
 
-/// `-3`, `-.5`, `-1.5`.
+/// Returns whether a word is a negative number: `-3`, `-.5`, `-1.5`.
 fn is_negative_number(word: &OsStr) -> bool {
     let number = word.to_str().and_then(|text| text.strip_prefix('-'));
     let (whole, fraction) = number.map_or(("", None), |text| match text.split_once('.') {
@@ -131,7 +135,7 @@ fn is_negative_number(word: &OsStr) -> bool {
     is_digits(whole) && fraction.map_or(!whole.is_empty(), |text| !text.is_empty() && is_digits(text))
 }
 
-/// The options that a word with a leading dash names; none if it is unknown.
+/// Returns the options that a word with a leading dash names, or `None` if it is unknown.
 fn find<'a>(word: &OsStr, spellings: &'a [Spelling]) -> Result<Option<Vec<Found<'a>>>, String> {
     let bytes = word.as_bytes();
     if !bytes.starts_with(b"--") {
@@ -150,8 +154,9 @@ fn find<'a>(word: &OsStr, spellings: &'a [Spelling]) -> Result<Option<Vec<Found<
     }
 }
 
-/// The option of this exact name, else that of the one spelling of which `name` is a beginning. Two spellings of one option
-/// are two, as for argparse: `--nproc` begins `--nproc-per-node` and `--nproc_per_node`.
+/// Returns the option with this exact name, otherwise the one with the only spelling that `name`
+/// abbreviates. As in argparse, two spellings of one option count separately: `--nproc` abbreviates
+/// both `--nproc-per-node` and `--nproc_per_node`.
 fn find_long<'a>(name: &str, word: &OsStr, spellings: &'a [Spelling]) -> Result<Option<&'a Spelling>, String> {
     if let Some(exact) = spellings.iter().find(|spelling| spelling.longs().iter().any(|long| long == name)) {
         return Ok(Some(exact));
@@ -169,7 +174,7 @@ fn find_long<'a>(name: &str, word: &OsStr, spellings: &'a [Spelling]) -> Result<
     }
 }
 
-/// `-r3`, `-r=3`, `-r`, and flags before it in one word: `-mr3`.
+/// Parses short options: `-r3`, `-r=3`, `-r`, and flags before it in one word: `-mr3`.
 fn find_short<'a>(word: &[u8], spellings: &'a [Spelling]) -> Result<Option<Vec<Found<'a>>>, String> {
     let mut found: Vec<Found<'a>> = Vec::new();
     let mut rest = &word[1..];
@@ -217,7 +222,7 @@ mod tests {
         ]
     }
 
-    /// `option=value … | program …`, or the error.
+    /// Returns `option=value … | program …`, or the error.
     fn read(words: &[&str]) -> String {
         let spellings = spellings();
         let words = words.iter().map(OsString::from).collect();

@@ -1,4 +1,4 @@
-//! One event as a JSON object.
+//! The JSON object of one event.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,12 +10,12 @@ use crate::plan::Plan;
 use crate::plan::rendezvous::Backend;
 use crate::rendezvous::place::Assigned;
 
-/// What torchrun's fields of an event come from, and our own fields.
+/// The facts from which the fields of an event are made, torchrun's and the additional ones.
 struct Facts<'a> {
     name: String,
     state: Option<&'static str>,
     who: Option<Who>,
-    /// Of a rank that has failed.
+    /// The exit code of a rank that has failed.
     code: Option<i32>,
     raw_error: Option<String>,
     duration: Option<Duration>,
@@ -78,7 +78,8 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Torchrun keeps these in a text of JSON, in lists of one where they are a rank's.
+    /// Returns the metadata that torchrun encodes as a JSON text, with rank values in lists of one
+    /// element.
     fn inner(&self, round: &Round<'_>) -> Value {
         let plan = round.plan;
         let mut inner = json!({"group_world_size": round.place.nodes, "entry_point": plan.title});
@@ -95,7 +96,7 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// What torchrun writes of a rank that failed: its error file, or that there is none.
+/// Returns what torchrun writes about a failed rank: its error file, or that there is none.
 fn raw_error(error: Option<&Value>) -> String {
     let none = || {
         let traits = json!({"category": "system_terminated_error", "retryability": "False"});
@@ -104,7 +105,7 @@ fn raw_error(error: Option<&Value>) -> String {
     error.cloned().unwrap_or_else(none).to_string()
 }
 
-/// What is written of `happening`.
+/// Returns the JSON object of an event.
 pub(super) fn event(round: &Round<'_>, happening: &Happening<'_>, now: SystemTime) -> Value {
     let (plan, place) = (round.plan, &round.place);
     let facts = Facts::new(round, happening);
@@ -135,7 +136,8 @@ pub(super) fn event(round: &Round<'_>, happening: &Happening<'_>, now: SystemTim
     json!({"name": facts.name, "source": source, "timestamp": timestamp, "metadata": metadata})
 }
 
-/// A launch on one node has no rendezvous; with a port of its own choice it is what torchrun calls standalone.
+/// Returns the name of the rendezvous backend. A single-node launch has no rendezvous; with a free
+/// port it is what torchrun calls standalone.
 fn backend(plan: &Plan) -> &'static str {
     match (&plan.rendezvous, plan.store.port) {
         (Some(rendezvous), _) if rendezvous.backend == Backend::Static => "static",
@@ -173,7 +175,7 @@ mod tests {
         assert_eq!([of("worker_id"), of("role"), of("run_id")], ["4711", "default", "none"]);
     }
 
-    /// torch 2.11, `torchrun --event-log-handler console`.
+    /// The expected fields are those of `torchrun --event-log-handler console`, torch 2.11.
     #[test]
     fn every_field_of_torchrun_s_is_there() {
         let torchrun_s = [

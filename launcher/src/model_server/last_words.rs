@@ -1,4 +1,4 @@
-//! What a model server that has failed has written last.
+//! Prints the last output of a model server that has failed.
 
 use std::path::Path;
 
@@ -6,10 +6,10 @@ use crate::logs::last_lines::last_lines;
 use crate::model_server::process::START;
 use crate::say;
 
-/// Lines of its output that are said.
+/// Number of lines to print.
 const LINES: usize = 10;
 
-/// Says the end of its log.
+/// Prints the end of its log.
 pub fn say(log: &Path) {
     let path = log.display();
     match last_lines(log, LINES).map(of_last_start) {
@@ -22,7 +22,7 @@ pub fn say(log: &Path) {
     }
 }
 
-/// The log goes on from start to start.
+/// Returns the lines of the last start; the log contains all starts.
 fn of_last_start(mut lines: Vec<String>) -> Vec<String> {
     let start = lines.iter().rposition(|line| line.starts_with(START));
     lines.drain(..start.map_or(0, |start| start + 1));

@@ -1,16 +1,17 @@
-//! The life of a model server: what an answer, an exit or a lapse of time means. Pure.
+//! The state machine of a model server: decides what an answer, an exit or a timeout means. Pure.
 //!
 //! ```text
-//!                              ┌───────────────── the pause is over ──────────────────┐
+//!                              ┌───────────────── the delay is over ──────────────────┐
 //!        Begin                 ▼        answers                  exits                │
 //! Idle ────────► Starting ◄────┴─────────────────────► Healthy ─────────► Pausing ────┘
-//!                   │ exits, or is silent for too long              a restart is left ▲
-//!                   │ (then it is ended first)                                        │
-//!                   ├── it has worked before ─────────────────────────────────────────┘
-//!                   └── it has not, or no restart is left ──► Over, and the launch fails
+//!                   │ exits, or does not answer in time             a restart is left ▲
+//!                   │ (then it is stopped first)                                      │
+//!                   ├── it has been healthy before ───────────────────────────────────┘
+//!                   └── never healthy, or no restart left ──► Over, and the launch fails
 //! any state ──Stop──► Ending ──exits──► Over
 //! ```
-//! A command that has never worked is not tried again: it would fail in the same way, minutes later each time.
+//! A command that has never become healthy is not tried again: it would fail in the same way,
+//! minutes later each time.
 
 use std::time::{Duration, Instant};
 
@@ -20,86 +21,86 @@ use crate::agent::group::UNINTERRUPTIBLE_GRACE;
 use crate::agent::group::budget::{Budget, Restart};
 use crate::process::exit::Exit;
 
-/// What happened.
+/// An event in the life of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The ranks are to be started as soon as the server works.
+    /// The server is needed: ranks start when it is healthy.
     Begin,
-    /// It works.
+    /// The server has answered a probe, so it is healthy.
     Answered,
-    /// It has ended.
+    /// The server has exited.
     Exited(Exit),
-    /// It could not be started.
+    /// The server could not be started.
     NotStarted,
-    /// The time that [`Machine::deadline`] named has come.
+    /// The time returned by [`Machine::deadline`] has come.
     Deadline,
-    /// The launch is ending: from now on an end of the server is none to speak of.
+    /// The launch is ending: from now on an exit of the server is not reported.
     EndIsNear,
-    /// It is not needed any more.
+    /// The server is not needed any more.
     Stop,
-    /// It must be gone now.
+    /// The server must end at once.
     Kill,
 }
 
-/// What is to be done, in this order.
+/// Something for the caller to do. Actions are executed in the order given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Start it, and ask until it answers.
+    /// Start the server, and probe it until it answers.
     Start,
-    /// It works since now, so long after its start.
+    /// Report that the server is healthy, this long after its start.
     Ready(Duration),
     /// Send this signal to its process group.
     Send(i32),
-    /// Say that it has failed, and will be started again.
+    /// Report that the server has failed and will be restarted.
     Promise(Cause, Restart),
-    /// Say that it has failed for good: the launch fails with it.
+    /// Report that the server has failed for good: the launch fails with it.
     GiveUp(Cause, Loss),
-    /// Say that it does not end even by SIGKILL.
+    /// Report that the server does not end even after SIGKILL.
     Abandon,
 }
 
-/// What was wrong with it.
+/// The cause of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// It ended.
+    /// The server exited.
     Exited(Exit),
-    /// It had not answered for so long, and was ended.
+    /// The server had not answered for this long, and was stopped.
     Silent(Duration),
     /// The program could not be executed.
     NotStarted,
 }
 
-/// Why it is not started again.
+/// The reason why the server is not restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// It has never worked.
+    /// It has never been healthy.
     NeverWorked,
-    /// It has had its restarts.
+    /// It has used up its restarts.
     Spent,
 }
 
-/// Who has started the server.
+/// Which launcher runs the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// This launcher.
+    /// This launcher starts the server.
     Host,
-    /// Another launcher on this node: here it is only waited for.
+    /// Another launcher on this node does; this one only waits until it is healthy.
     Guest,
 }
 
-/// Times and restarts of a server.
+/// Timeouts and restarts of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// From a start until it must have answered.
+    /// Time from a start to the first answer.
     pub start_timeout: Duration,
-    /// Restarts of a server that has worked.
+    /// Number of restarts of a server that has been healthy.
     pub max_restarts: u32,
-    /// From SIGTERM to SIGKILL.
+    /// Time between SIGTERM and SIGKILL.
     pub stop_timeout: Duration,
 }
 
-/// The life of one server.
+/// The state of one server.
 #[derive(Debug)]
 pub struct Machine {
     role: Role,
@@ -133,13 +134,13 @@ enum Patience {
 }
 
 impl Machine {
-    /// A server that has not been started.
+    /// Returns the state of a server that has not been started.
     pub fn new(role: Role, limits: Limits) -> Machine {
         let budget = Budget::new(limits.max_restarts);
         Machine { role, limits, budget, has_worked: false, is_ending: false, state: State::Idle }
     }
 
-    /// When [`Event::Deadline`] is wanted.
+    /// Returns when the machine needs an [`Event::Deadline`].
     pub fn deadline(&self) -> Option<Instant> {
         match self.state {
             State::Starting { until, .. } | State::Pausing { until } => Some(until),
@@ -148,7 +149,7 @@ impl Machine {
         }
     }
 
-    /// Since when it has been starting, while it is.
+    /// Returns when the current start began, if the server is starting.
     pub fn starting(&self) -> Option<Instant> {
         match self.state {
             State::Starting { since, .. } => Some(since),
@@ -156,17 +157,17 @@ impl Machine {
         }
     }
 
-    /// Whether it works, as far as is known.
+    /// Returns whether the server is healthy, as far as is known.
     pub fn is_healthy(&self) -> bool {
         matches!(self.state, State::Healthy { .. })
     }
 
-    /// Whether nothing of it runs, or will.
+    /// Returns whether the server does not run and will not be started.
     pub fn is_over(&self) -> bool {
         matches!(self.state, State::Idle | State::Over)
     }
 
-    /// Takes in what happened at `now` and says what to do.
+    /// Handles an event that happened at `now`, and returns the actions that follow from it.
     pub fn on(&mut self, event: Event, now: Instant) -> Vec<Action> {
         match (self.state, event) {
             (State::Idle, Event::Begin) => self.start(now),

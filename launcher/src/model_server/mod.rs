@@ -1,8 +1,9 @@
-//! The model server of a node: `rrun` starts it before the ranks, keeps it running, and ends it after them.
+//! The model server of a node: `rrun` starts it before the ranks, keeps it running, and ends it
+//! after them.
 //!
 //! ```text
-//! plan ─► Process: its own session, output in logs/model_server_<host>.log ─► Guard: kills its group if we are killed
-//!                │ exits                       ▲ start, signals
+//! plan ─► Process: own session, log in logs/model_server_<host>.log ─► Guard: kills its group if
+//!                │ exits                       ▲ start, signals         the launcher is killed
 //!                ▼                             │
 //! Probe ──answers──► Machine (pure) ───────────┴──► News for the driver: ready, failed
 //! ```
@@ -27,19 +28,19 @@ use crate::plan::model_server::ServerPlan;
 use crate::process::leftover::{Leftovers, Spared};
 use crate::say;
 
-/// While it is waited for, that is said this often.
+/// Interval between two progress lines while the launch waits for the server.
 const PROGRESS: Duration = Duration::from_secs(10);
 
-/// What the launch has to know.
+/// News about the server for the launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
-    /// The server works.
+    /// The server is healthy.
     Ready,
     /// The server has failed for good, for this reason.
     Failed(String),
 }
 
-/// The server of this node.
+/// The model server of this node.
 #[derive(Debug)]
 pub struct Server<'a> {
     plan: &'a ServerPlan,
@@ -47,14 +48,14 @@ pub struct Server<'a> {
     process: Option<Process>,
     probe: Option<Probe>,
     progress_at: Instant,
-    /// Whether it has worked since its last start.
+    /// Whether it has been healthy since its last start.
     was_healthy: bool,
-    /// Why it had not answered when its time was up.
+    /// The last probe's error when its start timed out.
     unanswered: String,
 }
 
 impl<'a> Server<'a> {
-    /// A server that is not started yet.
+    /// Returns a server that has not been started.
     pub fn new(plan: &'a ServerPlan) -> Server<'a> {
         let server = &plan.server;
         let limits = Limits {
@@ -74,22 +75,22 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Whether ranks may be started.
+    /// Returns whether ranks may be started.
     pub fn is_healthy(&self) -> bool {
         self.machine.is_healthy()
     }
 
-    /// Whether nothing of it runs, or will.
+    /// Returns whether the server does not run and will not be started.
     pub fn is_over(&self) -> bool {
         self.machine.is_over()
     }
 
-    /// What must not be taken for something that a rank left behind.
+    /// Returns the processes that must not be taken for leftovers of a rank.
     pub fn spared(&self) -> Spared {
         self.process.as_ref().map(Process::spared).unwrap_or_default()
     }
 
-    /// Starts it, unless something answers in its place already.
+    /// Starts the server, unless another process already answers at its address.
     pub async fn begin(&mut self) -> Vec<News> {
         let health = &self.plan.server.health;
         if self.plan.role == Role::Host && ask(health).await.is_ok() {
@@ -105,7 +106,7 @@ impl<'a> Server<'a> {
         self.on(Event::Begin)
     }
 
-    /// The next news that is no exit. Dropping the future loses nothing.
+    /// Waits for the next news other than an exit. Cancel-safe: dropping the future loses nothing.
     pub async fn recv(&mut self) -> Vec<News> {
         let deadline = self.machine.deadline();
         let (is_starting, progress_at) = (self.machine.starting().is_some(), self.progress_at);
@@ -135,7 +136,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Looks whether it has ended, and ends what it has left behind then.
+    /// Checks whether the server has exited, and if so ends its leftovers.
     pub fn exited(&mut self, leftovers: &Leftovers, ranks: &BTreeSet<i32>) -> Vec<News> {
         let Some(exit) = self.process.as_mut().and_then(Process::exited) else { return Vec::new() };
         if let Some(process) = &self.process {
@@ -145,27 +146,27 @@ impl<'a> Server<'a> {
         self.on(Event::Exited(exit))
     }
 
-    /// From now on an end of it is none to speak of.
+    /// Announces the end of the launch: from now on an exit of the server is not reported.
     pub fn end_is_near(&mut self) {
         self.on(Event::EndIsNear);
     }
 
-    /// Tells it to end.
+    /// Tells the server to end.
     pub fn stop(&mut self) {
         self.on(Event::Stop);
     }
 
-    /// Ends it at once.
+    /// Kills the server.
     pub fn kill(&mut self) {
         self.on(Event::Kill);
     }
 
-    /// Once it has ended: kills what is left of it; how many processes live.
+    /// Kills the leftovers of a server that has exited. Returns the number of living processes.
     pub fn kill_leftovers(&self, leftovers: &Leftovers, ranks: &BTreeSet<i32>) -> usize {
         self.process.as_ref().map_or(0, |process| process.kill_leftovers(leftovers, ranks))
     }
 
-    /// Removes its zombie, once it has ended.
+    /// Reaps the server after it has exited.
     pub fn reap(&mut self) {
         if let Some(process) = self.process.take() {
             process.reap();

@@ -1,4 +1,5 @@
-//! Asking a model server whether it works: a GET of its health URL, or a connection to its port.
+//! Probes a model server for its health: by a GET of its health URL, or by a connection to its
+//! port.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -11,25 +12,25 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
-/// An answer takes no longer: a server that is under load is asked again.
+/// Timeout of one probe; a server under load is probed again.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Between two questions.
+/// Interval between two probes.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// The status line of HTTP/1.1 up to its number, `HTTP/1.1 200`, is all that is read.
+/// Number of bytes to read: the status line of HTTP/1.1 up to its code, `HTTP/1.1 200`.
 const STATUS_LINE: u64 = 12;
 
-/// Asks until the server works. Dropping it ends that.
+/// Probes a server until it is healthy. Dropping it stops that.
 #[derive(Debug)]
 pub struct Probe {
-    /// Why it does not work; `None` once it does.
+    /// The last error; `None` once the server is healthy.
     news: watch::Receiver<Option<String>>,
     task: AbortHandle,
 }
 
 impl Probe {
-    /// Begins to ask. Must be called on a runtime.
+    /// Starts to probe. Must be called on a runtime.
     pub fn start(health: &Health) -> Probe {
         let (said, news) = watch::channel(Some("it has not been asked yet".to_owned()));
         let health = health.clone();
@@ -43,13 +44,13 @@ impl Probe {
         Probe { news, task: task.abort_handle() }
     }
 
-    /// Waits until the server works. Dropping the future loses nothing.
+    /// Waits until the server is healthy. Cancel-safe: dropping the future loses nothing.
     pub async fn answered(&mut self) {
-        // The task ends with `None`.
+        // The task ends by sending `None`.
         let _ = self.news.wait_for(Option::is_none).await;
     }
 
-    /// Why it did not work when it was last asked.
+    /// Returns the error of the last probe.
     pub fn why(&self) -> String {
         self.news.borrow().clone().unwrap_or_default()
     }
@@ -61,10 +62,10 @@ impl Drop for Probe {
     }
 }
 
-/// Asks once, and says why the server does not work.
+/// Probes once.
 ///
 /// # Errors
-/// The reason, for people.
+/// Returns the reason why the server is not healthy, as text for users.
 pub async fn ask(health: &Health) -> Result<(), String> {
     let asked = async {
         match health {
@@ -78,7 +79,7 @@ pub async fn ask(health: &Health) -> Result<(), String> {
     timeout(PATIENCE, asked).await.unwrap_or_else(|_| Err(format!("no answer within {} s", PATIENCE.as_secs())))
 }
 
-/// The kernel's words without its number.
+/// Returns the system's message without the error number.
 fn reason(err: io::Error) -> String {
     match err.kind() {
         io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
@@ -100,7 +101,7 @@ async fn status(url: &HealthUrl) -> io::Result<u16> {
     parse(&line).ok_or_else(|| io::Error::other("what answers speaks no HTTP/1"))
 }
 
-/// The number of `HTTP/1.1 200`. RFC 9112, section 4.
+/// Parses the status code of `HTTP/1.1 200` (RFC 9112, section 4).
 fn parse(line: &[u8]) -> Option<u16> {
     let (version, status) = line.split_at_checked(9)?;
     let is_http = matches!(version, [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'0'..=b'9', b' ']);
@@ -115,7 +116,7 @@ mod tests {
 
     use super::*;
 
-    /// A server that gives this answer to each who asks, and its port.
+    /// Starts a server that gives this answer to every client; returns its port.
     async fn server(answer: &'static [u8]) -> u16 {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
         let port = listener.local_addr().expect("an address").port();

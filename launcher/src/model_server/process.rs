@@ -1,4 +1,5 @@
-//! A model server as a process: started as a rank is, with its output in a file, ended with all that it has started.
+//! The process of a model server: started like a rank, with its output in a file, and ended
+//! together with its descendants.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -20,22 +21,23 @@ use crate::process::leftover::{Leftovers, Spared, Trace};
 use crate::process::rank::Rank;
 use crate::process::start::Start;
 
-/// Marks what descends from a model server of this launcher.
+/// The variable that marks the descendants of this launcher's model server.
 const MARK: &str = "RRUN_MODEL_SERVER_MARK";
 
-/// What a line begins with that tells of a start.
+/// Prefix of the log line that marks a start.
 pub const START: &str = "--- rrun starts";
 
-/// A server that was started.
+/// The process of a started server.
 #[derive(Debug)]
 pub struct Process {
     leader: Rank,
-    /// None where there is no shell: then what the server has started may outlive a launcher that is killed.
+    /// `None` if there is no shell; then the server's descendants may outlive a launcher that is
+    /// killed.
     guard: Option<Guard>,
 }
 
 impl Process {
-    /// Starts it. The calling thread must live as long as it.
+    /// Starts the server. The calling thread must live as long as the server.
     pub fn start(plan: &ServerPlan) -> io::Result<Process> {
         let server = &plan.server;
         let file = log(&plan.log, &server.command)?;
@@ -55,18 +57,18 @@ impl Process {
         Ok(Process { leader, guard: guard.ok() })
     }
 
-    /// Its pid, process group and session.
+    /// Returns its pid, which is also the id of its process group and session.
     pub fn pid(&self) -> i32 {
         self.leader.pid().as_raw()
     }
 
-    /// What must not be taken for something that a rank left behind.
+    /// Returns the processes that must not be taken for leftovers of a rank.
     pub fn spared(&self) -> Spared {
         let pids = [Some(self.pid()), self.guard.as_ref().and_then(Guard::pid)];
         Spared { pids: pids.into_iter().flatten().collect(), mark: mark() }
     }
 
-    /// Looks whether it has ended.
+    /// Checks whether it has exited.
     pub fn exited(&mut self) -> Option<Exit> {
         self.leader.peek(SystemTime::now()).map(|ended| ended.exit)
     }
@@ -76,14 +78,14 @@ impl Process {
         self.leader.signal(signal);
     }
 
-    /// Kills what it has left behind, once it has ended; how many processes of it live.
+    /// Kills the leftovers of the exited server. Returns the number of living processes.
     pub fn kill_leftovers(&self, leftovers: &Leftovers, ranks: &BTreeSet<i32>) -> usize {
         self.leader.signal(libc::SIGKILL);
         let others: BTreeSet<i32> = ranks.iter().copied().chain([self.pid()]).collect();
         leftovers.signal_of(&others, Trace { pid: self.pid(), mark: &mark() }, Some(Signal::SIGKILL))
     }
 
-    /// Removes the zombie; what does not end is left behind.
+    /// Reaps the process, or abandons it if it does not end.
     pub fn reap(self) {
         drop(self.guard);
         if self.leader.ended().is_some() {
@@ -96,7 +98,7 @@ fn mark() -> String {
     format!("{MARK}={}", std::process::id())
 }
 
-/// The log of all starts, with a line about this one at its end.
+/// Opens the log of all starts, and appends a line about this one.
 fn log(path: &Path, command: &[String]) -> io::Result<File> {
     path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
     let mut file = OpenOptions::new().append(true).create(true).open(path)?;

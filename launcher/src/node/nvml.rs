@@ -1,24 +1,26 @@
-//! Memory of the GPUs, by NVIDIA's management library, which comes with the driver and is loaded only when asked.
+//! Queries the memory of GPUs from NVIDIA's management library (NVML), which is part of the driver
+//! and is loaded only when needed.
 
 use std::ffi::OsStr;
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 
-/// The name without a version belongs to the development files, which a machine that only runs things has not.
+/// The library's name with its version: the name without it belongs to the development files, which
+/// are often not installed.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 
-/// Bytes of a GPU.
+/// The memory of a GPU, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// There in all.
+    /// Total memory.
     pub total: u64,
-    /// Not free: in use by whomever, or kept by the driver.
+    /// Memory that is not free: used by any process, or reserved by the driver.
     pub used: u64,
 }
 
-/// Memory of every GPU in the order of bus addresses, which is that of [`super::Node::gpus`]; empty where the library is
-/// not there or answers nothing.
+/// Returns the memory of every GPU in the order of bus addresses, which is that of
+/// [`super::Node::gpus`]. Empty if the library is missing or returns an error.
 pub fn memory() -> Vec<Memory> {
     memory_by(LIBRARY).unwrap_or_default()
 }
@@ -39,7 +41,7 @@ mod tests {
 
     #[test]
     fn a_gpu_has_some_memory_and_uses_no_more_than_that() {
-        // No GPU, no library: nothing is known, and nothing breaks.
+        // Without a GPU or the library nothing is known, and nothing fails.
         assert!(memory().iter().all(|gpu| gpu.total > 0 && gpu.used <= gpu.total));
     }
 

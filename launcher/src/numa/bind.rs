@@ -1,15 +1,15 @@
-//! The CPUs of a rank, by binding mode. Pure.
+//! Chooses the CPUs of a rank, by binding mode. Pure.
 
 use crate::numa::NumaError;
 use crate::numa::cpus::CpuList;
 use crate::numa::machine::{Cpu, Machine};
 
-/// `--numa-binding`.
+/// The mode of `--numa-binding`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// All CPUs of the GPU's NUMA node.
     Node,
-    /// All CPUs of all NUMA nodes in the socket of that node.
+    /// All CPUs of all NUMA nodes in that node's socket.
     Socket,
     /// Physical cores of that node that no other rank gets.
     Exclusive,
@@ -18,7 +18,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// By its name on the command line.
+    /// Parses the name on the command line.
     pub fn parse(name: &str) -> Option<Mode> {
         match name {
             "node" => Some(Mode::Node),
@@ -30,10 +30,10 @@ impl Mode {
     }
 }
 
-/// The CPUs for the rank of GPU `gpu`, of those that this process may use.
+/// Returns the CPUs for the rank of GPU `gpu`, among those that this process may use.
 ///
 /// # Errors
-/// A GPU that is not there, or a node with too few CPUs.
+/// Returns an error for a GPU that does not exist, or a NUMA node with too few CPUs.
 pub fn bind(mode: Mode, machine: &Machine, gpu: usize) -> Result<CpuList, NumaError> {
     let visible = machine.gpus.len();
     let node = *machine.gpus.get(gpu).ok_or(NumaError::NoGpu { local_rank: gpu, visible })?;
@@ -58,7 +58,8 @@ impl Machine {
         CpuList(same.flat_map(|&node| self.of_node(node).0).collect())
     }
 
-    /// The cores of the node in equal parts; the first GPUs of the node get one more each of what is left over.
+    /// Divides the cores of the node into equal parts; remaining cores go to the first GPUs of the
+    /// node, one each.
     fn of_rank(&self, node: usize, gpu: usize) -> Result<CpuList, NumaError> {
         let cores = self.groups(node, |cpu| &cpu.core);
         let (gpus, index) = (self.gpus_of(node), self.index_on(node, gpu));
@@ -70,7 +71,8 @@ impl Machine {
         Ok(CpuList(cores[start..start + count].iter().flat_map(|core| core.0.clone()).collect()))
     }
 
-    /// Caches by size, in CPUs, and then by their first CPU, go round among the node's GPUs.
+    /// Assigns the node's caches to its GPUs in turn, ordered by their number of CPUs and then by
+    /// their first CPU.
     fn of_cache(&self, node: usize, gpu: usize) -> CpuList {
         let mut caches = self.groups(node, |cpu| &cpu.cache);
         caches.sort_by_key(|cpus| std::cmp::Reverse(cpus.0.len()));
@@ -80,7 +82,7 @@ impl Machine {
         }
     }
 
-    /// The node's CPUs in groups, ordered by the lowest CPU.
+    /// Returns the node's CPUs in groups, ordered by their lowest CPU.
     fn groups(&self, node: usize, group_of: impl Fn(&Cpu) -> &CpuList) -> Vec<CpuList> {
         let cpus = self.of_node(node);
         let mut groups: Vec<CpuList> = Vec::new();
@@ -97,7 +99,7 @@ impl Machine {
         self.gpus.iter().filter(|&&other| other == node).count()
     }
 
-    /// How many GPUs of the node come before this one.
+    /// Returns the number of GPUs of the node before this one.
     fn index_on(&self, node: usize, gpu: usize) -> usize {
         self.gpus[..gpu].iter().filter(|&&other| other == node).count()
     }
@@ -111,7 +113,8 @@ mod tests {
         CpuList::parse(text).expect("a list")
     }
 
-    /// Two sockets of two nodes of four cores of two threads: CPU c and c + 16 are a core; two cores share a cache.
+    /// Returns a machine of two sockets, each with two nodes of four cores with two threads: CPUs c
+    /// and c + 16 are one core, and two cores share a cache.
     fn machine(gpus: &[usize]) -> Machine {
         let node =
             |node: usize| (node, list(&format!("{}-{},{}-{}", node * 4, node * 4 + 3, node * 4 + 16, node * 4 + 19)));

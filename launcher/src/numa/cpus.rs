@@ -5,15 +5,15 @@ use std::fmt::{Display, Formatter};
 
 use serde::{Serialize, Serializer};
 
-/// Linux knows at most this many CPUs (`CONFIG_NR_CPUS` of the largest configurations).
+/// Largest number of CPUs that Linux supports (`CONFIG_NR_CPUS` of the largest configurations).
 const MOST_CPUS: usize = 8192;
 
-/// A set of CPUs.
+/// A set of CPU numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CpuList(pub BTreeSet<usize>);
 
 impl CpuList {
-    /// Reads the kernel's notation; an empty text is no CPU.
+    /// Parses the kernel's notation; an empty text is the empty set.
     pub fn parse(text: &str) -> Option<CpuList> {
         let mut cpus = BTreeSet::new();
         for range in text.trim().split(',').filter(|range| !range.is_empty()) {
@@ -27,7 +27,7 @@ impl CpuList {
         Some(CpuList(cpus))
     }
 
-    /// CPUs in both sets.
+    /// Returns the CPUs in both sets.
     pub fn and(&self, other: &CpuList) -> CpuList {
         CpuList(self.0.intersection(&other.0).copied().collect())
     }

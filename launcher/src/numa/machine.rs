@@ -1,4 +1,4 @@
-//! What `/sys` says about CPUs, caches, NUMA nodes and the place of GPUs: a snapshot.
+//! A snapshot of what `/sys` says about CPUs, caches, NUMA nodes and the location of GPUs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,35 +10,36 @@ use nix::unistd::Pid;
 use crate::numa::NumaError;
 use crate::numa::cpus::CpuList;
 
-/// The machine, as far as binding needs it.
+/// The topology of the machine, as far as binding needs it.
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
-    /// CPUs of each NUMA node.
+    /// The CPUs of each NUMA node.
     pub nodes: BTreeMap<usize, CpuList>,
-    /// Each CPU's neighbours.
+    /// The topology of each CPU.
     pub cpus: BTreeMap<usize, Cpu>,
-    /// NUMA node of each GPU that CUDA shows, in CUDA's order.
+    /// The NUMA node of each GPU that CUDA shows, in CUDA's order.
     pub gpus: Vec<usize>,
-    /// CPUs that this process may use.
+    /// The CPUs that this process may use.
     pub allowed: CpuList,
 }
 
-/// One CPU, a hardware thread.
+/// One CPU, that is one hardware thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cpu {
-    /// The socket it is in.
+    /// The socket that contains it.
     pub package: usize,
-    /// The threads of its physical core.
+    /// The hardware threads of its physical core.
     pub core: CpuList,
-    /// CPUs that share its largest cache.
+    /// The CPUs that share its largest cache.
     pub cache: CpuList,
 }
 
 impl Machine {
-    /// Reads `root`, which is `/sys`. `gpus` are bus addresses as `0000:41:00.0`.
+    /// Reads the topology below `root`, which is `/sys`. `gpus` are bus addresses such as
+    /// `0000:41:00.0`.
     ///
     /// # Errors
-    /// A file that is missing or cannot be understood.
+    /// Returns an error for a file that is missing or cannot be parsed.
     pub fn read(root: &Path, gpus: &[&str], allowed: CpuList) -> Result<Machine, NumaError> {
         let mut nodes = BTreeMap::new();
         for (node, folder) in numbered(&root.join("devices/system/node"), "node")? {
@@ -46,21 +47,21 @@ impl Machine {
         }
         let mut cpus = BTreeMap::new();
         for (cpu, folder) in numbered(&root.join("devices/system/cpu"), "cpu")? {
-            // A CPU that is switched off has no topology.
+            // An offline CPU has no topology.
             if folder.join("topology").exists() {
                 cpus.insert(cpu, Cpu::read(&folder)?);
             }
         }
         let node_of = |address: &&str| {
             let node: i64 = number(&root.join("bus/pci/devices").join(address.to_lowercase()).join("numa_node"))?;
-            // -1 where the firmware does not say: a machine of one node.
+            // The value is -1 if the firmware does not report it: a machine with one node.
             Ok(usize::try_from(node).unwrap_or(0))
         };
         let gpus = gpus.iter().map(node_of).collect::<Result<_, _>>()?;
         Ok(Machine { nodes, cpus, gpus, allowed })
     }
 
-    /// The affinity mask of this process.
+    /// Returns the affinity mask of this process.
     pub fn allowed() -> CpuList {
         let Ok(set) = sched_getaffinity(Pid::from_raw(0)) else { return CpuList::default() };
         CpuList((0..CpuSet::count()).filter(|&cpu| set.is_set(cpu).unwrap_or(false)).collect())
@@ -85,7 +86,7 @@ impl Cpu {
     }
 }
 
-/// `32768K`.
+/// Parses a cache size such as `32768K`.
 fn bytes(size: &str) -> Option<u64> {
     let digits = size.trim_end_matches(|unit: char| !unit.is_ascii_digit());
     let unit = match &size[digits.len()..] {
@@ -98,7 +99,7 @@ fn bytes(size: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(unit)
 }
 
-/// The entries `<name><number>` of a folder.
+/// Returns the entries `<name><number>` of a folder.
 fn numbered(folder: &Path, name: &str) -> Result<Vec<(usize, PathBuf)>, NumaError> {
     let entries = fs::read_dir(folder).map_err(|err| refusal(folder, err))?;
     let number = |path: &PathBuf| path.file_name()?.to_str()?.strip_prefix(name)?.parse().ok();
@@ -131,7 +132,7 @@ mod tests {
         fs::write(path, format!("{text}\n")).expect("written");
     }
 
-    /// One node, two CPUs that are one core, a GPU.
+    /// Returns a tree with one node, two CPUs that are one core, and a GPU.
     fn tree() -> tempfile::TempDir {
         let root = tempfile::tempdir().expect("a folder");
         write(root.path(), "devices/system/node/node0/cpulist", "0-1");

@@ -1,10 +1,12 @@
-//! `--numa-binding`: which CPUs a rank may use, by where its GPU sits. No `numactl` is needed.
+//! `--numa-binding`: chooses the CPUs that a rank may use by the location of its GPU. Does not need
+//! `numactl`.
 //!
 //! ```text
 //! /sys ─► machine::Machine ──bind──► CpuList ─► pre_exec: sched_setaffinity
 //!         (a snapshot)      (pure)
 //! ```
-//! torch/numa/binding.py, torch 2.11; the GPU of a rank is the one that CUDA shows under its local rank.
+//! Source: torch/numa/binding.py, torch 2.11. The GPU of a rank is the one that CUDA shows at its
+//! local rank.
 
 pub mod bind;
 pub mod cpus;
@@ -14,39 +16,39 @@ pub use crate::numa::bind::{Mode, bind};
 pub use crate::numa::cpus::CpuList;
 pub use crate::numa::machine::Machine;
 
-/// Why a rank cannot be bound.
+/// The reason why a rank cannot be bound.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NumaError {
-    /// No device for a rank.
+    /// There are fewer GPUs than ranks.
     #[error("local rank {local_rank} needs a GPU to be near to, {visible} are visible")]
     NoGpu {
-        /// The rank without one.
+        /// The first rank without a GPU.
         local_rank: usize,
-        /// How many there are.
+        /// Number of visible GPUs.
         visible: usize,
     },
-    /// A GPU that is not found in `/sys`.
+    /// The GPU is not found in `/sys`.
     #[error("the bus address of GPU {0} is not known")]
     NoAddress(usize),
-    /// A file of `/sys` that is not there or not as the kernel writes it.
+    /// A file of `/sys` is missing or has an unexpected format.
     #[error("cannot read `{path}`: {reason}")]
     File {
-        /// Where.
+        /// Path of the file.
         path: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// The affinity mask leaves nothing.
+    /// The affinity mask leaves no CPU of the GPU's node.
     #[error("this process may use no CPU of NUMA node {0}")]
     NoCpu(usize),
-    /// `exclusive` with too many GPUs.
+    /// `exclusive` with more GPUs than cores.
     #[error("NUMA node {node} has {cores} physical cores for {gpus} GPUs")]
     TooFewCores {
-        /// The node.
+        /// The NUMA node.
         node: usize,
-        /// Its cores that may be used.
+        /// Number of its cores that may be used.
         cores: usize,
-        /// GPUs that sit there.
+        /// Number of its GPUs.
         gpus: usize,
     },
 }

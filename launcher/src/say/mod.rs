@@ -1,13 +1,16 @@
-//! Lines of the launcher's own on stderr: for people, or with `--log-format json` one object a line for programs.
+//! The launcher's own messages on stderr: lines for people, or with `--log-format json` one JSON
+//! object per line for programs.
 //!
 //! ```text
 //! rrun: rank 2 was killed by SIGKILL; restart 1 of 3 in 1 s, the other ranks go on
-//! {"time":"2026-11-21T10:15:30.125Z","level":"warning","message":"rank 2 was killed by …","rank":2,"pid":4711}
+//! {"time":"2026-11-21T10:15:30.125Z","level":"warning","message":"rank 2 was killed …","rank":2,…}
 //! ```
-//! Lines repeat what others have written: errors of ranks, names, values of the store. What a terminal would obey in them
-//! is shown as text; only what ranks print themselves passes through as it is, as under torchrun.
+//! Messages contain text from elsewhere: errors of ranks, names, values of the store. Control
+//! characters in them are escaped; only the output of the ranks themselves is passed through
+//! unchanged, as under torchrun.
 //!
-//! Each is written whole and at once. Unlike `eprintln!` nothing panics when nobody reads any more: the launch goes on.
+//! Each message is written whole, in one call. Unlike `eprintln!`, nothing panics if stderr is
+//! closed: the launch goes on.
 
 pub mod note;
 pub mod trace;
@@ -23,21 +26,21 @@ use serde_json::{Map, Value};
 use crate::cli::Cli;
 pub use crate::say::note::Note;
 
-/// The rank that a line is about.
+/// The rank that a message is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct About {
     /// Global rank.
     pub rank: usize,
-    /// Process id, of a rank that was started.
+    /// Process id, if the rank was started.
     pub pid: Option<i32>,
 }
 
-/// What the command line asks for.
+/// Returns the log style that the command line asks for.
 pub fn style(cli: &Cli) -> Style {
     Style { json: cli.log_format.as_deref() == Some("json"), quiet: cli.quiet }
 }
 
-/// The line as it is printed, if it is.
+/// Formats a message; returns `None` if its level is not shown.
 fn text(style: Style, level: Level, line: &str, facts: Map<String, Value>) -> Option<String> {
     match style {
         _ if !style.shows(level) => None,
@@ -46,34 +49,34 @@ fn text(style: Style, level: Level, line: &str, facts: Map<String, Value>) -> Op
     }
 }
 
-/// Good to know.
+/// Prints an informational message.
 pub fn info(line: impl Display) {
     say(Level::Info, line);
 }
 
-/// Better to know.
+/// Prints a warning.
 pub fn warning(line: impl Display) {
     say(Level::Warning, line);
 }
 
-/// Why it fails.
+/// Prints an error.
 pub fn error(line: impl Display) {
     say(Level::Error, line);
 }
 
-/// A line.
+/// Prints a message.
 pub fn say(level: Level, line: impl Display) {
     print(text(Style::current(), level, &line.to_string(), Map::new()));
 }
 
-/// A line about a rank.
+/// Prints a message about a rank.
 pub fn of_rank(level: Level, about: About, line: impl Display) {
     let pid = about.pid.map(|pid| ("pid".to_owned(), pid.into()));
     let facts = [("rank".to_owned(), about.rank.into())].into_iter().chain(pid).collect();
     print(text(Style::current(), level, &line.to_string(), facts));
 }
 
-/// Lines that belong together, and that people know without a name before them.
+/// Prints a block of lines that belong together, without the prefix `rrun:`.
 pub fn block(level: Level, text: &str) {
     match Style::current() {
         Style { json: true, .. } => print(Some(json_line(level, text.trim_end(), Map::new()))),
@@ -85,9 +88,9 @@ fn json_line(level: Level, line: &str, facts: Map<String, Value>) -> String {
     format!("{}\n", printable_json(&object(level.name(), line, facts).to_string()))
 }
 
-/// Text that has its form already.
+/// Prints text that has been formatted already.
 pub fn print(text: Option<String>) {
-    // See above.
+    // Errors are ignored: the launch goes on if stderr is closed.
     let _ = text.map(|text| io::stderr().lock().write_all(text.as_bytes()));
 }
 

@@ -1,4 +1,4 @@
-//! What is found while the plan is made, and said before anything is started.
+//! Notes that arise while the plan is made, and are printed before anything is started.
 
 use std::ops::Deref;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::say::{self, Level};
 
-/// A line of the plan's. It reads as its text.
+/// A note of the plan. It is displayed and serialized as its text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(into = "String")]
 pub struct Note {
@@ -15,17 +15,17 @@ pub struct Note {
 }
 
 impl Note {
-    /// A rule that took effect, something that was inferred.
+    /// Returns a note about a rule that took effect, or something that was inferred.
     pub fn info(text: impl Into<String>) -> Note {
         Note { text: text.into(), is_warning: false }
     }
 
-    /// Something ignored, something that will hurt.
+    /// Returns a warning about something ignored or harmful.
     pub fn warning(text: impl Into<String>) -> Note {
         Note { text: text.into(), is_warning: true }
     }
 
-    /// Says it.
+    /// Prints the note.
     pub fn say(&self) {
         say::say(if self.is_warning { Level::Warning } else { Level::Info }, &self.text);
     }

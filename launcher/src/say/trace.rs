@@ -1,4 +1,5 @@
-//! What developers read: `tracing`, off unless `RRUN_LOG` or `RUST_LOG` asks for it (`RRUN_LOG=debug`).
+//! Diagnostics for developers through `tracing`, off unless `RRUN_LOG` or `RUST_LOG` enables them
+//! (`RRUN_LOG=debug`).
 
 use std::fmt;
 use std::io;
@@ -16,10 +17,10 @@ use tracing_subscriber::registry::LookupSpan;
 use crate::cli::Environment;
 use crate::say::Style;
 
-/// The variable for this program, and the one that all of its kind have; the first that is set counts.
+/// The variable of this program, and the common one; the first that is set counts.
 const VARIABLES: [&str; 2] = ["RRUN_LOG", "RUST_LOG"];
 
-/// Traces to stderr from now on, in the form of all other lines there.
+/// Enables tracing to stderr, in the style of all other messages.
 pub fn start(env: &Environment, style: Style) {
     let log = tracing_subscriber::fmt().with_env_filter(EnvFilter::new(directives(env))).with_writer(io::stderr);
     match style.json {
@@ -28,13 +29,13 @@ pub fn start(env: &Environment, style: Style) {
     }
 }
 
-/// What is asked for, as `launcher::store=debug,warn`.
+/// Returns the filter directives, as `launcher::store=debug,warn`.
 fn directives(env: &Environment) -> String {
     let found = VARIABLES.iter().find_map(|name| env.get(name));
     found.map(|directives| directives.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// One JSON object an event.
+/// Formats each event as one JSON object.
 struct Objects;
 
 impl<S, N> FormatEvent<S, N> for Objects
@@ -48,7 +49,7 @@ where
         let (metadata, Fields { message, mut others }) = (event.metadata(), fields);
         others.insert("target".to_owned(), metadata.target().into());
         let level = metadata.level().as_str().to_lowercase();
-        // The same word for a warning as in all other lines.
+        // The level of a warning has the same name as in all other messages.
         let level = if level == "warn" { "warning" } else { &level };
         writeln!(writer, "{}", printable_json(&object(level, &message, others).to_string()))
     }

@@ -20,13 +20,14 @@ fn life(role: Role) -> Life {
 }
 
 impl Life {
-    /// What follows from an event `seconds` after the one before.
+    /// Returns the actions after an event that follows `seconds` after the previous one.
     fn on(&mut self, seconds: u64, event: Event) -> Vec<Action> {
         self.now += Duration::from_secs(seconds);
         self.machine.on(event, self.now)
     }
 
-    /// What follows when nothing happens until the next deadline, and when that is, in seconds from the beginning.
+    /// Waits for the next deadline. Returns its time in seconds since the beginning, and the
+    /// actions.
     fn wait(&mut self) -> (u64, Vec<Action>) {
         self.now = self.machine.deadline().expect("it waits for something");
         ((self.now - self.start).as_secs(), self.machine.on(Event::Deadline, self.now))
@@ -81,7 +82,7 @@ fn one_that_crashes_is_started_again_after_pauses_until_no_restart_is_left() {
     let (mut life, cause) = (healthy(), Cause::Exited(Exit::Code(1)));
     assert_eq!(life.on(5, CRASH), [Action::Promise(cause, restart(1, 1))]);
     assert_eq!(life.wait(), (16, vec![Action::Start]));
-    // A crash while it starts counts as one while it works.
+    // A crash during a start counts like one of a healthy server.
     assert_eq!(life.on(0, CRASH), [Action::Promise(cause, restart(2, 2))]);
     assert_eq!(life.wait(), (18, vec![Action::Start]));
     life.on(0, Event::Answered);
@@ -170,14 +171,16 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// Whatever happens: at most one process at a time, none is started once it has been stopped, and it comes to an end.
+    /// For any events: there is at most one process at a time, none is started after a stop, and
+    /// the server comes to an end.
     #[test]
     fn no_order_of_events_starts_two_or_leaves_one(events in prop::collection::vec((0_u64..700, event()), 0..60)) {
         let mut life = life(Role::Host);
         let mut is_running = false;
         let mut stopped = false;
         for (seconds, event) in events {
-            // What cannot happen: the end, or the failed start, of what does not run.
+            // Events that cannot happen: the exit, or the failed start, of a process that does not
+            // run.
             if matches!(event, Event::Exited(_) | Event::NotStarted) && !is_running {
                 continue;
             }
