@@ -12,7 +12,8 @@ use crate::rendezvous::{Command, Notice, Rendezvous};
 use crate::store::{Client, StoreError};
 
 /// How long the ranks' store may take to answer when the loss of a rank is announced. Nothing waits
-/// for the answer, and a node that misses the announcement still notices that the rank is silent.
+/// for the answer, and a rank that misses the announcement still notices that the lost one is
+/// silent.
 const SHORT: Duration = Duration::from_secs(5);
 
 /// The other nodes of the launch.

@@ -90,7 +90,8 @@ impl<'a> Server<'a> {
         self.process.as_ref().map(Process::spared).unwrap_or_default()
     }
 
-    /// Starts the server, unless another process already answers at its address.
+    /// Starts the server. Reports a failure instead if another process already answers at its
+    /// address.
     pub async fn begin(&mut self) -> Vec<News> {
         let health = &self.plan.server.health;
         if self.plan.role == Role::Host && ask(health).await.is_ok() {

@@ -19,7 +19,7 @@ pub use crate::numa::machine::Machine;
 /// The reason why a rank cannot be bound.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NumaError {
-    /// There are fewer GPUs than ranks.
+    /// A rank has no GPU.
     #[error("local rank {local_rank} needs a GPU to be near to, {visible} are visible")]
     NoGpu {
         /// The first rank without a GPU.

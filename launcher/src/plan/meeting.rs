@@ -89,8 +89,8 @@ fn has_no_endpoint(cli: &Cli) -> bool {
     cli.rdzv_backend == "static" && cli.rdzv_endpoint.is_empty() && cli.master_port.is_none()
 }
 
-/// Returns a random id if nobody has chosen one and the launch is alone. A given id is kept,
-/// because it names the log folder.
+/// Returns the run id: a random one for a built-in program on a single node, unless the user has
+/// chosen one. A chosen id is kept, because it names the log folder.
 fn run_id(cli: &Cli, is_alone: bool, node: &Node) -> String {
     if is_alone && cli.rdzv_id == "none" { node.uuid.clone() } else { cli.rdzv_id.clone() }
 }

@@ -45,8 +45,8 @@ pub struct TooMuch {
 
 impl Room {
     /// Returns what is known before anything is started. `memory` is NVML's report on this node's
-    /// visible GPUs; other nodes are assumed to have the same ones. Without a GPU there are budgets
-    /// only if `--gpu-memory` gives them to the numbers of the placement.
+    /// visible GPUs; other nodes are assumed to have the same ones. A GPU whose memory is not
+    /// reported gets a budget only by `--gpu-memory`; without GPUs there are no budgets.
     ///
     /// # Errors
     /// Returns an error if the file of measurements cannot be read.

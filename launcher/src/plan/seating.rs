@@ -104,7 +104,7 @@ pub enum SeatingError {
         /// Number of visible GPUs.
         gpus: usize,
     },
-    /// `--virtual-local-rank` hides GPUs that this option needs.
+    /// `--virtual-local-rank` hides GPUs that the placement or `--workers-per-gpu` needs.
     #[error("--virtual-local-rank shows each rank one GPU alone, but {0} gives out all of them; leave one of them out")]
     Virtual(&'static str),
     /// An option for one device contradicts the placement of a rank.
@@ -146,8 +146,8 @@ pub struct Seating {
 }
 
 impl Launch {
-    /// Adapts the launch to a rank that SLURM has started as a task: the node is that of all its
-    /// tasks.
+    /// Adapts the launch to a rank that SLURM has started as a task: the tasks on a node are the
+    /// ranks of that node.
     pub fn of_task(self, local_world_size: usize, nodes: usize) -> Self {
         Self { nproc: Some(local_world_size), nodes: (nodes, nodes), ..self }
     }

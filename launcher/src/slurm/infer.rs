@@ -66,8 +66,8 @@ impl Inference {
     /// this process.
     ///
     /// # Errors
-    /// Returns an error for a step whose launchers could not find each other, or would each start
-    /// several ranks per task.
+    /// Returns an error for a step whose launchers could not find each other, or whose tasks would
+    /// each start several ranks.
     pub fn new(place: &Place, gpus: Option<Gpus>, nproc: Option<&str>) -> Result<Inference, SlurmError> {
         match place {
             Place::Outside => Ok(Inference::default()),

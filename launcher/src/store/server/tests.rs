@@ -153,7 +153,7 @@ async fn who_does_not_read_is_not_read_from_and_others_are_served() {
     let flood = bytes(&vec![Request::Get { key: b"/big" }; 4096]);
     let is_refused =
         async { while tokio::time::timeout(Duration::from_millis(500), deaf.write_all(&flood)).await.is_ok() {} };
-    within(is_refused).await; // the kernel's buffers are full: the store has stopped to read
+    within(is_refused).await; // the kernel's buffers are full: the store has stopped reading
     assert_eq!(friend.get("big").await.unwrap().len(), MAX_VALUE);
     assert_eq!(friend.add("n", 1).await.unwrap(), 1);
 }

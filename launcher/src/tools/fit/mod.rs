@@ -171,8 +171,9 @@ fn reason(text: &str) -> String {
 }
 
 impl Args {
-    /// Returns the number of GPUs with `--gpu-memory`: those that the placement names, or `--gpus`
-    /// if given. Without `--gpus`, proposals may use twice as many.
+    /// Returns the number of GPUs to plan for with `--gpu-memory`: `--gpus`, but at least as many
+    /// as the placement names. Without `--gpus` it is twice that number, so that a proposal can use
+    /// more GPUs.
     fn planned_gpus(&self, placement: &Placement) -> usize {
         let used = placement.tenants().into_keys().max().map_or(0, |last| last + 1);
         self.gpus.map_or(2 * used, |gpus| gpus.max(used))
