@@ -1,14 +1,16 @@
-//! What a run was asked to do: `plan.json`, and by what a run folder is gone on with or refused.
+//! The plan of a run, `plan.json`: what the run was asked to do. It decides whether a start may
+//! continue the run in a folder or is refused.
 //!
 //! ```text
 //! command line ─ words ─► EvalArgs ─► Setup ─► RunPlan
 //!                   ▲ --resume                   │ settle
-//!        plan.json ─┴─────────────── difference ─┤ none: the run goes on, as it was asked for now
+//!        plan.json ─┴─────────────── difference ─┤ none: the run continues with the new settings
 //!                                    (identity)  │ one: refused with its lines
 //!                                                └ one, accepted or nothing lost: supersede ─ carry ─► superseded/<n>
 //! ```
-//! A run is what its results depend on: its jobs by name, each with environment, policy, seed, length and rules. How
-//! many ranks and environments run it, where, and what is filmed, may change with every start.
+//! A run is defined by what its results depend on: its jobs by name, each with its environment,
+//! policy, seed, length and rules. The number of ranks and environments, where they run, and what
+//! is filmed may change with every start.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -52,67 +54,69 @@ pub use words::WordsError;
 
 use supersede::Standing;
 
-/// Schema of `plan.json`.
+/// The `schema` field of every `plan.json` that this version writes.
 const SCHEMA: &str = "rrun/plan/1";
 
 fn is_nothing(provenance: &Provenance) -> bool {
     *provenance == Provenance::default()
 }
 
-/// What a run was asked to do.
+/// The plan of a run: its jobs, its seed and the command line that began it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunPlan {
-    /// `rrun/plan/1`.
+    /// Schema of the file: `rrun/plan/1`.
     pub schema: String,
-    /// 128 random bits in hex, which no other run has.
+    /// Unique id of the run: 128 random bits as hex digits.
     #[serde(default)]
     pub id: String,
-    /// The jobs file, as it was named.
+    /// The jobs file, as the command line named it.
     pub jobs_file: String,
-    /// Identity of its bytes.
+    /// SHA-256 of the contents of the jobs file.
     pub jobs_sha256: String,
-    /// Base seed.
+    /// Base seed (`--seed`).
     pub seed: u64,
-    /// Of the jobs file these jobs and episodes only; `None`: all.
+    /// The chosen jobs and episodes of the jobs file (`--only`); `None` means all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only: Option<Only>,
-    /// Ranks when it was begun; a run can be gone on with by another number.
+    /// Number of ranks when the run was begun. A run can be continued with another number.
     pub world_size: usize,
-    /// All jobs that may run, in file order.
+    /// All jobs that may run, in the order of the file.
     pub jobs: Vec<Job>,
-    /// What `rrun` keeps running beside the ranks, as the first start had it.
+    /// The model server that `rrun` keeps running beside the ranks, as the first start had it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_server: Option<ModelServer>,
-    /// Options of the command line that began it, by their long names; a flag has an empty text. `--resume` takes them
-    /// over, but for those that say where.
+    /// Options of the command line that began the run, by their long names; the value of a flag is
+    /// empty. `--resume` takes them over, except for those that name a place.
     #[serde(default)]
     pub options: BTreeMap<String, String>,
-    /// Version of `rrun` that began it.
+    /// Version of `rrun` that began the run.
     pub rrun: String,
-    /// The folder that it was begun in, if that is under git.
+    /// State of the folder that the run was begun in, if that folder is under git.
     #[serde(default)]
     pub git: Option<Git>,
-    /// UTC.
+    /// When the run was begun, RFC 3339 in UTC.
     pub created: String,
-    /// Every start after the first one.
+    /// Every start after the first one, in order.
     #[serde(default)]
     pub resumed_from: Vec<Resumed>,
-    /// The folder that this start is in: git is asked about it.
+    /// The folder of this start, whose git state is recorded.
     #[serde(skip)]
     pub started_in: Option<PathBuf>,
-    /// By what the lines of the journals are known to be of this run.
+    /// The runs and jobs whose journal lines count as results of this run.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub provenance: Provenance,
-    /// The launch that asks, which has the folder or is about to take it.
+    /// The launch that this start belongs to, which already holds the folder or is about to take
+    /// it.
     #[serde(skip)]
     pub launch: Option<String>,
-    /// What has changed since the last start.
+    /// What has changed since the last start, one line each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<String>,
 }
 
 impl RunPlan {
-    /// Decides what is run; `--num-steps` fills in for jobs without a length of their own.
+    /// Builds the plan of a start from its command line and jobs file. `--num-steps` is the length
+    /// of the jobs that have no length of their own.
     pub fn new(args: &EvalArgs, file: JobFile, world_size: usize, created: String) -> Self {
         let mut jobs = file.jobs;
         for job in &mut jobs {
@@ -138,29 +142,30 @@ impl RunPlan {
         }
     }
 
-    /// Lets git be asked about the folder that it is started in.
+    /// Sets the folder that the run is started in, so that its git state is recorded.
     #[must_use]
     pub fn started_in(self, folder: &Path) -> Self {
         Self { started_in: Some(folder.to_owned()), ..self }
     }
 
-    /// Names the launch that this is asked for: the folder may be its own already.
+    /// Sets the launch that this start belongs to. The folder may already be held by that launch.
     #[must_use]
     pub fn of_launch(self, launch: Option<String>) -> Self {
         Self { launch, ..self }
     }
 
-    /// What comes before [`RunPlan::settle`] of a run that this command line may begin: a folder that nobody else can look
-    /// into where the jobs refer to a secret, and a note that this user has begun a run with what they name.
+    /// Prepares the folder of a run that this command line may begin, before [`RunPlan::settle`].
+    /// If the jobs refer to a secret, the folder is created so that no other user can read it. It
+    /// also records that this user has begun a run with the programs and files that the jobs name.
     ///
     /// # Errors
-    /// Those of the file system, for the folder.
+    /// Returns the file system's errors for the folder.
     pub fn prepare(&self, folder: &RunFolder) -> Result<(), RunFolderError> {
         if secrets::is_referred_to(&self.jobs, self.model_server.as_ref()) {
             folder.make_private().map_err(error::io(folder.root()))?;
         }
         let uses = trust::uses(&self.jobs, self.model_server.as_ref());
-        // Without a home that can be written there is nothing to remember it in: `--resume` asks then.
+        // Without a writable home directory nothing can be recorded; `--resume` then asks the user.
         let _ = trust::remember(&uses, &|name| std::env::var(name).ok());
         Ok(())
     }
@@ -172,7 +177,8 @@ impl RunPlan {
     /// Reads the plan of a run folder.
     ///
     /// # Errors
-    /// [`RunFolderError`] when there is none, or it is damaged or of another version, or says what no jobs file may say.
+    /// Returns [`RunFolderError`] if there is no plan, if it is damaged or of another version, or
+    /// if it has values that no jobs file may have.
     pub fn read(folder: &RunFolder) -> Result<Self, RunFolderError> {
         let path = Standing::of(folder).plan;
         let text = files::read(&path, MAX_DOCUMENT_BYTES)
@@ -180,10 +186,10 @@ impl RunPlan {
         Self::parse(folder, &text)
     }
 
-    /// Reads the text of the plan of a run folder, and holds it to what a jobs file may say.
+    /// Parses the text of a run folder's plan, and checks it against the rules of a jobs file.
     ///
     /// # Errors
-    /// As [`RunPlan::read`], without those of the file system.
+    /// Returns the errors of [`RunPlan::read`], without those of the file system.
     pub fn parse(folder: &RunFolder, text: &[u8]) -> Result<Self, RunFolderError> {
         let plan: Self =
             serde_json::from_slice(text).map_err(|err| RunFolderError::Damaged { path: folder.plan(), err })?;

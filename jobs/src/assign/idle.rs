@@ -1,10 +1,10 @@
-//! Ranks that a plan has nothing for.
+//! Counts the ranks that a plan has no work for.
 
 use crate::assign::{Assign, Assignment, Part, Shard, part};
 use crate::job::{Job, Length, Status};
 
-/// How many of `world_size` ranks have nothing to run, whatever has been done before. With [`Assign::Dynamic`] ranks take
-/// what comes: those beyond the episodes or jobs that there are.
+/// Returns how many of `world_size` ranks have nothing to run, no matter what is already done. With
+/// [`Assign::Dynamic`] these are the ranks beyond the number of episodes or jobs to take.
 pub fn idle(jobs: &[Job], world_size: usize, assignment: Assignment) -> usize {
     let idle = |rank: &usize| match assignment.assign {
         Assign::Dynamic => pieces(jobs, assignment.shard).nth(*rank).is_none(),
@@ -25,7 +25,7 @@ fn has_work(jobs: &[Job], assignment: Assignment, rank: (usize, usize)) -> bool 
     (0..).zip(jobs).filter(|(_, job)| job.status == Status::Pending).any(has_some)
 }
 
-/// One for each thing that a rank may take; of a shared job for each environment.
+/// Yields one item for each unit that a rank may take; for a shared job, one for each environment.
 fn pieces(jobs: &[Job], shard: Shard) -> impl Iterator<Item = ()> {
     let pending = jobs.iter().filter(|job| job.status == Status::Pending);
     pending.flat_map(move |job| {

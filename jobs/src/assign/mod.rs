@@ -1,12 +1,13 @@
-//! Which rank runs what: whole jobs, or of each job some episodes.
+//! Assigns work to ranks: whole jobs, or some episodes of each job.
 //!
 //! ```text
 //! --shard jobs      position of a job in the file  ─┐
 //! --shard episodes  number of an episode in its job ─┴─► Part ─► Work of a rank, minus what the journals have
 //! --assign dynamic  every job is every rank's, and leases decide who runs what
 //! ```
-//! An assignment is a function of jobs, world size and rank alone, so a restart finds what it left. A job in steps, or as
-//! long as its policy, stays whole. A shared job (`total_num_envs`) is dealt by environments, whatever the rule.
+//! A static assignment depends on jobs, world size and rank alone, so a restarted rank finds the
+//! work that it left. A job in steps, or one that is as long as its policy, is not split. A shared
+//! job (`total_num_envs`) is split by environments, whatever the rule.
 
 use std::ops::Range;
 
@@ -50,12 +51,12 @@ pub enum Shard {
     Episodes,
 }
 
-/// Rule and what it is applied to.
+/// The rule, and the unit that it is applied to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Assignment {
-    /// The rule.
+    /// How the units are dealt to ranks.
     pub assign: Assign,
-    /// What it deals.
+    /// What is dealt: jobs or episodes.
     pub shard: Shard,
 }
 
@@ -65,48 +66,49 @@ impl Default for Assignment {
     }
 }
 
-/// What one rank runs of one job.
+/// The part of one job that one rank runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Work {
-    /// The job; `num_envs` is what this rank has of them.
+    /// The job; its `num_envs` is the number of environments of this rank.
     pub job: Job,
-    /// The rank's environments of a shared job; `None`: the rank has all that it says.
+    /// The rank's environments of a shared job; `None` if the job is not shared and the rank has
+    /// all of them.
     pub share: Option<Share>,
     /// The rank's episodes of a job that is dealt by episodes.
     pub part: Part,
-    /// Where each of the rank's environments sits, one a copy, in order.
+    /// Placement of the rank's environments, one seat for each copy, in order.
     pub seats: Vec<Seat>,
 }
 
 impl Work {
-    /// Whether `episode` is this rank's.
+    /// Returns whether this rank runs `episode`.
     pub fn runs(&self, episode: u64) -> bool {
         self.job.selects(episode)
             && self.part.has(episode)
             && self.share.is_none_or(|share| share.slot(episode).is_some())
     }
 
-    /// The copy that has to run `episode` of a shared job; `None`: whichever is free.
+    /// Returns the copy that must run `episode` of a shared job; `None` means any free copy.
     pub fn slot(&self, episode: u64) -> Option<usize> {
         self.share.and_then(|share| share.slot(episode))
     }
 
-    /// Those of `episodes` that are this rank's.
+    /// Returns those of `episodes` that this rank runs.
     pub fn episodes(&self, episodes: Range<u64>) -> impl Iterator<Item = u64> {
         episodes.filter(|episode| self.runs(*episode))
     }
 
-    /// Whether all episodes of this rank are in `done`, which ascends; never for a job whose episodes are not counted
-    /// beforehand.
+    /// Returns whether `done`, which is ascending, has all episodes of this rank. This is never so
+    /// for a job whose episodes are not counted beforehand.
     pub fn is_done(&self, done: &[u64]) -> bool {
         let Length::Episodes(count) = self.job.length else { return false };
         self.episodes(0..count).all(|episode| done.binary_search(&episode).is_ok())
     }
 }
 
-/// What `rank` runs, in file order; with [`Assign::Dynamic`] what it may run. Jobs that are not pending keep their place in
-/// the count, so an assignment does not move when one is done. `total_num_envs` of shared jobs is known to be divisible, see
-/// [`crate::setup::Setup::check`].
+/// Returns what `rank` runs, in file order; with [`Assign::Dynamic`], what it may run. Jobs that
+/// are not pending still count for the positions, so the assignment does not change when one is
+/// done. The `total_num_envs` of shared jobs must be divisible, see [`crate::setup::Setup::check`].
 pub fn work(jobs: &[Job], placement: &Placement, assignment: Assignment, rank: usize) -> Vec<Work> {
     let world_size = placement.world_size().max(1);
     let by_job = Part::new(assignment.assign, (rank, world_size), jobs.len() as u64, 0);
@@ -115,7 +117,8 @@ pub fn work(jobs: &[Job], placement: &Placement, assignment: Assignment, rank: u
     pending.filter_map(|(position, job)| Some(of_rank(job, part(position, job)?, placement, rank))).collect()
 }
 
-/// What a rank of so many has of the job at `position`, where `by_job` are the rank's jobs.
+/// Returns the part of the job at `position` that one of `world_size` ranks runs; `by_job` are the
+/// rank's jobs.
 fn part(
     job: &Job,
     position: u64,
@@ -130,7 +133,8 @@ fn part(
     }
 }
 
-/// The first part of a job, which may be the longer one, goes to another rank from job to job.
+/// Splits a job by episodes. Its first part, which may be larger than the others, goes to another
+/// rank from job to job.
 fn by_episode(job: &Job, assign: Assign, (rank, world_size): (usize, usize), count: u64) -> Part {
     let nth = (rank + world_size - job.index.0 % world_size) % world_size;
     Part::new(assign, (nth, world_size), count, 1 + job.index.0 as u64)

@@ -1,4 +1,4 @@
-//! `--only`: some jobs of a file, and of these some episodes.
+//! `--only`: selects jobs of a file, and episodes of these jobs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,60 +9,60 @@ use serde::{Deserialize, Serialize};
 
 use crate::job::{Job, Length, Status};
 
-/// Which jobs run, and which of their episodes; written as `push;reach:0,3-5`.
+/// The selected jobs with their selected episodes; written as `push;reach:0,3-5`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Only(BTreeMap<String, Option<Numbers>>);
 
-/// Numbers of episodes: ranges that ascend and do not touch; written as `0,3-5`.
+/// Episode numbers as ascending ranges that do not touch; written as `0,3-5`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Numbers(Vec<RangeInclusive<u64>>);
 
-/// Why a choice does not fit the jobs.
+/// Why a selection does not fit the jobs.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OnlyError {
-    /// No job of that name.
+    /// No job has this name.
     #[error("--only: no job is called `{name}`{hint}")]
     Unknown {
-        /// What was asked for.
+        /// The name in the selection.
         name: String,
         /// The nearest name, as a clause.
         hint: String,
     },
-    /// A job that would not run.
+    /// The job is not pending, so it would not run.
     #[error("--only: job `{name}` is {}, only pending jobs run", status.as_str())]
     NotPending {
-        /// Name.
+        /// Name of the job.
         name: String,
-        /// What it is.
+        /// Its status.
         status: Status,
     },
-    /// An episode that there is not.
+    /// The job has no episode with this number.
     #[error("--only: job `{name}` has {count} episodes, from 0; there is no episode {found}")]
     Beyond {
-        /// Name.
+        /// Name of the job.
         name: String,
-        /// `num_episodes`.
+        /// The job's `num_episodes`.
         count: u64,
-        /// The highest one that was asked for.
+        /// The highest number in the selection.
         found: u64,
     },
-    /// Episodes of a job that does not count them.
+    /// The selection has episodes of a job that does not count them.
     #[error(
         "--only: job `{name}` has no num_episodes, so that its episodes cannot be chosen; `{name}` alone is possible"
     )]
     Uncounted {
-        /// Name.
+        /// Name of the job.
         name: String,
     },
 }
 
 impl Only {
-    /// The jobs that are named, in the order of the file, with the episodes that are.
+    /// Returns the selected jobs with their selected episodes, in the order of the file.
     ///
     /// # Errors
-    /// [`OnlyError`] for the first name or number that does not fit.
+    /// Returns [`OnlyError`] for the first name or number that does not fit.
     pub fn choose(&self, jobs: Vec<Job>) -> Result<Vec<Job>, OnlyError> {
         for (name, numbers) in &self.0 {
             let Some(job) = jobs.iter().find(|job| job.name == *name) else {
@@ -95,23 +95,23 @@ fn check(job: &Job, numbers: Option<&Numbers>) -> Result<(), OnlyError> {
 }
 
 impl Numbers {
-    /// Whether `number` is one of them.
+    /// Returns whether `number` is in one of the ranges.
     pub fn has(&self, number: u64) -> bool {
         let next = self.0.partition_point(|range| *range.end() < number);
         self.0.get(next).is_some_and(|range| range.contains(&number))
     }
 
-    /// How many there are.
+    /// Returns how many numbers there are.
     pub fn count(&self) -> u64 {
         self.0.iter().map(|range| range.end() - range.start() + 1).sum()
     }
 
-    /// How many there are below `end`.
+    /// Returns how many numbers are below `end`.
     pub fn count_below(&self, end: u64) -> u64 {
         self.0.iter().map(|range| (range.end() + 1).min(end).saturating_sub(*range.start())).sum()
     }
 
-    /// Those below `end`, ascending.
+    /// Returns the numbers below `end`, ascending.
     pub fn below(&self, end: u64) -> impl Iterator<Item = u64> {
         self.0.iter().flat_map(move |range| *range.start()..(range.end() + 1).min(end))
     }
@@ -120,7 +120,7 @@ impl Numbers {
         self.0.last().map_or(0, |range| *range.end())
     }
 
-    /// Sorted, with those that overlap or touch as one.
+    /// Sorts the ranges, and merges those that overlap or touch.
     fn new(mut ranges: Vec<RangeInclusive<u64>>) -> Self {
         ranges.sort_by_key(|range| *range.start());
         let mut joined: Vec<RangeInclusive<u64>> = Vec::new();
@@ -140,7 +140,7 @@ impl FromStr for Numbers {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // A job has a million episodes at most: nothing that is added to a number overflows.
+        // A job has at most a million episodes; with `u32` no addition to a number can overflow.
         let number = |text: &str| text.trim().parse::<u32>().ok().map(u64::from);
         let range = |piece: &str| {
             let (first, last) = piece.split_once('-').unwrap_or((piece, piece));
@@ -168,7 +168,8 @@ impl fmt::Display for Numbers {
 impl FromStr for Only {
     type Err = String;
 
-    /// A job that is named twice runs the episodes of both; a whole one is whole.
+    /// A job that is named twice runs the episodes of both entries; an entry without numbers
+    /// selects the whole job.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut jobs: BTreeMap<String, Option<Numbers>> = BTreeMap::new();
         for piece in text.split(';').map(str::trim).filter(|piece| !piece.is_empty()) {
@@ -187,7 +188,8 @@ impl FromStr for Only {
     }
 }
 
-/// A name may have colons; what looks like numbers after the last one is meant as such.
+/// Parses one entry. A job name may contain colons; text after the last one that looks like numbers
+/// is taken as numbers.
 fn entry(piece: &str) -> Result<(String, Option<Numbers>), String> {
     let looks_like_numbers = |text: &str| text.chars().all(|letter| letter.is_ascii_digit() || ",- ".contains(letter));
     match piece.rsplit_once(':') {

@@ -1,33 +1,34 @@
-//! One rank's part of a row of things.
+//! One rank's part of a sequence.
 
 use std::ops::Range;
 
 use crate::assign::Assign;
 use crate::seed;
 
-/// Seeds the permutations of [`Assign::Shuffle`]; with another one a run that is gone on with would be dealt anew.
+/// Seed of the permutations of [`Assign::Shuffle`]. Changing it would deal a continued run
+/// differently.
 const SHUFFLE: u64 = 0x7272_756e;
 
-/// One of several parts of `0 .. count`, which together have everything once.
+/// One of several parts of `0 .. count`, which together contain every number once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Everything.
+    /// All numbers.
     All,
-    /// `first`, and every `step`-th after it.
+    /// `first`, and every `step`-th number after it.
     Every {
-        /// The first one.
+        /// The first number.
         first: u64,
-        /// From one to the next.
+        /// The distance between two numbers.
         step: u64,
     },
-    /// Contiguous.
+    /// A contiguous range.
     Block(Range<u64>),
-    /// These, ascending.
+    /// The listed numbers, ascending.
     These(Vec<u64>),
 }
 
 impl Part {
-    /// The `nth` of `parts` parts of `0 .. count`; `stream` tells the permutations of different rows apart.
+    /// Returns part `nth` of `parts` parts of `0 .. count`; each `stream` has its own permutation.
     pub fn new(assign: Assign, (nth, parts): (usize, usize), count: u64, stream: u64) -> Self {
         let (nth, parts) = (nth as u64, parts.max(1) as u64);
         match assign {
@@ -43,7 +44,7 @@ impl Part {
         }
     }
 
-    /// Whether it has `number`.
+    /// Returns whether the part contains `number`.
     pub fn has(&self, number: u64) -> bool {
         match self {
             Self::All => true,
@@ -54,18 +55,19 @@ impl Part {
     }
 }
 
-/// As `numpy.array_split` cuts: the first `count % parts` blocks are longer by one.
+/// Cuts as `numpy.array_split` does: the first `count % parts` blocks are longer by one.
 fn block(nth: u64, parts: u64, count: u64) -> Range<u64> {
     let (each, longer) = (count / parts, count % parts);
     let start = nth * each + nth.min(longer);
     start..start + each + u64::from(nth < longer)
 }
 
-/// `0 .. count` in an order that is always the same for a `stream` (Fisher and Yates; Durstenfeld 1964).
+/// Returns a permutation of `0 .. count` that depends on `stream` only (Fisher and Yates;
+/// Durstenfeld 1964).
 fn permutation(count: u64, stream: u64) -> Vec<u64> {
     let mut numbers: Vec<_> = (0..count).collect();
     for last in (1..numbers.len()).rev() {
-        // The remainder prefers small numbers by 2^-31 at most: there are a million episodes in a job.
+        // The modulo favours small numbers by 2^-31 at most: a job has at most a million episodes.
         let other = seed::noise(SHUFFLE, stream, last as u64) % (last as u64 + 1);
         numbers.swap(last, other as usize);
     }
@@ -96,7 +98,8 @@ mod tests {
 
     #[test]
     fn a_shuffle_breaks_the_step_of_the_world_size() {
-        // Ten tasks of 4 episodes in a row, dealt to 4 ranks: by modulo each rank has the same episode of every task.
+        // Ten tasks of 4 episodes each are dealt to 4 ranks. With modulo each rank would get the
+        // same episode of every task.
         let of_rank = &parts(Assign::Shuffle, 4, 40)[0];
         let phases: std::collections::BTreeSet<_> = of_rank.iter().map(|number| number % 4).collect();
         assert_eq!((of_rank.len(), phases.len()), (10, 4));

@@ -17,7 +17,7 @@ fn jobs(entries: Vec<serde_json::Value>) -> Vec<Job> {
     parse(&json!({"jobs": entries})).unwrap()
 }
 
-/// Jobs of these lengths; what is 0 is a job in steps.
+/// Returns jobs of these lengths; 0 stands for a job in steps.
 fn of_lengths(lengths: &[u64]) -> Vec<Job> {
     let entries = lengths.iter().enumerate().map(|(name, count)| match count {
         0 => entry(name, "num_steps", 7),
@@ -26,7 +26,7 @@ fn of_lengths(lengths: &[u64]) -> Vec<Job> {
     jobs(entries.collect())
 }
 
-/// How often each rank's work has each job and episode, summed over the ranks; a job in steps has episode 0.
+/// Counts how often each job and episode is in the work of all ranks; a job in steps has episode 0.
 fn counts(jobs: &[Job], assignment: Assignment, world: usize) -> BTreeMap<(usize, u64), usize> {
     let mut counts = BTreeMap::new();
     let placement = Placement::of_ranks(vec![0; world]);
@@ -85,7 +85,7 @@ proptest! {
     }
 }
 
-/// Jobs of which some are shared; `total` environments each.
+/// Returns jobs of which some are shared; each has `total` environments.
 fn mixed(shared: &[bool], total: usize, episodes: u64) -> Vec<Job> {
     let entries = shared.iter().enumerate().map(|(name, shared)| {
         let mut entry = entry(name, "num_episodes", episodes);

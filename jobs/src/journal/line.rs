@@ -1,4 +1,4 @@
-//! What a journal tells.
+//! The lines of a journal.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use crate::job::JobIndex;
 use crate::journal::Subject;
 use crate::placement::Share;
 
-/// One line.
+/// One line of a journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Line {
-    /// A rank began, or began again.
+    /// A rank started or was restarted.
     Rank(RankStart),
-    /// A job began.
+    /// A job began in a rank.
     JobStart(JobStart),
     /// An episode began.
     EpisodeStart(EpisodeStart),
@@ -24,232 +24,240 @@ pub enum Line {
     Episode(Box<Episode>),
     /// The process of an environment was lost.
     EnvLost(Box<EnvLost>),
-    /// A job ended.
+    /// A job ended in a rank.
     JobEnd(JobEnd),
-    /// A rank has nothing left to do.
+    /// A rank ended: it has nothing left to do, or cannot continue.
     RankEnd(RankEnd),
-    /// What policies are made of.
+    /// The checksum of the files of a policy.
     PolicyFiles(PolicyFiles),
 }
 
-/// A rank began.
+/// A rank started, with its environment, hardware and versions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RankStart {
-    /// Which.
+    /// The rank (`RANK`).
     pub rank: usize,
-    /// Of how many.
+    /// Number of ranks (`WORLD_SIZE`).
     pub world_size: usize,
     /// `TORCHELASTIC_RESTART_COUNT`.
     pub restart: u32,
-    /// Which meeting of ranks this is, see [`crate::rank_env::RankEnv::round`].
+    /// Round of the rendezvous, see [`crate::rank_env::RankEnv::round`].
     #[serde(default)]
     pub round: u32,
-    /// `GROUP_RANK`.
+    /// Node of the rank (`GROUP_RANK`).
     #[serde(default)]
     pub node: usize,
     /// `LOCAL_RANK`.
     #[serde(default)]
     pub local_rank: Option<usize>,
-    /// Process.
+    /// Process id.
     #[serde(default)]
     pub pid: u32,
-    /// The GPU that it works on.
+    /// The GPU that the rank works on; `None` on the CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<Gpu>,
-    /// Name and version of what takes part: `rrun`, `libtorch`, `cuda`, `nccl`, `driver`, `mujoco`.
+    /// Versions by name: `rrun`, `libtorch`, `cuda`, `nccl`, `driver`, `mujoco`.
     #[serde(default)]
     pub versions: BTreeMap<String, String>,
-    /// Machine.
+    /// Host name.
     pub host: String,
-    /// Its processor, as its maker calls it. The last bits of a network's results depend on it.
+    /// Model name of the processor. The last bits of a network's results depend on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<String>,
-    /// Threads of libtorch's operators on the CPU. The last bits of a network's results depend on them, too.
+    /// Number of threads of libtorch's operators on the CPU. The last bits of a network's results
+    /// depend on it, too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threads: Option<usize>,
-    /// `cpu`, `cuda:1`.
+    /// Device of the rank, as in `cpu` or `cuda:1`.
     pub device: String,
-    /// Why that one.
+    /// Why this device was chosen.
     pub device_reason: String,
-    /// UTC.
+    /// When the rank started, RFC 3339 in UTC.
     pub started: String,
-    /// The launch that it belongs to, which the journal says of every line, see [`super::Stamp`].
+    /// The launch that the rank belongs to; the journal puts it on every line, see
+    /// [`super::Stamp`].
     #[serde(default, skip_serializing)]
     pub launch: Option<String>,
 }
 
-/// A GPU.
+/// A GPU of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gpu {
-    /// As CUDA counts the visible ones.
+    /// Index among the visible devices of CUDA.
     pub index: usize,
-    /// As its maker calls it.
+    /// Model name.
     pub name: String,
-    /// Of its memory.
+    /// Size of its memory in bytes.
     pub bytes: u64,
-    /// `GPU-…`.
+    /// UUID, as in `GPU-…`.
     #[serde(default)]
     pub uuid: String,
 }
 
-/// An episode began in a rank: who was under way when a rank died. Not synced, as only a machine that loses power forgets
-/// it, and that is not the episode's doing.
+/// An episode began in a rank. If a rank dies, these lines tell which episodes were running. They
+/// are not synced to the disk: only a machine that loses power forgets them, and no episode causes
+/// that.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EpisodeStart {
-    /// Of this job.
+    /// Job of the episode.
     pub job_index: JobIndex,
-    /// Number within the job.
+    /// Number of the episode within the job.
     pub episode: u64,
-    /// Where.
+    /// Rank that runs the episode.
     pub rank: usize,
-    /// Copy of the environment within the rank.
+    /// Index of the environment within the rank.
     pub env: usize,
-    /// No other episode was under way, because this one is suspected of having killed its rank before.
+    /// The episode ran alone, because it is suspected of having killed its rank before.
     #[serde(default)]
     pub alone: bool,
-    /// UTC.
+    /// When the episode began, RFC 3339 in UTC.
     pub started: String,
 }
 
-/// What policies are made of.
+/// The checksum and size of the files of a policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyFiles {
-    /// Policy type as the jobs name it.
+    /// Policy type, as the jobs name it.
     pub policy_type: String,
-    /// File or folder as the jobs name it.
+    /// File or folder of the policy, as the jobs name it.
     pub path: String,
-    /// SHA-256 of the file; of a folder that of the lines `<sha256>  <name>` of its files by name, as sha256sum prints
-    /// them.
+    /// SHA-256 of the file. For a folder, SHA-256 of the lines `<sha256>  <name>` of its files
+    /// sorted by name, as sha256sum prints them.
     pub sha256: String,
-    /// Bytes in all.
+    /// Total size in bytes.
     pub bytes: u64,
-    /// UTC, when they were read.
+    /// When the files were read, RFC 3339 in UTC.
     pub at: String,
 }
 
 /// A job began in a rank.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobStart {
-    /// Which.
+    /// The job that began.
     pub job_index: JobIndex,
-    /// Where.
+    /// Rank that runs the job.
     pub rank: usize,
-    /// Episodes in all, when it is not the length in steps that ends it.
+    /// Total number of episodes; `None` if the job ends after a number of steps.
     pub episodes: Option<u64>,
-    /// Environments that the rank has of a shared job; of another it has them all.
+    /// Environments of a shared job that this rank has; `None` for a job that is not shared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<Share>,
     /// How often the job has failed in this rank before.
     #[serde(default)]
     pub attempt: u32,
-    /// What was in effect: `chunk_length`, `action_horizon`, `dtype`, `device`, `max_batch`, `pipeline_stages`,
-    /// `num_envs`, `seed`, `policy_path` and what else the policy says of itself.
+    /// Settings in effect: `chunk_length`, `action_horizon`, `dtype`, `device`, `max_batch`,
+    /// `pipeline_stages`, `num_envs`, `seed`, `policy_path`, and what else the policy reports about
+    /// itself.
     #[serde(default)]
     pub settings: BTreeMap<String, Value>,
-    /// UTC.
+    /// When the job began, RFC 3339 in UTC.
     pub started: String,
 }
 
-/// The process of an environment was lost, and with it the episode that it was in.
+/// The process of an environment was lost, and its unfinished episode with it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EnvLost {
-    /// Of this job.
+    /// Job of the episode.
     pub job_index: JobIndex,
-    /// In this rank.
+    /// Rank of the environment.
     pub rank: usize,
-    /// Which environment of it.
+    /// Index of the environment within the rank.
     pub env: usize,
-    /// The episode that begins again, or is an error.
+    /// The episode, which is started again or counts as an error.
     pub episode: u64,
-    /// Steps that it had taken.
+    /// Steps that the episode had taken.
     pub step: u64,
-    /// How often this happened to the episode, this time included.
+    /// How often the episode has lost its environment, this time included.
     pub attempt: u32,
-    /// What happened.
+    /// What happened to the process.
     pub reason: String,
-    /// The last lines of the process.
+    /// The last lines that the process wrote to stderr.
     pub stderr: Vec<String>,
-    /// UTC.
+    /// When the process was lost, RFC 3339 in UTC.
     pub at: String,
 }
 
 /// A job ended in a rank.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobEnd {
-    /// Which.
+    /// The job that ended.
     pub job_index: JobIndex,
-    /// Where.
+    /// Rank that ran the job.
     pub rank: usize,
-    /// Environments that the rank had of a shared job.
+    /// Environments of a shared job that this rank had; `None` for a job that is not shared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<Share>,
-    /// Why it failed; `None` when it ran to its end.
+    /// Why the job failed; `None` if it ran to its end.
     pub error: Option<String>,
     /// How often the job has failed in this rank before.
     #[serde(default)]
     pub attempt: u32,
-    /// It will be tried again.
+    /// Whether the failed job will be tried again.
     #[serde(default)]
     pub retried: bool,
-    /// Where the rank's log is, relative to the run folder.
+    /// Path of the rank's log, relative to the run folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
-    /// Seconds since its start.
+    /// Seconds since the job began in the rank.
     pub wall_s: f64,
-    /// Steps of all environments.
+    /// Number of steps, over all environments.
     pub env_steps: u64,
-    /// Frames rendered for them, all cameras.
+    /// Number of frames rendered for these steps, over all cameras.
     pub frames: u64,
-    /// Calls of the policy.
+    /// Number of policy calls.
     pub policy_calls: u64,
-    /// Seconds in which the policy inferred.
+    /// Seconds of inference.
     #[serde(default)]
     pub infer_busy_s: f64,
-    /// Seconds in which at least one environment was at work.
+    /// Seconds in which at least one environment was stepping.
     #[serde(default)]
     pub sim_busy_s: f64,
-    /// Episodes that began again because the process of their environment was lost.
+    /// Number of episodes that were started again because the process of their environment was
+    /// lost.
     #[serde(default)]
     pub env_restarts: u64,
-    /// How often the loop waited for files.
+    /// How often the loop waited for files to be written.
     #[serde(default)]
     pub record_waits: u64,
-    /// Seconds that it waited for them.
+    /// Seconds that the loop waited for files to be written.
     #[serde(default)]
     pub record_wait_s: f64,
-    /// Milliseconds of a policy call.
+    /// Latency of a policy call in milliseconds.
     pub infer_ms: Quantiles,
-    /// Milliseconds of a step of all due environments.
+    /// Latency of a step of all due environments in milliseconds.
     pub sim_ms: Quantiles,
-    /// Highest resident memory of the process so far.
+    /// Peak resident memory of the process so far, in bytes.
     pub peak_rss_bytes: u64,
-    /// Most memory of the GPU that libtorch has held at a time; `None` without one.
+    /// Peak GPU memory that libtorch has reserved, in bytes; `None` without a GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_vram_bytes: Option<u64>,
-    /// Of that, the most that was in tensors.
+    /// Peak GPU memory in tensors, which is part of the reserved memory, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_vram_allocated_bytes: Option<u64>,
-    /// Most memory that the environments' processes took together, as it was sampled; `None` where they have no
-    /// processes of their own.
+    /// Peak memory of all environment processes together, in bytes, as sampled; `None` if the
+    /// environments have no processes of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_env_bytes: Option<u64>,
-    /// Most memory of GPUs that these processes held together.
+    /// Peak GPU memory of these processes together, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_env_vram_bytes: Option<u64>,
-    /// It is an estimate, as the driver does not tell whose memory is whose: what the GPU held beyond libtorch's memory and
-    /// what it held before the environments.
+    /// Whether `peak_env_vram_bytes` is an estimate, because the driver does not report memory by
+    /// process: what the GPU held in addition to libtorch's memory and to what it held before the
+    /// environments started.
     #[serde(default)]
     pub env_vram_is_estimate: bool,
-    /// Inferences that failed for want of memory and were tried again.
+    /// Number of inferences that ran out of memory and were tried again.
     #[serde(default)]
     pub out_of_memory: u64,
-    /// Rows of an inference that this came down to, in an earlier job of the checkpoint perhaps; 0 where not even one fitted.
+    /// Batch size that remained after running out of memory, perhaps in an earlier job of the same
+    /// checkpoint; 0 if not even one row fitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub out_of_memory_batch: Option<u64>,
-    /// Share of the time in which the GPU was at work, for whomever; `None` where the driver does not tell.
+    /// Share of the time in which the GPU was busy for any process; `None` if the driver does not
+    /// report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_busy: Option<f64>,
-    /// UTC.
+    /// When the job ended, RFC 3339 in UTC.
     pub ended: String,
 }
 
@@ -258,33 +266,33 @@ pub struct JobEnd {
 pub struct Quantiles {
     /// Median.
     pub p50: Option<f64>,
-    /// One in twenty is slower.
+    /// 95th percentile: one in twenty is slower.
     pub p95: Option<f64>,
 }
 
-/// A rank has nothing left to do, or says why it cannot go on.
+/// A rank has nothing left to do, or reports why it cannot continue.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RankEnd {
-    /// Which.
+    /// The rank that ended.
     pub rank: usize,
     /// Seconds since [`RankStart`].
     pub wall_s: f64,
-    /// Of those, in jobs.
+    /// Seconds of these that were spent in jobs.
     pub busy_s: f64,
-    /// A signal ended it early.
+    /// Whether a signal ended the rank early.
     pub stopped: bool,
-    /// Why it ended early by itself.
+    /// Why the rank ended early by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
-    /// The failure is one of the hardware: no episode is to blame.
+    /// Whether the failure is one of the hardware, so that no episode is to blame.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_hardware: bool,
-    /// UTC.
+    /// When the rank ended, RFC 3339 in UTC.
     pub ended: String,
 }
 
 impl Line {
-    /// The job that it is about, if it is about one.
+    /// Returns the job that the line is about, if any.
     pub fn job(&self) -> Option<JobIndex> {
         match self {
             Line::Rank(_) | Line::RankEnd(_) | Line::PolicyFiles(_) => None,

@@ -1,4 +1,4 @@
-//! Of which run, launch and job a line is. It stands at the end of the line:
+//! Stamps: the run, launch and job that a line belongs to. A stamp is the end of its line:
 //! `…,"run":"5f1c…","launch":"09ab…","fingerprint":"77de…"}`.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -9,19 +9,20 @@ use crate::assign::Numbers;
 use crate::job::JobIndex;
 use crate::journal::Line;
 
-/// Of which run, launch and job a line is. Journals from before lines said so have none.
+/// The run, launch and job that a line belongs to. Journals of older versions have no stamps.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Stamp {
-    /// [`crate::plan::RunPlan::id`].
+    /// Id of the run, [`crate::plan::RunPlan::id`].
     pub run: Option<String>,
-    /// See [`crate::launch`].
+    /// Id of the launch, see [`crate::launch`].
     pub launch: Option<String>,
-    /// What the results of the job depend on, see [`crate::plan::fingerprint`]; of a line about a job.
+    /// Fingerprint of the job, see [`crate::plan::fingerprint`]; only on lines about a job.
     pub fingerprint: Option<String>,
 }
 
 impl Stamp {
-    /// Puts it at the end of the text of a line, which is a JSON object with at least one field.
+    /// Appends the stamp to the text of a line, which must be a JSON object with at least one
+    /// field.
     pub(crate) fn seal(&self, text: &mut Vec<u8>) {
         let fields = [("run", &self.run), ("launch", &self.launch), ("fingerprint", &self.fingerprint)];
         let fields = fields.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
@@ -34,12 +35,12 @@ impl Stamp {
     }
 }
 
-/// What the writer of a journal puts on every line.
+/// The stamps that the writer of a journal puts on its lines.
 #[derive(Clone, Debug, Default)]
 pub struct Stamps {
-    /// Of what is not about a job.
+    /// Stamp of the lines that are not about a job.
     pub plain: Stamp,
-    /// Fingerprints of the jobs.
+    /// Fingerprints of the jobs, for lines about a job.
     pub jobs: HashMap<JobIndex, String>,
 }
 
@@ -61,11 +62,11 @@ pub(crate) struct Subject {
 /// Whose a line is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Of the run that the plan is of, and of the job that stands there.
+    /// The line belongs to the run of the plan, and to the job that has its position there.
     Own,
-    /// It does not say.
+    /// The line has no stamp.
     Unmarked,
-    /// Of another run, or of a job that has changed since.
+    /// The line belongs to another run, or to a job that has changed since.
     Foreign,
     /// Of an episode that the plan does not have.
     Unplanned,
@@ -78,12 +79,12 @@ impl Origin {
     }
 }
 
-/// The runs and jobs whose lines are results, of a plan. The default takes every line.
+/// The runs and jobs of a plan whose lines count as results. The default accepts every line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Accepted {
-    /// Names of runs; none takes every run.
+    /// Ids of the accepted runs; if empty, every run is accepted.
     pub(crate) runs: HashSet<String>,
-    /// Fingerprints of each job; a job without any takes every one.
+    /// Accepted fingerprints of each job; a job without fingerprints accepts every one.
     pub(crate) jobs: HashMap<JobIndex, Vec<String>>,
     /// Episodes of each job that counts them; a job that is not here takes every one.
     pub(crate) episodes: HashMap<JobIndex, Planned>,
@@ -105,8 +106,8 @@ impl Planned {
 }
 
 impl Accepted {
-    /// The same jobs of any run: what a rank of this launch delivers may come out of a folder of its own node, in which the
-    /// run has another name.
+    /// Accepts the same jobs of any run: lines that a rank of this launch delivers may come from a
+    /// folder of its own node, where the run has another id.
     pub(crate) fn of_any_run(&self) -> Self {
         Self { runs: HashSet::new(), ..self.clone() }
     }
@@ -137,13 +138,14 @@ impl Accepted {
     }
 }
 
-/// As it stands in `plan.json`: the runs and jobs whose lines are results.
+/// The runs and jobs whose lines count as results, as written in `plan.json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Provenance {
-    /// Names of runs: this one, and of a merged folder those that it is made of.
+    /// Ids of runs: this run, and for a merged folder the runs that it was merged from.
     #[serde(default)]
     pub runs: Vec<String>,
-    /// Fingerprints of each job, by its name. They are written down because another version of `rrun` may make others.
+    /// Fingerprints of each job, by its name. They are stored because another version of `rrun` may
+    /// compute them differently.
     #[serde(default)]
     pub jobs: BTreeMap<String, Vec<String>>,
 }

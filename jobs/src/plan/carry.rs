@@ -1,4 +1,5 @@
-//! The journals of a run whose jobs have changed: lines of the jobs that stay, under the positions that these have now.
+//! Carries journal lines over to a run whose jobs have changed: it keeps the lines of the jobs that
+//! stay, and renumbers them to the new positions of these jobs.
 
 use std::collections::HashMap;
 
@@ -6,14 +7,14 @@ use super::difference::{Compared, Difference};
 use crate::job::JobIndex;
 use crate::journal::Line;
 
-/// Where the lines of a job go.
+/// New position of a job, and how many of its episodes are kept.
 struct Place {
     after: JobIndex,
-    /// Episodes from here on are not counted any more.
+    /// Episodes from this number on are dropped; `None` keeps all.
     end: Option<u64>,
 }
 
-/// What is carried over.
+/// The jobs that stay, by their old position.
 pub(super) struct Carry(HashMap<JobIndex, Place>);
 
 impl Carry {
@@ -22,7 +23,7 @@ impl Carry {
         Self(difference.jobs.iter().filter(|job| job.stays()).filter_map(place).collect())
     }
 
-    /// The line as it is to stand, `None` if it is about what does not stay.
+    /// Returns the line with its new job position, or `None` if its job or episode does not stay.
     pub(super) fn line(&self, line: &Line) -> Option<Line> {
         let mut line = line.clone();
         let (index, episode) = match &mut line {

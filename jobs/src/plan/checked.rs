@@ -1,5 +1,5 @@
-//! A plan out of a folder that somebody else may have written: what `plan.json` says is held to what a jobs file may
-//! say, before a name becomes a path and a number the size of a loop.
+//! Validates a plan from a folder that another user may have written. `plan.json` must obey the
+//! rules of a jobs file before a name becomes a path or a number the bound of a loop.
 
 use std::collections::HashSet;
 
@@ -9,20 +9,20 @@ use crate::file::rollout::{MAX_EPISODES, MAX_TOTAL_ENVS};
 use crate::file::{self, MAX_ENVS, Refusal};
 use crate::job::{Job, Length};
 
-/// Episodes of all jobs together. Ten thousand jobs of ten thousand episodes each fit; more than a minute of counting does
-/// not.
+/// Upper limit for the episodes of all jobs together. Ten thousand jobs of ten thousand episodes
+/// each fit; counts that take more than a minute to iterate over do not.
 const MAX_EPISODES_OF_ALL: u64 = 1 << 30;
 
-/// Ranks of a run, far beyond any machine.
+/// Upper limit for the ranks of a run, far beyond any machine.
 const MAX_WORLD_SIZE: usize = 1 << 20;
 
-/// Positions of jobs: a jobs file of 64 MiB has fewer.
+/// Upper limit for the positions of jobs: a jobs file of 64 MiB has fewer.
 const MAX_INDEX: usize = 1 << 24;
 
-/// Checks a plan that was read.
+/// Checks a plan that was read from a folder.
 ///
 /// # Errors
-/// The first field that no plan of ours has so.
+/// Returns the first field whose value `rrun` would never have written.
 pub(super) fn check(plan: &RunPlan) -> Result<(), Refusal> {
     at_most("world_size", plan.world_size as u64, MAX_WORLD_SIZE as u64)?;
     let (mut indices, mut episodes) = (HashSet::new(), 0_u64);
@@ -41,10 +41,10 @@ pub(super) fn check(plan: &RunPlan) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Checks what `--resume` is to take over of the command line.
+/// Checks the command-line options that `--resume` is to take over.
 ///
 /// # Errors
-/// The first option that a command line cannot have left in a plan.
+/// Returns the first option that no command line can have left in a plan.
 pub(super) fn check_options(plan: &RunPlan) -> Result<(), Refusal> {
     for name in plan.options.keys() {
         if !eval_args::is_taken_over(name) {
@@ -63,7 +63,7 @@ fn at_most(field: &str, found: u64, limit: u64) -> Result<(), Refusal> {
     Err(Refusal { place: format!("field {field}"), reason })
 }
 
-/// The field that is wrong, and why.
+/// Checks one job; the error names the field and the reason.
 fn check_job(job: &Job) -> Result<(), (&'static str, String)> {
     file::check_name(&job.name).map_err(|reason| ("name", reason))?;
     let episodes = if let Length::Episodes(count) = job.length { count } else { 1 };
@@ -106,7 +106,7 @@ mod tests {
     use crate::file::JobFile;
     use crate::layout::RunFolder;
 
-    /// What is said of a plan of two jobs with another value at this place.
+    /// Returns the error for a plan of two jobs in which the value at `pointer` is replaced.
     fn refusal(pointer: &str, value: Value) -> String {
         let dir = tempfile::tempdir().unwrap();
         let folder = RunFolder::new(dir.path());

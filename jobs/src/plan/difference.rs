@@ -1,4 +1,4 @@
-//! Two lists of jobs, compared by name: what stays, what starts over, what comes and goes.
+//! Compares the jobs of two plans by name: which stay, start over, are new, or are removed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -7,45 +7,46 @@ use super::RunPlan;
 use super::identity::{FieldChange, Identity};
 use crate::job::{Job, JobIndex, Length};
 
-/// Lines of a difference that are shown; of more the number is told.
+/// Number of lines of a difference that are shown; the rest is only counted.
 const SHOWN: usize = 20;
 
-/// Names of a group of jobs that are shown.
+/// Number of job names that are shown of a group of jobs.
 const NAMED: usize = 3;
 
-/// Letters of a value that are shown.
+/// Number of characters that are shown of a value.
 const LETTERS: usize = 60;
 
-/// What becomes of a job of the run.
+/// What happens to a job of the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It is as it was.
+    /// The job is unchanged.
     Same,
-    /// Its episodes stay, and there are to be more or fewer of them.
+    /// Its finished episodes stay, but the number of episodes has changed.
     Kept(Vec<FieldChange>),
-    /// Its results would be others: it starts over.
+    /// Its results would differ, so it starts over.
     Changed(Vec<FieldChange>),
-    /// It is not there any more.
+    /// The job is no longer in the jobs file.
     Removed,
 }
 
-/// A job of the run, and what became of it.
+/// A job of the run, and what happens to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compared {
-    /// Name.
+    /// Name of the job.
     pub name: String,
-    /// Its position in the run.
+    /// Its position in the run so far.
     pub before: JobIndex,
-    /// Its position now.
+    /// Its position in the new plan; `None` if it was removed.
     pub after: Option<JobIndex>,
-    /// Episodes that it is to have now, if that is known.
+    /// Number of episodes in the new plan; `None` if the job was removed or is not counted in
+    /// episodes.
     pub episodes: Option<u64>,
-    /// What becomes of it.
+    /// What happens to the job.
     pub fate: Fate,
 }
 
 impl Compared {
-    /// Whether what there is of it stays where it is.
+    /// Returns whether its files and journal lines stay in the run.
     pub fn stays(&self) -> bool {
         matches!(self.fate, Fate::Same | Fate::Kept(_))
     }
@@ -58,17 +59,17 @@ impl Compared {
     }
 }
 
-/// How what is asked for differs from what a run was begun with.
+/// How the jobs that are asked for differ from those that the run was begun with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Difference {
-    /// Every job of the run, in its order.
+    /// Every job of the run, in the order of the run.
     pub jobs: Vec<Compared>,
-    /// Jobs that are new.
+    /// Names of the jobs that are new.
     pub added: Vec<String>,
 }
 
 impl Difference {
-    /// Compares.
+    /// Compares the jobs of the plan in the folder (`run`) with those that are asked for (`now`).
     pub fn between(run: &RunPlan, now: &RunPlan) -> Self {
         let by_name: HashMap<&str, &Job> = now.jobs.iter().map(|job| (job.name.as_str(), job)).collect();
         let before: HashMap<&str, ()> = run.jobs.iter().map(|job| (job.name.as_str(), ())).collect();
@@ -95,23 +96,24 @@ impl Difference {
         }
     }
 
-    /// Whether the run is what is asked for; in which order the jobs stand does not matter.
+    /// Returns whether both plans have the same jobs; their order does not matter.
     pub fn is_none(&self) -> bool {
         self.added.is_empty() && self.jobs.iter().all(|job| job.fate == Fate::Same)
     }
 
-    /// Whether jobs that both have stand in another order.
+    /// Returns whether the jobs that both plans have come in another order.
     pub fn is_reordered(&self) -> bool {
         let positions: Vec<_> = self.jobs.iter().filter_map(|job| job.after).collect();
         !positions.is_sorted()
     }
 
-    /// Jobs whose files and journal lines do not stay.
+    /// Returns the jobs whose files and journal lines do not stay.
     pub fn leaving(&self) -> impl Iterator<Item = &Compared> {
         self.jobs.iter().filter(|job| !job.stays())
     }
 
-    /// One line for each thing that differs; the same in several jobs is one line.
+    /// Describes the difference, one line for each change; the same change in several jobs is one
+    /// line.
     pub fn lines(&self) -> Vec<String> {
         let mut groups: BTreeMap<&FieldChange, Vec<&str>> = BTreeMap::new();
         let mut order: Vec<&FieldChange> = Vec::new();
@@ -140,7 +142,7 @@ impl Difference {
     }
 }
 
-/// `a`, `3 jobs (a, b, c)`, `700 jobs (a, b, c, …)`.
+/// Formats names as `a`, `3 jobs (a, b, c)` or `700 jobs (a, b, c, …)`.
 fn names(of: &[&str]) -> String {
     match of {
         [name] => (*name).to_owned(),
@@ -151,7 +153,7 @@ fn names(of: &[&str]) -> String {
     }
 }
 
-/// `field before → after`, long values cut to where they differ.
+/// Displays a change as `field before → after`; long values are cut to the part that differs.
 struct Shown<'a>(&'a FieldChange);
 
 impl fmt::Display for Shown<'_> {
@@ -163,7 +165,7 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// At most [`LETTERS`] of a text, among them those from `same` on.
+/// Returns at most [`LETTERS`] characters of a text, including those from position `same` on.
 fn excerpt(text: &str, same: usize) -> String {
     let letters: Vec<char> = text.chars().collect();
     if letters.len() <= LETTERS {

@@ -1,4 +1,4 @@
-//! Why a run folder cannot be used.
+//! The error type of run folders.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,39 +7,39 @@ use crate::launch::LockError;
 
 use crate::file::Refusal;
 
-/// A run folder that cannot be used.
+/// Why a run folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum RunFolderError {
-    /// `--resume` of a folder without a run.
+    /// `--resume` names a folder without a run.
     #[error("`{}` has no plan.json: there is no run to go on with; --jobs and --output begin one", .0.display())]
     NoRun(PathBuf),
-    /// It holds other jobs.
+    /// The folder holds a run with other jobs.
     #[error("run folder `{}` holds another run than this one:\n  {}\n{consequence}", folder.display(), lines.join("\n  "))]
     Other {
-        /// The folder.
+        /// The run folder.
         folder: PathBuf,
-        /// What differs, a line each.
+        /// The differences, one line each.
         lines: Vec<String>,
         /// What `--accept-changed-jobs` would do, and what else can be done.
         consequence: String,
     },
-    /// It is of another version.
+    /// The plan has the schema of another version.
     #[error("run folder `{}` has a plan of schema `{found}`, this rrun writes `{wanted}`; name another --output", folder.display())]
     Schema {
-        /// The folder.
+        /// The run folder.
         folder: PathBuf,
-        /// There.
+        /// The schema in the folder.
         found: String,
-        /// Here.
+        /// The schema that this version reads.
         wanted: &'static str,
     },
-    /// Somebody works in it.
+    /// Another process has a journal of the folder open.
     #[error("another evaluation is running in `{}`", .0.display())]
     InUse(PathBuf),
-    /// Another launch has it.
+    /// Another launch holds the folder.
     #[error(transparent)]
     Held(#[from] LockError),
-    /// Its plan was changed between being read and the first line of the journal.
+    /// The plan was changed after it was read and before the first line of the journal was written.
     #[error("the plan of `{}` was changed by another evaluation while this one started", .0.display())]
     Overtaken(PathBuf),
     /// Its plan cannot be read.
@@ -54,32 +54,32 @@ pub enum RunFolderError {
     /// Its plan is damaged.
     #[error("`{}` is no plan of rrun: {err}", path.display())]
     Damaged {
-        /// The file.
+        /// Path of the plan.
         path: PathBuf,
-        /// Why.
+        /// The parse error.
         #[source]
         err: serde_json::Error,
     },
-    /// Its plan says what no jobs file may say.
+    /// The plan has values that no jobs file may have.
     #[error("`{}` cannot be used: {refusal}", path.display())]
     Refused {
-        /// The file.
+        /// Path of the plan.
         path: PathBuf,
-        /// Which field, and why.
+        /// The field, and why it is refused.
         refusal: Refusal,
     },
-    /// It cannot be made or read.
+    /// The folder cannot be created or read.
     #[error("cannot use run folder `{}`: {err}", folder.display())]
     Io {
-        /// The folder.
+        /// The run folder.
         folder: PathBuf,
-        /// Why.
+        /// The error of the file system.
         #[source]
         err: io::Error,
     },
 }
 
-/// Names the folder of an error of the file system.
+/// Returns a function that adds the folder to an error of the file system.
 pub(super) fn io(folder: &Path) -> impl Fn(io::Error) -> RunFolderError + '_ {
     |err| RunFolderError::Io { folder: folder.to_owned(), err }
 }

@@ -1,8 +1,9 @@
-//! What the results of a job depend on, as fields with a text each: two jobs with the same fields have the same
-//! episodes with the same results.
+//! The identity of a job: what its results depend on, as fields with JSON texts. Two jobs with the
+//! same fields have the same episodes with the same results.
 //!
-//! Not among them is how and where a job runs (`num_envs` of a job that ends by episodes, `total_num_envs`, groups of
-//! environments, devices), what is filmed, and how its file is written.
+//! The identity excludes how and where a job runs (`num_envs` of a job that ends by episodes,
+//! `total_num_envs`, groups of environments, devices), what is filmed, and how its video file is
+//! written.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,7 @@ use serde_json::{Map, Value};
 use crate::job::{Job, Length, Status};
 use crate::known::canonical_policy;
 
-/// Fields of `policy_config_dict` that say where, or how long something is waited for, and Arena's copy of `num_envs`.
+/// Fields of `policy_config_dict` that name a place or a timeout, and Arena's copy of `num_envs`.
 const PLACES: &[&str] = &[
     "policy_device",
     "policy_device_id",
@@ -27,15 +28,15 @@ const PLACES: &[&str] = &[
     "ping_timeout",
 ];
 
-/// How many episodes there are to be, which changes none of them.
+/// Fields that set how many episodes run; they change no episode's result.
 const COVERAGE: &[&str] = &["num_episodes", "only", "status"];
 
-/// What the results of a job depend on: dotted field to JSON text.
+/// What the results of a job depend on: dotted field names with their JSON texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity(BTreeMap<String, String>);
 
 impl Identity {
-    /// Of a job in a run with this base seed.
+    /// Computes the identity of a job in a run with this base seed.
     pub fn of(job: &Job, base_seed: u64) -> Self {
         let mut fields = Self(BTreeMap::new());
         fields.value("arena_env_args.environment", &job.environment.clone().into());
@@ -53,7 +54,8 @@ impl Identity {
             fields.value("language_instruction", &words.clone().into());
         }
         fields.object("variations", &job.variations);
-        // A seed of the job's own also takes the place of its name, see `crate::seed`.
+        // A seed of the job's own also replaces its name in the seeds of its episodes, see
+        // `crate::seed`.
         fields.text("seed", job.seed.map_or_else(|| format!("--seed {base_seed}"), |seed| seed.to_string()));
         if let Some(only) = &job.only {
             fields.text("only", only.to_string());
@@ -69,7 +71,8 @@ impl Identity {
             Length::Episodes(episodes) => self.value("num_episodes", &episodes.into()),
             Length::Steps(steps) => {
                 self.value("num_steps", &steps.into());
-                // Of a job in steps the environments are the number of its episodes.
+                // In a job of fixed steps, the number of environments is the number of its
+                // episodes.
                 self.value("num_envs", &job.num_envs.into());
             }
             Length::Policy => {}
@@ -96,7 +99,7 @@ impl Identity {
         object.iter().for_each(|(key, value)| self.value(&format!("{place}.{key}"), value));
     }
 
-    /// Leaves alone, so that a difference deep inside is named as what it is.
+    /// Adds the leaves of a value one by one, so that a difference names the nested field.
     fn value(&mut self, place: &str, value: &Value) {
         match value {
             Value::Object(object) if !object.is_empty() => self.object(place, object),
@@ -111,13 +114,13 @@ impl Identity {
         self.0.insert(place.to_owned(), text);
     }
 
-    /// Its fields and their texts, but for those that say how many episodes there are to be.
+    /// Returns its fields and texts, without those that set how many episodes run.
     pub(super) fn without_coverage(&self) -> impl Iterator<Item = (&str, &str)> {
         let all = self.0.iter().map(|(field, text)| (field.as_str(), text.as_str()));
         all.filter(|(field, _)| !COVERAGE.contains(field))
     }
 
-    /// Fields that differ, by name: what they were, and what they are.
+    /// Returns the fields that differ, sorted by name, with both values.
     pub fn differences(&self, now: &Self) -> Vec<FieldChange> {
         let mut names: Vec<&String> = self.0.keys().chain(now.0.keys()).collect();
         names.sort();
@@ -130,20 +133,21 @@ impl Identity {
     }
 }
 
-/// A field that differs.
+/// A field of a job's identity that differs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FieldChange {
-    /// Dotted name.
+    /// Dotted name of the field.
     pub field: String,
-    /// Its JSON text in the run; `None`: it was not there.
+    /// Its JSON text in the run so far; `None` if the field was missing.
     pub before: Option<String>,
-    /// Its JSON text now; `None`: it is not there any more.
+    /// Its JSON text now; `None` if the field is missing now.
     pub after: Option<String>,
 }
 
 impl FieldChange {
-    /// Whether it says how many episodes there are to be and leaves those alone that there are. `num_episodes` comes or
-    /// goes only with another kind of length.
+    /// Returns whether the field only sets how many episodes run, so that the finished ones stay
+    /// valid. If `num_episodes` appears or disappears, the job has another kind of length, which is
+    /// not such a change.
     pub fn is_coverage(&self) -> bool {
         let is_swapped = self.field == "num_episodes" && (self.before.is_none() || self.after.is_none());
         COVERAGE.contains(&self.field.as_str()) && !is_swapped

@@ -1,25 +1,26 @@
-//! Whoever changes the plan of a run folder does so alone, and not while a journal is being opened.
+//! The lock on the plan of a run folder. A process that changes the plan holds it exclusively, and
+//! no journal is opened meanwhile.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 
 use crate::layout::RunFolder;
 
-/// A lock on the plan of a run folder, which goes with this value and with the process. A file system without locks has
-/// none.
+/// A lock on the plan of a run folder. It is released when this value is dropped or the process
+/// ends. On a file system without locks it has no effect.
 pub(crate) struct Lock {
     _file: File,
 }
 
 impl Lock {
-    /// Waits until nobody else changes the plan or looks at it.
+    /// Takes the lock exclusively: waits until no other process changes or reads the plan.
     pub(crate) fn to_change(folder: &RunFolder) -> io::Result<Self> {
         let file = open(folder)?;
         wait(|| file.lock());
         Ok(Self { _file: file })
     }
 
-    /// Waits until nobody changes the plan.
+    /// Takes the lock shared: waits until no process changes the plan.
     pub(super) fn to_look(folder: &RunFolder) -> io::Result<Self> {
         let file = open(folder)?;
         wait(|| file.lock_shared());
@@ -31,7 +32,8 @@ fn open(folder: &RunFolder) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).open(folder.plan_lock())
 }
 
-/// A signal interrupts the wait; any other error means that the file system has no locks.
+/// Retries when a signal interrupts the wait; any other error means that the file system has no
+/// locks.
 fn wait(lock: impl Fn() -> io::Result<()>) {
     while lock().is_err_and(|err| err.kind() == io::ErrorKind::Interrupted) {}
 }

@@ -1,12 +1,14 @@
-//! Processes that were just killed hold their journals until their last thread is gone.
+//! Waits for processes that were just killed: they keep their journals locked until their last
+//! thread has exited.
 
 use std::time::Duration;
 
-/// How long that may take on a busy machine: 5 s in all.
+/// Number of checks. Exiting may take a while on a busy machine; together the checks span 5 s.
 const LOOKS: u32 = 100;
 const BETWEEN: Duration = Duration::from_millis(50);
 
-/// Waits for `condition` as long as a process takes to die; false if it does not come about.
+/// Waits for `condition` as long as a process may take to exit. Returns false if it does not become
+/// true.
 pub(super) fn wait_for(mut condition: impl FnMut() -> bool) -> bool {
     (0..LOOKS).any(|look| {
         if look > 0 {

@@ -1,4 +1,4 @@
-//! By what the lines of a run are known again.
+//! Provenance: the run ids and job fingerprints by which the journal lines of a run are recognized.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -8,11 +8,11 @@ use crate::job::{Job, JobIndex, Length};
 use crate::journal::{Accepted, Planned, Provenance, Stamp, Stamps};
 use crate::sha256;
 
-/// Letters of a fingerprint: 64 bits.
+/// Length of a fingerprint in hex digits: 64 bits.
 const LETTERS: usize = 16;
 
-/// What the results of a job in a run with this base seed depend on, as 16 hex digits; how many episodes it is to have is
-/// no part of it.
+/// Returns the fingerprint of a job in a run with this base seed, as 16 hex digits: a hash of what
+/// its results depend on. The number of episodes is not part of it.
 pub fn fingerprint(job: &Job, base_seed: u64) -> String {
     let mut text = serde_json::Value::from(job.name.as_str()).to_string();
     for (field, value) in Identity::of(job, base_seed).without_coverage() {
@@ -22,10 +22,10 @@ pub fn fingerprint(job: &Job, base_seed: u64) -> String {
 }
 
 impl RunPlan {
-    /// What this plan says, or would say if it was written now.
+    /// Returns the provenance in this plan, completed as it would be if the plan was written now.
     pub(crate) fn known_by(&self) -> Provenance {
         let mut known = self.provenance.clone();
-        // The name of a merged folder is on no line, until somebody goes on with it.
+        // No line has the id of a merged folder until that folder is continued.
         if known.runs.is_empty() && !self.id.is_empty() {
             known.runs.push(self.id.clone());
         }
@@ -38,12 +38,12 @@ impl RunPlan {
         known
     }
 
-    /// The lines that are results of this run.
+    /// Returns which journal lines are results of this run.
     pub fn accepted(&self) -> Accepted {
         let known = self.known_by();
         let mut runs: HashSet<_> = known.runs.into_iter().collect();
         match self.id.is_empty() {
-            // A plan from before runs had names takes every one.
+            // A plan from before runs had ids accepts the lines of every run.
             true => runs.clear(),
             false => drop(runs.insert(self.id.clone())),
         }
@@ -51,7 +51,7 @@ impl RunPlan {
         Accepted { runs, jobs: jobs.collect(), episodes: self.jobs.iter().filter_map(planned).collect() }
     }
 
-    /// What a rank of `launch` puts on its lines.
+    /// Returns the stamps that a rank of `launch` puts on its lines.
     pub(super) fn stamps(&self, launch: Option<&str>) -> Stamps {
         let known = self.known_by();
         let first = |job: &Job| Some((job.index, known.jobs.get(&job.name)?.first()?.clone()));
@@ -65,7 +65,8 @@ impl RunPlan {
         }
     }
 
-    /// Whether the lines that are written now are known in the plan as it stands; it learns of them if not.
+    /// Returns whether the plan already lists the run id and fingerprints of the lines that are
+    /// written now; adds them if not.
     pub(super) fn knows_its_lines(&mut self) -> bool {
         let mut known = self.known_by();
         if !self.id.is_empty() && !known.runs.contains(&self.id) {
@@ -76,7 +77,7 @@ impl RunPlan {
         is_known
     }
 
-    /// With the fingerprints of `found` for the jobs that have stayed the same, by name.
+    /// Takes over the fingerprints of `found` for the jobs in `staying`, by name.
     pub(super) fn known_as(mut self, found: &Self, staying: &BTreeSet<&str>) -> Self {
         let mut known = found.known_by();
         known.jobs.retain(|name, _| staying.contains(name.as_str()));

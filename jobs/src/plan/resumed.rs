@@ -1,4 +1,4 @@
-//! A start of a run after its first one.
+//! The record of a later start of a run, and how a rank opens its journal.
 
 use std::io::ErrorKind;
 use std::time::SystemTime;
@@ -19,25 +19,26 @@ use crate::time::rfc3339;
 /// A start of a run after its first one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resumed {
-    /// UTC.
+    /// When the run was started, RFC 3339 in UTC.
     pub at: String,
     /// Command line of rank 0.
     pub argv: Vec<String>,
-    /// Ranks.
+    /// Number of ranks of this start.
     pub world_size: usize,
-    /// What has changed since the start before, a line each.
+    /// What has changed since the previous start, one line each.
     pub changed: Vec<String>,
-    /// The folder that it was started in, if that is under git.
+    /// State of the folder that the run was started in, if that folder is under git.
     pub git: Option<Git>,
 }
 
 impl RunPlan {
-    /// Opens the journal of a rank. Rank 0 writes down in the plan that the run has been started again, unless it was
-    /// itself started again within one launch.
+    /// Opens the journal of a rank. Rank 0 records in the plan that the run was started again,
+    /// unless this is a rank restart within one launch.
     ///
     /// # Errors
-    /// [`RunFolderError::InUse`] while another process has the journal, [`RunFolderError::Overtaken`] when the plan is
-    /// not the one in the folder any more, and those of the file system.
+    /// Returns [`RunFolderError::InUse`] if another process has the journal,
+    /// [`RunFolderError::Overtaken`] if the folder has another plan by now, and the errors of the
+    /// file system.
     pub fn open_journal(&mut self, folder: &RunFolder, env: &RankEnv) -> Result<Journal, RunFolderError> {
         let io = io(folder.root());
         let is_first = env.rank == 0 && env.restart_count == 0;

@@ -1,4 +1,5 @@
-//! A plan meets the folder that it is for: it begins a run there, goes on with the one that it finds, or is refused.
+//! Settles a plan in its run folder: the start begins a run there, continues the run that it finds,
+//! or is refused.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -17,13 +18,14 @@ use crate::random;
 use crate::report;
 
 impl RunPlan {
-    /// Writes the plan into its folder, or finds the run that the folder holds and goes on with it: with the jobs of
-    /// that run in their order, and with what is asked for now where it has no say in the results. Ranks and launcher
-    /// may all do so at once: the first one's file counts. With `accept`, and where nothing has finished, jobs that have
-    /// changed are what is run from now on, see [`crate::plan`].
+    /// Writes the plan into its folder, or continues the run that the folder holds. A continued run
+    /// keeps its jobs in their order and takes the new values of everything that does not affect
+    /// the results. Ranks and launcher may all call this at once: the first file written counts.
+    /// With `accept`, or if no episode has finished, changed jobs replace those of the run, see
+    /// [`crate::plan`].
     ///
     /// # Errors
-    /// [`RunFolderError`]; nothing in the folder was changed then.
+    /// Returns [`RunFolderError`]; nothing in the folder was changed then.
     pub fn settle(self, folder: &RunFolder, accept: bool) -> Result<Self, RunFolderError> {
         let (started_in, launch) = (self.started_in.clone(), self.launch.clone());
         Ok(Self { started_in, launch, ..self.settled(folder, accept)? })
@@ -47,11 +49,11 @@ impl RunPlan {
         self.change(folder, accept)
     }
 
-    /// The first plan of a folder.
+    /// Writes the first plan of a folder.
     fn begin(&self, folder: &RunFolder) -> Result<(), RunFolderError> {
         let io = io(folder.root());
         let fresh = self.named(folder)?;
-        // A link does not replace what is there: of two writers one wins.
+        // A hard link never replaces an existing file, so exactly one of two writers wins.
         let mine = beside(&folder.plan());
         let text = serde_json::to_vec_pretty(&fresh).map_err(|err| io(err.into()))?;
         write_whole(&mine, &text).map_err(&io)?;
@@ -63,7 +65,7 @@ impl RunPlan {
         }
     }
 
-    /// With a name of its own, and with where it was begun.
+    /// Returns the plan with a new run id and the git state of the folder.
     fn named(&self, folder: &RunFolder) -> Result<Self, RunFolderError> {
         let id = random::hex::<16>().map_err(io(folder.root()))?;
         let mut named = Self { id, git: self.ask_git(), ..self.clone() };
@@ -71,7 +73,8 @@ impl RunPlan {
         Ok(named)
     }
 
-    /// Under the lock: the plan that is found is another than this one, or was a moment ago.
+    /// Continues the run under the lock. The plan in the folder differs from this one, or did a
+    /// moment ago.
     fn change(self, folder: &RunFolder, accept: bool) -> Result<Self, RunFolderError> {
         let io = io(folder.root());
         let found = Self::read(folder)?;
@@ -106,11 +109,11 @@ impl RunPlan {
         Ok(next)
     }
 
-    /// Checks, without writing, that the folder is new or holds this run; answers with what will be done there that the
-    /// user may not expect.
+    /// Checks, without writing, that the folder is new or holds this run. Returns lines that warn
+    /// the user of changes that they may not expect.
     ///
     /// # Errors
-    /// [`RunFolderError::Other`] or [`RunFolderError::Damaged`].
+    /// Returns [`RunFolderError::Other`] or [`RunFolderError::Damaged`].
     pub fn check(&self, folder: &RunFolder, accept: bool) -> Result<Vec<String>, RunFolderError> {
         let standing = Standing::of(folder);
         if !standing.plan.exists() || !begun(&standing.journals) {
@@ -138,14 +141,15 @@ impl RunPlan {
         Ok(changed.chain([consequence]).collect())
     }
 
-    /// The run that was found, with what is asked for now where it has no say in the results.
+    /// Returns the run that was found, with the new values of everything that does not affect the
+    /// results.
     fn renewed(&self, found: &Self) -> Self {
         let now: BTreeMap<&str, &Job> = self.jobs.iter().map(|job| (job.name.as_str(), job)).collect();
         let renew = |job: &Job| now.get(job.name.as_str()).map_or(job.clone(), |now| renewed(job, now));
         Self { jobs: found.jobs.iter().map(renew).collect(), ..found.clone() }
     }
 
-    /// This plan as the successor of the one that was found: the same run.
+    /// Returns this plan as the successor of the one that was found: it belongs to the same run.
     fn successor(self, found: &Self) -> Self {
         Self {
             id: found.id.clone(),
@@ -174,7 +178,7 @@ impl RunPlan {
     }
 }
 
-/// A job of the run with how and where `now` runs it.
+/// Returns the job of the run, with how and where `now` runs it.
 fn renewed(job: &Job, now: &Job) -> Job {
     let mut renewed = job.clone();
     renewed.num_envs = now.num_envs;
@@ -185,7 +189,7 @@ fn renewed(job: &Job, now: &Job) -> Job {
     renewed
 }
 
-/// What accepting changed jobs does with what is finished.
+/// What accepting changed jobs does to the finished episodes.
 struct Consequence {
     stay: usize,
     same: usize,
@@ -196,7 +200,7 @@ struct Consequence {
 
 impl Consequence {
     fn of(difference: &Difference, journals: &Path) -> Self {
-        // A journal that cannot be read is refused when it matters.
+        // An unreadable journal is an error elsewhere, where its content matters.
         let journals = journal::read_all(journals).unwrap_or_default();
         let done = report::done(journals.iter().flat_map(|(_, contents)| &contents.lines));
         let done = |job: &Compared| done.get(&job.before).map_or(&[][..], Vec::as_slice);
@@ -214,7 +218,8 @@ impl Consequence {
         }
     }
 
-    /// `12 finished episodes stay (…), 13 of pick and 40 of reach move to …`.
+    /// Formats the consequence, as in `12 finished episodes stay (…), 13 of pick and 40 of reach
+    /// move to …`.
     fn to_string(&self, folder: &RunFolder) -> String {
         let mut text = format!("{} finished episodes stay", self.stay);
         let jobs = |count: usize| if count == 1 { "1 job".to_owned() } else { format!("{count} jobs") };
@@ -239,8 +244,8 @@ impl Consequence {
     }
 }
 
-/// Whether an episode or a job has come to its end, so that other jobs would lose something. What cannot be read may be
-/// that.
+/// Returns whether an episode or a job has ended, so that its results would be lost under other
+/// jobs. Unreadable journals count as results.
 fn has_results(journals: &Path) -> bool {
     let Ok(journals) = journal::read_all(journals) else { return true };
     let mut contents = journals.iter().map(|(_, contents)| contents);
@@ -250,13 +255,13 @@ fn has_results(journals: &Path) -> bool {
 fn is_result(line: &Line) -> bool {
     match line {
         Line::Episode(episode) => episode.error.is_none(),
-        // Of a job in steps the last episode need not have ended.
+        // In a job of fixed steps the last episode need not have ended.
         Line::JobEnd(end) => end.error.is_none() && end.env_steps > 0,
         _ => false,
     }
 }
 
-/// Whether a journal has a line, or cannot be read.
+/// Returns whether a journal has a line or cannot be read.
 fn begun(journals: &Path) -> bool {
     journal::begun(journals).unwrap_or(true)
 }

@@ -1,4 +1,5 @@
-//! A run goes on with other jobs: what does not stay moves to `superseded/<n>`, all of it or nothing.
+//! Replaces the jobs of a run: the files and lines that do not stay move to `superseded/<n>`, all
+//! of them or none.
 //!
 //! ```text
 //! 1 prepare  superseded/<n>.new/  plan.json         a copy of the plan
@@ -8,9 +9,10 @@
 //! 2 decide   superseded/<n>.new ─► superseded/<n>   one rename
 //! 3 move     each of .moves.json, then that is removed
 //! ```
-//! Whatever is killed before 2 leaves the run as it was, and the next start removes what was prepared. Whatever is
-//! killed after it leaves moves to be made, and the next start makes them: a move that was made is seen to be. All of
-//! it happens under the lock of the plan, while nobody writes a journal.
+//! If the process is killed before step 2, the run is as it was, and the next start removes what
+//! was prepared. If it is killed after step 2, moves are left over, and the next start makes them;
+//! it detects the moves that were already made. All of this happens under the lock of the plan,
+//! while nobody writes a journal.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -25,27 +27,29 @@ use crate::files::{self, MAX_DOCUMENT_BYTES};
 use crate::journal;
 use crate::layout::{RunFolder, write_whole};
 
-/// Suffix of a folder that nothing depends on yet.
+/// Suffix of a prepared folder, which nothing depends on yet.
 const PREPARED: &str = "new";
 
-/// The moves that are left. No job begins with a dot.
+/// File with the moves that are left to make. It cannot collide with a job, because no job name
+/// begins with a dot.
 const MOVES: &str = ".moves.json";
 
-/// What takes the place of what moves away.
+/// Folder with the files that replace those that move away.
 const NEXT: &str = ".next";
 
-/// A rename within the run folder, both ends relative to it.
+/// A rename within the run folder; both paths are relative to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Move {
     from: PathBuf,
     to: PathBuf,
-    /// What is there is replaced; otherwise it shows that the move was made.
+    /// Whether the move replaces its target. If not, an existing target shows that the move was
+    /// already made.
     replaces: bool,
 }
 
 impl Move {
-    /// Whether it is one that a run of ours has written down in `superseded/<n>`: somebody else's folder could have any
-    /// other, which would lead out of it.
+    /// Returns whether it is a move that `rrun` itself writes into `superseded/<n>`. A folder from
+    /// another user could have any other move, which might lead out of the folder.
     fn is_ours(&self, decided: &Path) -> bool {
         let next = |name: &str| self.from == decided.join(NEXT).join(name) && self.to == Path::new(name);
         let mut parts = self.from.components();
@@ -60,7 +64,7 @@ impl Move {
         Self { from: name.to_owned(), to: to.join(name), replaces: false }
     }
 
-    /// Makes it, if it was not made.
+    /// Makes the move, unless it was already made.
     fn make(&self, root: &Path) -> io::Result<()> {
         let (from, to) = (root.join(&self.from), root.join(&self.to));
         if !self.replaces && to.symlink_metadata().is_ok() {
@@ -76,14 +80,14 @@ impl Move {
     }
 }
 
-/// Where plan and journals are, as far as moves that were decided on have been made.
+/// Where the plan and the journals currently are, given the decided moves that were already made.
 pub(super) struct Standing {
     pub(super) plan: PathBuf,
     pub(super) journals: PathBuf,
 }
 
 impl Standing {
-    /// Looks, and changes nothing.
+    /// Finds both paths without changing anything.
     pub(super) fn of(folder: &RunFolder) -> Self {
         let next = decided(folder).map(|decided| decided.join(NEXT));
         let either = |name: &str, or: PathBuf| {
@@ -94,12 +98,12 @@ impl Standing {
     }
 }
 
-/// Whether a start before this one left something half done.
+/// Returns whether an earlier start left a replacement half done.
 pub(super) fn is_half_done(folder: &RunFolder) -> bool {
     decided(folder).is_some() || !prepared(folder).is_empty()
 }
 
-/// Finishes or undoes what a start before this one left half done.
+/// Finishes or undoes the replacement that an earlier start left half done.
 pub(super) fn mend(folder: &RunFolder) -> io::Result<()> {
     prepared(folder).iter().try_for_each(fs::remove_dir_all)?;
     match decided(folder) {
@@ -108,17 +112,18 @@ pub(super) fn mend(folder: &RunFolder) -> io::Result<()> {
     }
 }
 
-/// Puts `next` in the place of the plan of `folder`; answers with the folder that has what did not stay, relative to it.
+/// Replaces the plan of `folder` by `next`. Returns the folder with everything that did not stay,
+/// relative to the run folder.
 pub(super) fn supersede(folder: &RunFolder, next: &RunPlan, difference: &Difference) -> io::Result<PathBuf> {
     let decided = prepare(folder, next, difference).inspect_err(|_| {
-        // What was prepared is of no use; the next start would remove it, too.
+        // The prepared folder is of no use; the next start would remove it, too.
         prepared(folder).iter().for_each(|fresh| drop(fs::remove_dir_all(fresh)));
     })?;
     finish(folder, &decided)?;
     Ok(decided.strip_prefix(folder.root()).unwrap_or(&decided).to_owned())
 }
 
-/// Steps 1 and 2.
+/// Steps 1 and 2: prepares the folder and decides.
 fn prepare(folder: &RunFolder, next: &RunPlan, difference: &Difference) -> io::Result<PathBuf> {
     let number = number(folder)?;
     let place = Path::new("superseded").join(number.to_string());
@@ -157,7 +162,8 @@ fn carry(folder: &RunFolder, difference: &Difference, to: &Path) -> io::Result<(
     Ok(())
 }
 
-/// What goes, then what comes. The plan is replaced in one go, so that there always is one.
+/// Returns the moves: first those away, then those into place. The plan is replaced by one rename,
+/// so that there always is one.
 fn moves(folder: &RunFolder, difference: &Difference, to: &Path) -> io::Result<Vec<Move>> {
     let leaving = difference.leaving().map(|job| PathBuf::from(&job.name));
     let reports = folder.reports().into_iter().filter_map(|path| path.file_name().map(PathBuf::from));
@@ -170,7 +176,7 @@ fn moves(folder: &RunFolder, difference: &Difference, to: &Path) -> io::Result<V
     Ok(moves)
 }
 
-/// Step 3.
+/// Step 3: makes the moves, then removes their list.
 fn finish(folder: &RunFolder, decided: &Path) -> io::Result<()> {
     let place = decided.strip_prefix(folder.root()).unwrap_or(decided);
     let moves = read(&files::read(&decided.join(MOVES), MAX_DOCUMENT_BYTES)?, place)
@@ -188,7 +194,7 @@ fn finish(folder: &RunFolder, decided: &Path) -> io::Result<()> {
     fs::remove_file(decided.join(MOVES))
 }
 
-/// The moves in the text of `.moves.json` in `place`, which is relative to the run folder.
+/// Parses the text of a `.moves.json` in `place`, which is relative to the run folder.
 fn read(text: &[u8], place: &Path) -> io::Result<Vec<Move>> {
     let moves: Vec<Move> = serde_json::from_slice(text)?;
     if let Some(other) = moves.iter().find(|step| !step.is_ours(place)) {
@@ -199,13 +205,15 @@ fn read(text: &[u8], place: &Path) -> io::Result<Vec<Move>> {
     Ok(moves)
 }
 
-/// Whether a text in the place of `superseded/<n>/.moves.json` has only moves that a run of ours has written down: none
-/// leads out of the run folder, and none replaces anything but the plan. `place` is `superseded/<n>`.
+/// Returns whether the text of `superseded/<n>/.moves.json` has only moves that `rrun` writes
+/// itself: none leads out of the run folder, and none replaces anything but the plan. `place` is
+/// `superseded/<n>`.
 pub fn are_moves_of_ours(text: &[u8], place: &Path) -> bool {
     read(text, place).is_ok()
 }
 
-/// Refuses a link in the place of a folder, through which files would be moved out of the run folder.
+/// Refuses a symbolic link where a folder is expected, because files would be moved through it out
+/// of the run folder.
 fn real_folder(path: &Path) -> io::Result<()> {
     match path.symlink_metadata() {
         Ok(metadata) if metadata.is_dir() => Ok(()),
@@ -219,7 +227,7 @@ fn refused(path: &Path, why: &str) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, format!("`{}` cannot be used: {why}", path.display()))
 }
 
-/// The next free number.
+/// Returns the next free number `<n>`.
 fn number(folder: &RunFolder) -> io::Result<u32> {
     real_folder(&folder.superseded())?;
     fs::create_dir_all(folder.superseded())?;
@@ -227,13 +235,13 @@ fn number(folder: &RunFolder) -> io::Result<u32> {
     Ok(numbers.max().unwrap_or(0) + 1)
 }
 
-/// The folder whose moves are not all made; there is one at most.
+/// Returns the folder with moves that are left to make; there is at most one.
 fn decided(folder: &RunFolder) -> Option<PathBuf> {
     let is_number = |path: &PathBuf| number_of(path).is_some();
     entries(folder).into_iter().filter(is_number).find(|path| path.join(MOVES).exists())
 }
 
-/// Folders of ours that nothing depends on.
+/// Returns the prepared folders, which nothing depends on.
 fn prepared(folder: &RunFolder) -> Vec<PathBuf> {
     let is_prepared = |path: &PathBuf| {
         let has_suffix = path.extension().is_some_and(|suffix| suffix == PREPARED);
@@ -246,7 +254,7 @@ fn number_of(path: &Path) -> Option<u32> {
     path.file_name()?.to_str()?.parse().ok()
 }
 
-/// The folders in `superseded`; none where that is a link, which may lead anywhere.
+/// Returns the folders in `superseded`; none if that is a symbolic link, which may lead anywhere.
 fn entries(folder: &RunFolder) -> Vec<PathBuf> {
     let place = folder.superseded();
     if real_folder(&place).is_err() {
@@ -256,7 +264,7 @@ fn entries(folder: &RunFolder) -> Vec<PathBuf> {
     entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()).collect()
 }
 
-/// Names within a folder are on the disk.
+/// Syncs a folder, so that the names in it are on the disk.
 fn sync(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }

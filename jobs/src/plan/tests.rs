@@ -16,17 +16,17 @@ fn plan(seed: &str, episodes: u64) -> RunPlan {
     RunPlan::new(&args, file, 2, "now".to_owned())
 }
 
-/// As a plan is asked for, without what is found out when it is written.
+/// Returns the plan as it was asked for, without what is added when it is written.
 fn asked(plan: RunPlan) -> RunPlan {
     RunPlan { id: String::new(), provenance: Provenance::default(), ..plan }
 }
 
-/// A rank has written its first line.
+/// Writes the first line of a rank.
 fn begin(folder: &RunFolder) {
     write(folder, &Line::RankEnd(RankEnd::default()));
 }
 
-/// A rank has finished an episode.
+/// Writes a finished episode.
 fn finish(folder: &RunFolder) {
     write(folder, &Episode::sample(0, "a", 0).line());
 }

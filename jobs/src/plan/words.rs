@@ -1,4 +1,4 @@
-//! The words after `eval`, with those of the run that `--resume` names where none are given.
+//! The arguments after `eval`, completed by those of the run that `--resume` names.
 
 use std::ffi::OsString;
 
@@ -7,22 +7,22 @@ use super::{RunPlan, checked};
 use crate::eval_args::EvalArgs;
 use crate::layout::RunFolder;
 
-/// Why the words after `eval` are refused.
+/// Why the arguments after `eval` are refused.
 #[derive(Debug, thiserror::Error)]
 pub enum WordsError {
-    /// The words themselves, or their help: clap's text and exit code are the ones to use.
+    /// The arguments are wrong or ask for help; clap's text and exit code are to be used.
     #[error("{0}")]
     Usage(#[from] clap::Error),
-    /// `--resume`.
+    /// `--resume` names a folder that cannot be used.
     #[error(transparent)]
     Folder(#[from] RunFolderError),
 }
 
 impl EvalArgs {
-    /// Parses what follows `eval` on the command line; `--resume` brings the options of its run.
+    /// Parses the arguments after `eval`; `--resume` adds the options of its run.
     ///
     /// # Errors
-    /// [`WordsError`], for a folder without a run as for words that mean nothing.
+    /// Returns [`WordsError`] for a folder without a run and for arguments that cannot be parsed.
     pub fn read_words(words: &[OsString]) -> Result<Self, WordsError> {
         let args = Self::parse_words(words)?;
         let Some(dir) = &args.resume else { return Ok(args) };
@@ -52,7 +52,7 @@ mod tests {
         words.iter().map(Into::into).collect()
     }
 
-    /// A folder with a run that was begun by these words.
+    /// Creates a folder with a run that was begun by these arguments.
     fn run(begun_by: &[&str]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         let job = r#"{"jobs": [{"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted"}]}"#;

@@ -1,14 +1,14 @@
-//! What is leased: blocks of a job's episodes.
+//! Cuts a job's episodes into blocks, the units that are leased.
 
 use std::ops::Range;
 
 use crate::job::Job;
 
-/// Cuts the chosen ones of a job's `count` episodes into blocks of at most `most`.
+/// Cuts the chosen episodes of a job with `count` episodes into blocks of at most `most`.
 ///
-/// A block lies within one build of the environments. Towards the end of the job they shrink, so that ranks end together:
-/// each has its share of half of what is left, one episode at least (guided self-scheduling, Polychronopoulos and Kuck
-/// 1987, halved).
+/// A block lies within one build of the environments. Blocks shrink towards the end of the job, so
+/// that ranks end at about the same time: a block has at least one episode and at most one rank's
+/// share of half of what is left (guided self-scheduling, Polychronopoulos and Kuck 1987, halved).
 pub fn blocks(job: &Job, count: u64, most: u64, world_size: usize) -> Vec<Range<u64>> {
     let mut left = job.selected(count);
     let mut blocks = Vec::new();

@@ -1,6 +1,7 @@
-//! How one rank comes by its next block: a state machine that asks for one operation of the store after the other.
+//! Finds the next block of one rank. [`Claimer`] is a state machine that asks for one store
+//! operation after the other.
 //!
-//! Anybody who reaches the store can write into it, so that a reply may be any number and any holder.
+//! Anybody who reaches the store can write to it, so a reply may be any number and any holder.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -8,108 +9,108 @@ use std::ops::Range;
 use crate::assign::lease::{Hold, Holder, Key, Op, Reply, SHUT};
 use crate::job::JobIndex;
 
-/// A job of which blocks are leased.
+/// A job whose blocks are leased.
 #[derive(Clone, Debug)]
 pub struct Task {
-    /// Which.
+    /// Position of the job in the file.
     pub job: JobIndex,
-    /// What is leased of it, see [`super::blocks`]; a job that stays whole is one block.
+    /// Its blocks, see [`super::blocks`]; a job that is not split is one block.
     pub blocks: Vec<Range<u64>>,
-    /// Blocks of which the journals had everything before.
+    /// Indices of the blocks whose episodes were already in the journals.
     pub done: BTreeSet<usize>,
-    /// Seconds that a block is expected to take.
+    /// Expected seconds for one block.
     pub block_s: f64,
 }
 
-/// Where the next block may come from.
+/// Which jobs the next block may come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {
-    /// The job whose environments the rank has.
+    /// Only the job whose environments the rank has loaded.
     Stay,
     /// Any job.
     Any,
 }
 
-/// A block that the rank has to run.
+/// A block that the rank must run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// Of this job.
+    /// Job of the block.
     pub job: JobIndex,
-    /// Which of its blocks.
+    /// Index of the block in its job.
     pub block: usize,
-    /// The episodes from the first to the last.
+    /// Episode numbers of the block.
     pub episodes: Range<u64>,
-    /// Somebody may have run some of them: the journals know.
+    /// Another rank may already have run some of the episodes; the journals tell which.
     pub is_taken_over: bool,
 }
 
-/// What is to be done next.
+/// What the caller must do next.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
-    /// Give [`Claimer::on`] the reply to this.
+    /// Run this store operation, and pass its reply to [`Claimer::on`].
     Ask(Op),
-    /// Run this.
+    /// Run this block.
     Run(Claim),
-    /// There is nothing to run now; later perhaps.
+    /// There is nothing to run now; ask again later.
     Nothing,
-    /// Everything is done.
+    /// All blocks of all jobs are done.
     Finished,
 }
 
-/// One rank's view of what is left.
+/// One rank's view of the blocks that are left.
 #[derive(Debug)]
 pub struct Claimer {
     me: Holder,
-    /// Longest expected first.
+    /// Jobs in descending order of expected time.
     jobs: Vec<Seen>,
-    /// Position of the job whose environments the rank has.
+    /// Index of the job whose environments the rank has loaded.
     here: Option<usize>,
-    /// Ranks that are dead, or as good as that.
+    /// Ranks that are dead or presumed dead.
     gone: BTreeSet<usize>,
-    /// Leases of such ranks, as they were when they were looked at last.
+    /// Leases of the ranks in `gone`, as they were when last read.
     watched: BTreeMap<Key, Holder>,
     want: Want,
     doing: Doing,
 }
 
-/// A job, and what is known of it. What is known does not change any more.
+/// A job and what is known about it. A flag that is set stays set.
 #[derive(Debug)]
 struct Seen {
     task: Task,
-    /// Somebody has begun it.
+    /// Some rank has begun the job.
     is_begun: bool,
-    /// No block is left that nobody has had.
+    /// Every block has been handed out at least once.
     is_exhausted: bool,
-    /// All its blocks are done, or it has failed for good.
+    /// All blocks are done, or the job has failed for good.
     is_closed: bool,
 }
 
-/// What the reply that is waited for is about; jobs by their position.
+/// The operation whose reply is awaited; jobs are given by their index in `Claimer::jobs`.
 #[derive(Debug)]
 enum Doing {
     Idle,
     Ticket(usize),
     Begin(usize),
-    /// Blocks handed out of a job.
+    /// Reads how many blocks of a job were handed out.
     Left(usize, Option<Best>),
-    /// Ranks that are on a job with so much left, in seconds.
+    /// Reads how many ranks work on a job that has this many seconds of work left.
     Helpers(usize, f64, Option<Best>),
-    /// A block, which somebody may have had.
+    /// Claims a block; the flag says that another rank may have had it before.
     Claim(usize, usize, bool),
     Closed(usize, Lives),
     Look(usize, usize, Lives),
     Life(usize, usize, Holder, Lives),
 }
 
-/// A job and the work left for each rank that is on it, the asking one included.
+/// A job and the seconds of work left for each rank that is on it, the asking rank included.
 #[derive(Clone, Copy, Debug)]
 struct Best(usize, f64);
 
-/// How often ranks were started, as far as it was looked up in this pass.
+/// How often ranks were started, as far as this pass has looked it up.
 type Lives = BTreeMap<usize, i64>;
 
 impl Claimer {
-    /// Nothing is known but the tasks.
+    /// Creates a claimer that knows the tasks but nothing about their leases.
     pub fn new(me: Holder, tasks: Vec<Task>) -> Self {
         let seen = |task| Seen { task, is_begun: false, is_exhausted: false, is_closed: false };
         let open = tasks.into_iter().filter(|task| task.done.len() < task.blocks.len());
@@ -127,8 +128,9 @@ impl Claimer {
         }
     }
 
-    /// The rank wants a block; `gone` are the ranks that will not come back, or have been still for too long. Between two
-    /// calls with nothing in between goes more time than an episode needs from its mark to the journal.
+    /// Starts the search for a block. `gone` are the ranks that will not come back or have not
+    /// reported for too long. Two consecutive calls must be further apart than an episode needs
+    /// from its mark to the journal.
     pub fn start(&mut self, want: Want, gone: BTreeSet<usize>) -> Answer {
         (self.want, self.gone) = (want, gone);
         match self.here {
@@ -137,7 +139,7 @@ impl Claimer {
         }
     }
 
-    /// The store's reply to what was asked for.
+    /// Takes the store's reply to the operation that was asked for.
     pub fn on(&mut self, reply: Reply) -> Answer {
         match (std::mem::replace(&mut self.doing, Doing::Idle), reply) {
             (Doing::Ticket(job), Reply::Sum(count)) => self.on_ticket(job, count),
@@ -164,7 +166,8 @@ impl Claimer {
                 lives.insert(holder.rank, life);
                 self.judge(job, block, holder, lives)
             }
-            // A reply of another kind than was asked for, or to nothing: the store is not ours to mend.
+            // The reply is of the wrong kind, or none was awaited. The claimer cannot repair the
+            // store.
             (_, Reply::Sum(_) | Reply::Is(_)) => Answer::Nothing,
         }
     }
@@ -204,11 +207,11 @@ impl Claimer {
         if hold == Hold::Done {
             seen.task.done.insert(block);
         }
-        // Somebody was faster.
+        // Another rank was faster.
         if is_taken_over { self.look(job, block + 1, Lives::new()) } else { self.ask_ticket(job) }
     }
 
-    /// The job that the rank has is of no more use.
+    /// The loaded job has no block left to hand out.
     fn elsewhere(&mut self) -> Answer {
         if self.want == Want::Stay { Answer::Nothing } else { self.begin() }
     }
@@ -223,7 +226,8 @@ impl Claimer {
         }
     }
 
-    /// Of the jobs from `from` on, and the best before them, the one where help is of most use.
+    /// Finds the job where help is most useful, among those from index `from` on and the best one
+    /// before.
     fn look_for_help(&mut self, from: usize, best: Option<Best>) -> Answer {
         let next = (from..self.jobs.len()).find(|job| !self.jobs[*job].is_exhausted);
         match (next, best) {
@@ -247,7 +251,7 @@ impl Claimer {
         self.ask(Doing::Helpers(job, left_s, best), Op::Add(key, 0))
     }
 
-    /// Looks for leases that nobody living has, in the jobs from `from` on.
+    /// Searches the jobs from index `from` on for leases that no living rank holds.
     fn scan(&mut self, from: usize, lives: Lives) -> Answer {
         match (from..self.jobs.len()).find(|job| !self.jobs[*job].is_closed) {
             Some(job) => {
@@ -284,8 +288,10 @@ impl Claimer {
         }
     }
 
-    /// A lease of the dead is taken over, one of a rank that may come back if it is as it was before. A rank without work
-    /// that holds one has forgotten it, and runs it.
+    /// Decides about a lease that has a holder. A dead rank's lease is taken over. The lease of a
+    /// rank that may come back is taken over if it has not changed since it was last read. If the
+    /// rank holds the lease itself although it has no work, it was restarted, and runs the block
+    /// again.
     fn judge(&mut self, job: usize, block: usize, holder: Holder, lives: Lives) -> Answer {
         let is_own = holder.rank == self.me.rank && holder.life <= self.me.life;
         let is_dead = is_own || lives.get(&holder.rank).is_some_and(|life| *life > holder.life);

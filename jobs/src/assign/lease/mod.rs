@@ -1,4 +1,4 @@
-//! Leases: who runs which block of episodes, when nobody deals them out beforehand.
+//! Leases: how ranks agree on who runs which block of episodes with `--assign dynamic`.
 //!
 //! ```text
 //!                 add(next/<job>)            swap(lease/<job>/<block>: "" ─► me)
@@ -15,14 +15,16 @@
 //!    │ all are held by living ranks: look again later
 //!    ▼ all are done: finished
 //! ```
-//! There is no server beside the store, and any rank may die at any point: what decides is one `compare_set` of the lease
-//! itself. Everything else (`next`, `begun`, `helpers`, `closed`) saves looking, and may be wrong. All ranks derive the
-//! same blocks from the plan. A rank has another `life` each time it is started, so that what it held before can be told
-//! from what it holds.
+//! There is no server beside the store, and any rank may die at any point. The single `compare_set`
+//! of the lease itself decides who has a block. Everything else (`next`, `begun`, `helpers`,
+//! `closed`) only saves reads, and may be wrong. All ranks derive the same blocks from the plan. A
+//! rank has another `life` each time it is started, so leases from before a rank restart can be
+//! told from its current ones.
 //!
-//! A rank that hangs may come back. Before it writes an episode down it changes the `mark` of its lease, which fails if
-//! somebody took that over; and nobody takes over a lease whose mark has changed since he looked last, some time ago. So an
-//! episode is written twice only if its rank hangs between mark and journal, for longer than the others wait.
+//! A rank that hangs may come back. Before it writes an episode to its journal, it changes the
+//! `mark` of its lease, which fails if another rank took the lease over. No rank takes over a lease
+//! whose mark has changed since that rank last read it, some time ago. So an episode is written
+//! twice only if its rank hangs between mark and journal for longer than the others wait.
 
 use std::fmt;
 use std::str::FromStr;
@@ -40,22 +42,22 @@ pub use claimer::{Answer, Claim, Claimer, Task, Want};
 /// A process that may hold a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Holder {
-    /// Its rank.
+    /// Rank of the process.
     pub rank: usize,
-    /// How often that rank has been started, from 1: `add(life/<rank>, 1)`.
+    /// How often that rank has been started, from 1: the result of `add(life/<rank>, 1)`.
     pub life: i64,
-    /// Episodes of the block that it was about to write down.
+    /// How many times the holder was about to write an episode of the block.
     pub mark: u64,
 }
 
-/// What a lease says; a store has it as text, nothing for a free one.
+/// The state of a lease. The store has it as text; the empty text is a free lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
-    /// Nobody has it, or whoever did gave it back.
+    /// No rank has had the block, or its holder gave it back.
     Free,
-    /// Somebody runs it.
+    /// A process runs the block.
     By(Holder),
-    /// All its episodes are in a journal.
+    /// All episodes of the block are in a journal.
     Done,
 }
 
@@ -80,7 +82,7 @@ impl FromStr for Hold {
             Some(Self::By(Holder { rank, life, mark }))
         };
         match text {
-            // What is not there is read as what it was compared with.
+            // For a missing key, `compare_set` returns the value that it was compared with.
             "" | NOTHING => Ok(Self::Free),
             "done" => Ok(Self::Done),
             _ => holder().ok_or_else(|| format!("`{text}` is no holder of a lease")),
@@ -88,23 +90,25 @@ impl FromStr for Hold {
     }
 }
 
-/// No lease says this: to compare with it is to read without waiting.
+/// A text that no lease has: comparing with it reads a lease without waiting.
 pub const NOTHING: &str = "?";
 
 /// A key of the store, below a prefix of the launch and the round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
-    /// How many blocks of a job have been handed out; more than there are once it has none.
+    /// Counts the blocks of a job that were handed out. It exceeds the number of blocks once none
+    /// is left.
     Next(JobIndex),
-    /// Who was first at a job.
+    /// The process that began a job first.
     Begun(JobIndex),
-    /// Ranks that have its environments; those that died are counted on.
+    /// Counts the ranks that loaded the environments of a job, including those that died since.
     Helpers(JobIndex),
-    /// Blocks of a job that are done; a rank that dies in between leaves one out.
+    /// Counts the blocks of a job that are done. A rank that dies at the wrong moment leaves its
+    /// block uncounted.
     Closed(JobIndex),
-    /// Who has a block.
+    /// The lease of a block: job and index of the block.
     Lease(JobIndex, usize),
-    /// How often a rank was started.
+    /// Counts how often a rank was started.
     Life(usize),
 }
 
@@ -124,38 +128,41 @@ impl fmt::Display for Key {
 /// One operation of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Adds to a number, which is 0 where there was none.
+    /// Adds to a counter; a missing counter is 0.
     Add(Key, i64),
-    /// Puts the second in the place of the first, if that is what is there ([`Hold::Free`]: or nothing is).
+    /// Replaces the first value by the second, if the lease has the first one. [`Hold::Free`] also
+    /// matches a missing key.
     Swap(Key, Hold, Hold),
-    /// What is there.
+    /// Reads the current value.
     Read(Key),
 }
 
-/// What the store answers.
+/// The store's reply to an [`Op`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// The sum.
+    /// The value of the counter after the addition.
     Sum(i64),
-    /// What is there now.
+    /// The value of the lease after the operation.
     Is(Hold),
 }
 
-/// More than any job has blocks: added to `next` and `closed` of a job that has failed for good.
+/// More blocks than any job has; added to `next` and `closed` of a job that has failed for good.
 const SHUT: i64 = 1 << 40;
 
-/// What is to succeed before an episode of a block is written down: the holder as it is now, and as it is then.
+/// Returns the operation that must succeed before an episode of a block is written to the journal,
+/// and the holder after it.
 pub fn mark(holder: Holder, job: JobIndex, block: usize) -> (Op, Holder) {
     let next = Holder { mark: holder.mark + 1, ..holder };
     (Op::Swap(Key::Lease(job, block), Hold::By(holder), Hold::By(next)), next)
 }
 
-/// What says that a block is done; the second only if the first gave [`Hold::Done`].
+/// Returns the operations that mark a block as done; the second one only runs if the first one
+/// returned [`Hold::Done`].
 pub fn done(holder: Holder, job: JobIndex, block: usize) -> [Op; 2] {
     [Op::Swap(Key::Lease(job, block), Hold::By(holder), Hold::Done), Op::Add(Key::Closed(job), 1)]
 }
 
-/// What says that nobody is to run a job any more.
+/// Returns the operations that stop every rank from running a job.
 pub fn shut(job: JobIndex) -> [Op; 2] {
     [Op::Add(Key::Next(job), SHUT), Op::Add(Key::Closed(job), SHUT)]
 }

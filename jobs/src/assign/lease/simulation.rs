@@ -1,4 +1,4 @@
-//! Ranks that claim, run, die and hang at any moment, one operation of the store after the other.
+//! Simulates ranks that claim, run, die and hang at any moment, one store operation at a time.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -8,18 +8,19 @@ use crate::assign::lease::{Answer, Claim, Claimer, Hold, Holder, Key, Op, Reply,
 use crate::job::JobIndex;
 use crate::seed;
 
-/// Steps of all ranks after which a run does not end any more.
+/// Total steps after which a simulation counts as stuck.
 const FOR_EVER: u64 = 500_000;
 
-/// Own steps between two looks of a rank that has nothing to do; the others come to their turn many times meanwhile.
+/// Own steps between two attempts of a rank that has nothing to do; the other ranks take many steps
+/// meanwhile.
 const WAIT: u64 = 50;
 
-/// A store, and the journals of all ranks.
+/// The store and the journals of all ranks.
 #[derive(Default)]
 pub(super) struct Shared {
     numbers: BTreeMap<Key, i64>,
     holds: BTreeMap<Key, Hold>,
-    /// How often each episode was written down.
+    /// How often each episode was written.
     journal: BTreeMap<(JobIndex, u64), u32>,
 }
 
@@ -43,7 +44,7 @@ impl Shared {
     }
 }
 
-/// A block under way.
+/// A block that is being run.
 struct Open {
     claim: Claim,
     holder: Holder,
@@ -53,9 +54,9 @@ struct Open {
 enum Doing {
     Asks(Op),
     Runs,
-    /// An episode has ended, and the lease is still ours.
+    /// An episode has ended, and the rank still holds the lease.
     Commits,
-    /// Says that a block is done.
+    /// Marks a block as done.
     Closes,
     Rests,
 }
@@ -65,13 +66,13 @@ struct Process {
     claimer: Claimer,
     open: VecDeque<Open>,
     doing: Doing,
-    /// Steps that it hangs for, or waits before it looks again.
+    /// Steps that the rank hangs for, or waits before it asks again.
     hangs: u64,
     waits: u64,
     is_finished: bool,
 }
 
-/// What can go wrong, one in so many steps; 0 for never.
+/// The rates of faults: one in this many steps; 0 for never.
 #[derive(Clone, Copy, Debug)]
 struct Trouble {
     deaths: u64,
@@ -105,7 +106,7 @@ impl World {
         one_in > 0 && self.draw(one_in) == 0
     }
 
-    /// Until every rank that is left has found everything done.
+    /// Runs until every surviving rank has found everything done.
     fn run(&mut self) {
         for _ in 0..FOR_EVER {
             let rank = self.draw(self.ranks.len() as u64) as usize;
@@ -123,7 +124,7 @@ impl World {
 
     fn step(&mut self, rank: usize) {
         let Some(mut process) = self.ranks[rank].take() else { return self.begin(rank) };
-        // Rank 0 may die, too, but always comes back: somebody has to finish.
+        // Rank 0 may die, too, but is always restarted, because some rank must finish.
         let may_die = rank > 0 || self.restarts[0] > 0;
         if may_die && !process.is_finished && self.happens(self.trouble.deaths) {
             return;
@@ -131,7 +132,7 @@ impl World {
         if process.hangs > 0 || process.waits > 0 {
             (process.hangs, process.waits) = (process.hangs.saturating_sub(1), process.waits.saturating_sub(1));
         } else if !matches!(process.doing, Doing::Commits) && self.happens(self.trouble.hangs) {
-            // Between mark and journal a rank must not hang: that is the window which is left.
+            // A rank must not hang between mark and journal: that is the known remaining window.
             process.hangs = 1 + self.draw(400);
         } else {
             self.work(&mut process);
@@ -157,7 +158,7 @@ impl World {
         self.ranks[rank] = Some(Process { me, claimer, open, doing, hangs: 0, waits: 0, is_finished: false });
     }
 
-    /// Ranks that do not come back, and those that hang.
+    /// The ranks that do not come back, and those that hang.
     fn gone(&self, but: usize) -> BTreeSet<usize> {
         let gone = |rank: &usize| match &self.ranks[*rank] {
             Some(process) => process.hangs > 0,
@@ -185,7 +186,7 @@ impl World {
             Doing::Closes => {
                 let Open { claim, holder, .. } = process.open.pop_front().unwrap();
                 let [lease, closed] = done(holder, claim.job, claim.block);
-                // A death may come between the two.
+                // The rank may die between the two operations.
                 if self.shared.serve(lease) == Reply::Is(Hold::Done) && self.draw(20) > 0 {
                     self.shared.serve(closed);
                 }
@@ -212,7 +213,8 @@ impl World {
                 Doing::Rests
             }
             Answer::Run(claim) => {
-                // A block that somebody had is compared with the journals; of a fresh one they have what is older.
+                // A block that was taken over is compared with the journals; for a fresh block the
+                // journals only have older episodes.
                 let is_done = |episode: &u64| self.shared.journal.contains_key(&(claim.job, *episode));
                 let left: VecDeque<_> =
                     claim.episodes.clone().filter(|e| !claim.is_taken_over || !is_done(e)).collect();
@@ -223,7 +225,7 @@ impl World {
         };
     }
 
-    /// An episode ends: is its lease still ours?
+    /// Ends an episode: checks that the rank still holds the lease.
     fn run_on(&mut self, process: &mut Process) {
         let Open { claim, holder, .. } = &mut process.open[0];
         let (op, marked) = mark(*holder, claim.job, claim.block);
@@ -237,7 +239,7 @@ impl World {
     }
 }
 
-/// Jobs of these lengths, in blocks of `most`.
+/// Returns jobs with these numbers of episodes, cut into blocks of `most`.
 pub(super) fn tasks(lengths: &[u64], most: u64) -> Vec<Task> {
     let task = |(job, length): (usize, &u64)| Task {
         job: JobIndex(job),

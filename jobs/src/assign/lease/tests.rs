@@ -11,7 +11,7 @@ fn what_a_lease_says_is_read_back() {
     assert!("3".parse::<Hold>().is_err() && "3:1:x".parse::<Hold>().is_err());
 }
 
-/// Lets one rank work until it has a claim, or nothing.
+/// Runs the state machine of one rank until it has a claim or nothing to do.
 fn next(shared: &mut Shared, claimer: &mut Claimer, want: Want, gone: &[usize]) -> Answer {
     let mut answer = claimer.start(want, gone.iter().copied().collect());
     while let Answer::Ask(op) = answer {
@@ -52,7 +52,7 @@ fn who_has_nothing_left_helps_where_most_is_left_for_each_rank() {
         let (job, _) = claimed(next(&mut shared, rank, Want::Any, &[]));
         shared.serve(Op::Add(Key::Helpers(JobIndex(job)), 1));
     }
-    // Job 1 has 8 blocks left, job 0 has 7; two more have come to job 1 meanwhile.
+    // Job 1 has 8 blocks left, job 0 has 7; two more ranks have joined job 1 meanwhile.
     shared.serve(Op::Add(Key::Helpers(JobIndex(1)), 2));
     assert_eq!(next(&mut shared, &mut ranks[2], Want::Stay, &[]), Answer::Nothing);
     assert_eq!(claimed(next(&mut shared, &mut ranks[2], Want::Any, &[])), (0, 1));
@@ -71,7 +71,7 @@ fn the_block_of_a_dead_rank_is_taken_over_and_that_of_a_living_one_is_not() {
     assert_eq!(next(&mut shared, &mut ranks[2], Want::Any, &[1]), Answer::Nothing, "it is looked at twice");
     let Answer::Run(claim) = next(&mut shared, &mut ranks[2], Want::Any, &[1]) else { panic!("rank 1 is gone") };
     assert!((claim.block, claim.is_taken_over) == (1, true));
-    // Rank 0 is started again.
+    // Rank 0 is restarted.
     shared.serve(Op::Add(Key::Life(0), 1));
     assert_eq!(claimed(next(&mut shared, &mut ranks[2], Want::Any, &[])), (0, 0));
     for block in 0..2 {

@@ -12,7 +12,7 @@ use crate::rank_env::RankEnv;
 use crate::report::{Journals, Merged};
 use crate::verify;
 
-/// One job with these words and so many episodes.
+/// Returns a plan of one job with this instruction and number of episodes.
 fn plan(words: &str, episodes: u64) -> RunPlan {
     let entry = json!({"name": "a", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted",
                        "num_episodes": episodes, "language_instruction": words});
@@ -26,7 +26,7 @@ fn env(launch: &str) -> RankEnv {
     RankEnv { launch: Some(launch.to_owned()), ..RankEnv::read(|_| None).unwrap() }
 }
 
-/// A rank of `launch` runs episodes.
+/// Runs a rank of `launch` that finishes these episodes.
 fn run(folder: &Path, plan: RunPlan, launch: &str, episodes: std::ops::Range<u64>) -> RunPlan {
     let folder = RunFolder::new(folder);
     let mut plan = plan.settle(&folder, true).unwrap();
@@ -35,7 +35,7 @@ fn run(folder: &Path, plan: RunPlan, launch: &str, episodes: std::ops::Range<u64
     plan
 }
 
-/// Numbers of the episodes that count, what verify finds wrong, and what it notes.
+/// Returns the numbers of the accepted episodes, the errors of `verify`, and its notes.
 fn read(folder: &Path) -> (Vec<u64>, Vec<String>, Vec<String>) {
     let folder = RunFolder::new(folder);
     let plan = RunPlan::read(&folder).unwrap();
@@ -130,7 +130,8 @@ fn lines_from_before_lines_said_so_count_and_are_noted() {
 #[test]
 fn a_fingerprint_follows_from_what_results_depend_on_and_stays_the_same() {
     let of = |plan: RunPlan| fingerprint(&plan.jobs[0], plan.seed);
-    // Another value here makes every run that was begun before a foreign one, where its plan does not say its own.
+    // If this value changes, every run that was begun before becomes a foreign one, unless its plan
+    // lists its own fingerprints.
     assert_eq!(of(plan("touch", 4)), "86da9cd685da7334");
     assert_eq!(of(plan("touch", 4)), of(plan("touch", 9)));
     assert_ne!(of(plan("touch", 4)), of(plan("touch it", 4)));

@@ -12,7 +12,7 @@ use crate::plan::RunFolderError;
 use crate::rank_env::RankEnv;
 use crate::report;
 
-/// Jobs with so many episodes and this instruction.
+/// Returns a plan of jobs with these names, numbers of episodes and instructions.
 fn plan(jobs: &[(&str, u64, &str)]) -> RunPlan {
     let entry = |(name, episodes, words): &(&str, u64, &str)| {
         json!({"name": name, "arena_env_args": {"environment": "reach"}, "policy_type": "scripted",
@@ -33,7 +33,8 @@ fn episode(job: (usize, &str), number: u64) -> Line {
     Episode::sample(job.0, job.1, number).line()
 }
 
-/// A run of `a` (0 to 3), `b` (0 to 3) and `c` (0) on two ranks, with a file of each job and a report.
+/// Begins a run of `a` (episodes 0 to 3), `b` (0 to 3) and `c` (0) on two ranks, with a file of
+/// each job and a report.
 fn begun(folder: &RunFolder) -> RunPlan {
     let before = plan(&[("a", 4, ""), ("b", 4, ""), ("c", 4, "")]);
     let before = before.settle(folder, false).unwrap();
@@ -53,12 +54,12 @@ fn begun(folder: &RunFolder) -> RunPlan {
     before
 }
 
-/// `b` is longer, `a` is another, `c` is gone, `d` is new.
+/// The new plan: `b` is longer, `a` has changed, `c` is gone, `d` is new.
 fn now() -> RunPlan {
     plan(&[("d", 2, ""), ("b", 6, ""), ("a", 4, "other words")])
 }
 
-/// Every file with its text.
+/// Returns every file with its text.
 fn files(root: &Path) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut folders = vec![root.to_owned()];
@@ -147,7 +148,8 @@ fn whatever_is_killed_when_all_of_it_is_done_or_nothing() {
     }
 }
 
-/// A run folder of somebody else with these moves in `superseded/1`, and what settling says.
+/// Settles a run folder of another user that has these moves in `superseded/1`; returns the error
+/// message.
 fn moved(moves: &Value) -> (tempfile::TempDir, String) {
     let dir = tempfile::tempdir().unwrap();
     let folder = RunFolder::new(&dir.path().join("run"));
@@ -201,7 +203,7 @@ fn what_was_prepared_and_not_decided_on_is_undone() {
     let before = begun(&folder);
     let old = files(dir.path());
     let decided = prepare(&folder, &now(), &Difference::between(&before, &now())).unwrap();
-    // The same state as of a process that was killed before the rename.
+    // This is the state that a process leaves which is killed before the rename.
     fs::rename(&decided, folder.superseded().join(format!("1.{PREPARED}"))).unwrap();
     fs::remove_file(folder.superseded().join(format!("1.{PREPARED}")).join(MOVES)).unwrap();
     assert!(now().check(&folder, false).is_err());
@@ -268,7 +270,8 @@ fn a_plan_that_another_evaluation_changed_meanwhile_is_noticed() {
     assert!(matches!(refusal, RunFolderError::Overtaken(_)), "{refusal}");
 }
 
-/// Which of the jobs `a` to `d` there are in which order, with how many episodes and which words.
+/// Generates any choice and order of the jobs `a` to `d`, with numbers of episodes and
+/// instructions.
 fn any_jobs() -> impl Strategy<Value = Vec<(&'static str, u64, &'static str)>> {
     let job = (any::<bool>(), 1u64..6, prop_oneof![3 => Just(""), 1 => Just("x")]);
     let shuffled = Just(vec!["a", "b", "c", "d"]).prop_shuffle();
