@@ -1,14 +1,16 @@
-//! The report: a pure merge of plan and journals.
+//! Builds the report of a run by merging its plan and its journals. The result depends on nothing
+//! else but a small [`Context`].
 //!
 //! ```text
 //! source (files, bytes) ─► pieces ─► scan ─► merged ─┬─► rates, of_jobs, policies, groups, of_ranks, of_run, coverage ─► schema
 //!                                                    └─► write (report.json, metrics.json, eval_info.json, episodes.jsonl)
 //! ```
-//! Coverage comes first: which episodes were expected, which were found, which are missing or there twice. An error
-//! (a crash of the simulator) is told apart from a failure of the policy, and both rates are given: `success_rate`
-//! counts an errored episode as not solved, `completion_only_rate` leaves it out.
+//! A report begins with coverage: which episodes were expected, which were found, and which are
+//! missing or duplicated. An error (a crash of the simulator) is distinct from a failure of the
+//! policy, and both rates are given: `success_rate` counts an errored episode as not solved,
+//! `completion_only_rate` leaves it out.
 //!
-//! Memory: 80 bytes an episode, and what the report itself holds; journals are read in pieces.
+//! Memory: 80 bytes for each episode, plus the report itself; journals are read in pieces.
 
 use std::io;
 
@@ -52,41 +54,41 @@ pub use schema::*;
 pub use source::Journals;
 pub use write::{write, write_merged};
 
-/// Schema of `report.json`.
+/// The `schema` field of every `report.json` that this version writes.
 const SCHEMA: &str = "rrun/report/1";
 
-/// What plan and journals do not say.
+/// What the report has that is neither in the plan nor in the journals.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Context {
     /// Command line of the run.
     pub argv: Vec<String>,
-    /// Ranks of this launch.
+    /// Number of ranks of this launch.
     pub world_size: usize,
-    /// How the ranks' lines came together: `single`, `store`, `nccl`, `journals`, `merge`.
+    /// How the ranks' lines were gathered: `single`, `store`, `nccl`, `journals` or `merge`.
     pub route: String,
-    /// Ranks that did not deliver.
+    /// Ranks that did not deliver their lines.
     pub missing_ranks: Vec<usize>,
-    /// Why the run ended early, if it did.
+    /// Why the run ended early; `None` if it did not.
     pub stopped: Option<String>,
-    /// UTC, when the report is made.
+    /// When the report is made, RFC 3339 in UTC.
     pub created: String,
 }
 
 impl Report {
-    /// The report of a few lines in memory; the same line twice counts once.
+    /// Builds the report of lines in memory; a line that occurs twice counts once.
     ///
     /// # Panics
-    /// Never: nothing in memory is unreadable.
+    /// Never: reading lines in memory cannot fail.
     pub fn new(plan: &RunPlan, lines: &[Line], context: Context) -> Self {
         let journals = Journals::of_lines(lines);
         let merged = Merged::new(plan, &journals).expect("bytes in memory can be read");
         Self::of(&merged, context).expect("bytes in memory can be read")
     }
 
-    /// The report of merged journals.
+    /// Builds the report of merged journals.
     ///
     /// # Errors
-    /// Those of the file system, naming the journal.
+    /// Returns the errors of the file system, with the name of the journal.
     pub fn of(merged: &Merged, context: Context) -> io::Result<Self> {
         let plan = merged.plan;
         let policies = Policies::of(merged);
@@ -96,7 +98,7 @@ impl Report {
         let mut per_job: Vec<_> =
             plan.jobs.iter().zip(&tallies).map(|(job, tally)| of_jobs::job(merged, job, tally)).collect();
         for (job, report) in plan.jobs.iter().zip(&mut per_job) {
-            // What is ours keeps its meaning.
+            // Metrics of `rrun` are not replaced by a policy's metrics of the same name.
             for (name, mean) in counted::means(merged, job)? {
                 report.metrics.entry(name).or_insert(mean);
             }
@@ -105,7 +107,7 @@ impl Report {
         let (unsolved, unsolved_count) = coverage::unsolved(merged)?;
         let (env_losses, env_losses_count) = coverage::env_losses(merged)?;
         let missing_count = merged.missing_count();
-        // A job that the file says is not to run is not missing.
+        // A job whose status in the file says that it is not to run is not missing.
         let incomplete =
             |(job, report): (&Job, &JobReport)| job.status == Status::Pending && report.status != Status::Completed;
         Ok(Self {
@@ -135,7 +137,7 @@ impl Report {
         })
     }
 
-    /// Whether every episode ran, and ran without an error.
+    /// Returns whether every episode ran without an error.
     pub fn complete(&self) -> bool {
         !self.partial && self.failures.is_empty()
     }

@@ -1,11 +1,12 @@
-//! A job in steps that was interrupted begins again from its first step, as its episodes follow from one another. What
-//! the attempt before had finished is then of the past: it does not count, and is no duplicate.
+//! Drops the episodes of abandoned attempts. An interrupted job in steps starts again from its
+//! first step, because each of its episodes continues the one before. Episodes of the earlier
+//! attempt no longer count, and are no duplicates.
 
 use super::record::Record;
 use crate::journal::JobStart;
 use crate::time::Moment;
 
-/// Leaves out the episodes of attempts that were begun again; `starts` are in time.
+/// Removes the episodes of attempts that were started again; `starts` must be in order of time.
 pub(super) fn forget_earlier(starts: &[JobStart], episodes: &mut Vec<Record>) {
     let last_first: Vec<_> = starts.iter().rev().map(|start| (start.share, Moment::parse(&start.started))).collect();
     if last_first.len() < 2 {
@@ -13,7 +14,7 @@ pub(super) fn forget_earlier(starts: &[JobStart], episodes: &mut Vec<Record>) {
     }
     episodes.retain(|record| {
         let mut starts = last_first.iter();
-        // The last one that began its environment.
+        // The last start whose share has the environment of the episode.
         let own = starts.find(|(share, _)| share.is_none_or(|share| share.slot(record.episode).is_some()));
         own.is_none_or(|(_, began)| record.ended >= *began)
     });

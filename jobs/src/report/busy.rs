@@ -1,13 +1,14 @@
-//! For how much of the time a GPU was at work.
+//! Computes the share of time in which a GPU was busy.
 
 use crate::journal::JobEnd;
 
-/// Share and seconds of a job in a rank whose GPU's driver told.
+/// Returns the busy share and the seconds of a job in a rank; `None` if the GPU's driver does not
+/// report it.
 pub(super) fn of_job(end: &JobEnd) -> Option<(f64, f64)> {
     Some((end.gpu_busy?, end.wall_s))
 }
 
-/// The mean of shares, each over so many seconds; `None` without any.
+/// Returns the mean of shares, weighted by their seconds; `None` if there are none.
 pub(super) fn share(parts: impl Iterator<Item = (f64, f64)>) -> Option<f64> {
     let (busy_s, wall_s) =
         parts.fold((0.0, 0.0), |(busy_s, wall_s), (share, seconds)| (busy_s + share * seconds, wall_s + seconds));

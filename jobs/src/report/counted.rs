@@ -1,4 +1,5 @@
-//! What policies counted themselves (`Episode::metrics`): the mean over the scored episodes of a job.
+//! Averages the metrics that policies report themselves (`Episode::metrics`) over the scored
+//! episodes of a job.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -6,8 +7,8 @@ use std::io;
 use super::merged::{Merged, episode};
 use crate::job::Job;
 
-/// Means by name, over the episodes that have it; none for a job whose first episode has nothing of the kind, so that the
-/// lines of others are not read again.
+/// Returns the means by name, each over the episodes that have the metric. If the first episode of
+/// a job has none, the job has none, so that the lines of most jobs are not read again.
 pub(super) fn means(merged: &Merged, job: &Job) -> io::Result<BTreeMap<String, f64>> {
     let mut sums: BTreeMap<String, (f64, f64)> = BTreeMap::new();
     let mut reader = merged.journals.reader();

@@ -1,5 +1,5 @@
-//! What is missing, there twice, broken, or not solved. Coverage is what a report begins with: a rate over episodes of
-//! which some never ran is a rate of something else.
+//! Lists the episodes that are missing, duplicated, failed with an error, or not solved. A success
+//! rate is misleading if some episodes never ran, so a report begins with coverage.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,16 +11,17 @@ use crate::job::{Job, Length, Status};
 use crate::journal::{EnvLost, Line};
 use crate::verify::ranges;
 
-/// Unsolved episodes of one job that a report shows.
+/// Number of unsolved episodes that a report shows of one job.
 const UNSOLVED_OF_A_JOB: usize = 5;
 
 impl<'a> Merged<'a> {
-    /// Episodes that were expected and not found; those of a job in steps are not known beforehand.
+    /// Returns the expected episodes that were not found. The episodes of a job in steps are not
+    /// known beforehand.
     pub fn missing(&self) -> impl Iterator<Item = EpisodeId> + use<'_, 'a> {
         self.plan.jobs.iter().flat_map(|job| self.missing_of(job))
     }
 
-    /// Those of one job.
+    /// Returns the missing episodes of one job.
     pub fn missing_of<'m>(&'m self, job: &'m Job) -> impl Iterator<Item = EpisodeId> + use<'m, 'a> {
         let numbers = if self.missing_count_of(job) == 0 { 0 } else { self.numbers(job) };
         let found = &self.lines(job.index).episodes;
@@ -28,8 +29,8 @@ impl<'a> Merged<'a> {
         job.selection(numbers).filter(absent).map(|episode| EpisodeId { job: job.name.clone(), episode })
     }
 
-    /// Their numbers, as the first and the last of neighbours. A plan may ask for any number: time and memory go by those
-    /// that are there.
+    /// Returns the numbers of the missing episodes as ranges of first and last number. Time and
+    /// memory depend on the episodes found, because a plan may ask for any number.
     pub fn missing_ranges_of(&self, job: &Job) -> Vec<[u64; 2]> {
         let numbers = if self.missing_count_of(job) == 0 { 0 } else { self.numbers(job) };
         if job.only.is_some() {
@@ -46,7 +47,8 @@ impl<'a> Merged<'a> {
         missing
     }
 
-    /// How many are missing, counted by those that are there: a plan may ask for any number.
+    /// Counts the missing episodes. Time depends on the episodes found, because a plan may ask for
+    /// any number.
     pub fn missing_count(&self) -> u64 {
         self.plan.jobs.iter().map(|job| self.missing_count_of(job)).sum()
     }
@@ -55,12 +57,12 @@ impl<'a> Merged<'a> {
         let numbers = self.numbers(job);
         let wanted = job.only.as_ref().map_or(numbers, |only| only.count_below(numbers));
         let found = &self.lines(job.index).episodes;
-        // Numbers ascend, each once.
+        // The numbers are ascending and unique.
         let first = &found[..found.partition_point(|record| record.episode < numbers)];
         wanted - first.iter().filter(|record| job.selects(record.episode)).count() as u64
     }
 
-    /// Episodes of a job that are numbered from 0 and known beforehand.
+    /// Returns how many episodes of a job are known beforehand; they are numbered from 0.
     fn numbers(&self, job: &Job) -> u64 {
         match (job.status, job.length) {
             (Status::Pending, Length::Episodes(count)) => count,
@@ -69,12 +71,12 @@ impl<'a> Merged<'a> {
         }
     }
 
-    /// Episodes that were scored by more than one line.
+    /// Returns the episodes that were scored by more than one line.
     pub fn duplicates(&self) -> impl Iterator<Item = Duplicate> + use<'_, 'a> {
         self.plan.jobs.iter().flat_map(|job| self.duplicates_of(job))
     }
 
-    /// Those of one job.
+    /// Returns the duplicate episodes of one job.
     pub fn duplicates_of<'m>(&'m self, job: &'m Job) -> impl Iterator<Item = Duplicate> + use<'m, 'a> {
         let again = self.lines(job.index).episodes.iter().filter(|record| record.again != Again::Once);
         again.map(|record| Duplicate {
@@ -84,14 +86,15 @@ impl<'a> Merged<'a> {
         })
     }
 
-    /// All episodes that count, with their jobs.
+    /// Returns all episodes that count, with their jobs.
     fn records(&self) -> impl Iterator<Item = (&'a Job, &Record)> {
         let of = |job: &'a Job| self.lines(job.index).episodes.iter().map(move |record| (job, record));
         self.plan.jobs.iter().flat_map(of)
     }
 }
 
-/// Errors of jobs, then of episodes: the first of them, how many there are, and why.
+/// The first errors of jobs, then of episodes; the number of errors; and how often each reason
+/// occurs.
 pub(super) struct Failures {
     pub(super) first: Vec<Failure>,
     pub(super) count: u64,
@@ -103,7 +106,7 @@ pub(super) fn failures(merged: &Merged, jobs: &[JobReport]) -> io::Result<Failur
     let (mut first, mut count, mut reasons) = (Vec::new(), 0, HashMap::new());
     let mut add = |failure: Failure| {
         count += 1;
-        // Of very many different reasons the rest is one.
+        // If there are very many different reasons, the remaining ones are counted as one.
         let is_new = !reasons.contains_key(&failure.reason);
         let reason =
             if is_new && reasons.len() >= LISTED { "other reasons".to_owned() } else { failure.reason.clone() };
@@ -132,7 +135,7 @@ pub(super) fn failures(merged: &Merged, jobs: &[JobReport]) -> io::Result<Failur
     Ok(Failures { first, count, by_reason })
 }
 
-/// Episodes that were scored and not solved: a few of each job, and how many there are.
+/// Collects episodes that were scored but not solved: a few of each job, and the number of all.
 pub(super) fn unsolved(merged: &Merged) -> io::Result<(Vec<Unsolved>, u64)> {
     let (mut first, mut count, mut reader) = (Vec::new(), 0, merged.journals.reader());
     for job in &merged.plan.jobs {
@@ -157,7 +160,7 @@ pub(super) fn unsolved(merged: &Merged) -> io::Result<(Vec<Unsolved>, u64)> {
     Ok((first, count))
 }
 
-/// Processes of environments that were lost: the first ones, and how many.
+/// Collects the first lost environment processes, and the number of all.
 pub(super) fn env_losses(merged: &Merged) -> io::Result<(Vec<EnvLoss>, u64)> {
     let mut reader = merged.journals.reader();
     let all =

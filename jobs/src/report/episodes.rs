@@ -1,7 +1,7 @@
-//! `episodes.jsonl`: the episodes that count, one a line, in the order of jobs and numbers.
+//! Writes `episodes.jsonl`: the episodes that count, one per line, ordered by job and number.
 //!
-//! A line is copied from its journal, but for the word that says what it is. How long it will be is known before, so
-//! several threads write, each where its jobs belong.
+//! A line is copied from its journal, without the `type` field. The lengths are known beforehand,
+//! so several threads write, each at the offset of its jobs.
 
 use std::fs::File;
 use std::io;
@@ -14,10 +14,10 @@ use super::scan::EPISODE;
 use super::source::Reader;
 use crate::threads;
 
-/// Bytes that are written at a time, unless one job has more.
+/// Bytes that are written at once, unless one job has more.
 const PART: u64 = 1 << 20;
 
-/// Jobs whose episodes stand together in the file.
+/// A range of jobs whose episodes are adjacent in the file.
 struct Part {
     jobs: Range<usize>,
     at: u64,
@@ -27,7 +27,7 @@ impl Merged<'_> {
     /// Writes the episodes that count into an empty file.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Returns the errors of the file system.
     pub fn write_episodes(&self, to: &File) -> io::Result<()> {
         let write = |part: &Part, buffer: &mut Vec<u8>| {
             let mut reader = self.journals.reader();
@@ -56,7 +56,7 @@ impl Merged<'_> {
     }
 }
 
-/// Bytes of a line with its end.
+/// Returns the bytes of a line, including its line end.
 fn len(record: &Record, reader: &mut Reader) -> io::Result<u64> {
     if record.is_ours {
         return Ok(u64::from(record.place.len) - EPISODE.len() as u64 + 2);

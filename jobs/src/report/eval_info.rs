@@ -1,8 +1,10 @@
-//! `eval_info.json`, as `lerobot-eval` writes it (src/lerobot/scripts/lerobot_eval.py, 01f50c3d: `eval_policy_all`).
+//! Writes `eval_info.json` in the format of `lerobot-eval` (src/lerobot/scripts/lerobot_eval.py,
+//! 01f50c3d: `eval_policy_all`).
 //!
-//! A job is a task of the group that its environment is. Only scored episodes are in it: LeRobot has no errors, an
-//! exception ends it. Journals of older versions have no largest rewards: `max_rewards` and `avg_max_reward` are left
-//! out where no episode has one. Paths of predicted videos are always left out.
+//! A job is a task, and its environment is the task group. The file has scored episodes only:
+//! LeRobot has no errored episodes, because an exception ends its evaluation. Journals of older
+//! versions have no largest rewards: `max_rewards` and `avg_max_reward` are left out if no episode
+//! has one. Paths of predicted videos are always left out.
 
 use std::collections::BTreeMap;
 
@@ -23,9 +25,9 @@ pub(super) struct EvalInfo<'a> {
 #[derive(Serialize)]
 struct Task<'a> {
     task_group: &'a str,
-    /// Counts the tasks of a group.
+    /// Number of the task within its group, from 0.
     task_id: usize,
-    /// Ours: the job's name.
+    /// Name of the job; an addition to LeRobot's format.
     job: &'a str,
     metrics: Metrics<'a>,
 }
@@ -34,7 +36,7 @@ struct Task<'a> {
 struct Metrics<'a> {
     #[serde(serialize_with = "returns")]
     sum_rewards: &'a [Record],
-    /// In step with `sum_rewards`.
+    /// One value for each episode, in the order of `sum_rewards`.
     #[serde(serialize_with = "max_rewards", skip_serializing_if = "have_no_max_reward")]
     max_rewards: &'a [Record],
     #[serde(serialize_with = "successes")]
@@ -81,7 +83,7 @@ fn successes<S: Serializer>(records: &[Record], to: S) -> Result<S::Ok, S::Error
 }
 
 impl<'a> EvalInfo<'a> {
-    /// Of a report and what it was made of.
+    /// Builds the file from a report and the lines that it was made of.
     pub(super) fn new(merged: &'a Merged, report: &'a Report) -> Self {
         let mut groups: BTreeMap<&str, Vec<&JobReport>> = BTreeMap::new();
         let mut per_task = Vec::new();

@@ -1,4 +1,4 @@
-//! Jobs that have something in common: a task, a policy, a set of tasks, a variation.
+//! Groups jobs by a common property: task, policy, set of tasks, or variation.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,8 @@ use super::schema::{GroupReport, JobReport};
 use crate::job::Job;
 use crate::stats::mean;
 
-/// One entry for each value of each property; `reports` and `tallies` are those of the jobs, in order.
+/// Returns one entry for each value of each property; `reports` and `tallies` are those of the
+/// jobs, in order.
 pub(super) fn groups(jobs: &[Job], reports: &[JobReport], tallies: &[Tally]) -> Vec<GroupReport> {
     let mut groups: BTreeMap<(String, String), Vec<usize>> = BTreeMap::new();
     for (index, job) in jobs.iter().enumerate() {
@@ -25,17 +26,17 @@ pub(super) fn groups(jobs: &[Job], reports: &[JobReport], tallies: &[Tally]) -> 
     groups.into_iter().map(report).collect()
 }
 
-/// What a job may have in common with others: pairs of property and value.
+/// Returns the properties of a job as pairs of name and value.
 pub(crate) fn properties(job: &Job) -> Vec<(String, String)> {
     let mut properties =
         vec![("policy".to_owned(), job.policy_type.clone()), ("task".to_owned(), job.environment.clone())];
-    // EmbodiedBench's word, where a job names the set that its task is of.
+    // `eval_set` is EmbodiedBench's name for a set of tasks.
     properties.extend(job.env_args.get("eval_set").map(|set| ("eval_set".to_owned(), text(set))));
     flatten("variations", &job.variations, &mut properties);
     properties
 }
 
-/// Arena's form of a variation: `a.b.c`, and the value as JSON.
+/// Flattens variations into Arena's form: a dotted key `a.b.c`, and the value as JSON.
 fn flatten(path: &str, map: &Map<String, Value>, to: &mut Vec<(String, String)>) {
     for (key, value) in map {
         let path = format!("{path}.{key}");

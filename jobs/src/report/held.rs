@@ -1,14 +1,14 @@
-//! Which journals a process is writing to, without touching the lock that says so: to take it for a moment would refuse
-//! a rank that begins in that moment.
+//! Finds the journals that a process is writing to, without taking their locks: taking a lock for a
+//! moment would refuse a rank that starts in that moment.
 
 use std::collections::BTreeSet;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 
-/// Files that are locked as a whole, by the number of their inode.
+/// Inode numbers of files that are locked as a whole.
 pub(super) struct Inodes(BTreeSet<u64>);
 
-/// Those that this machine's kernel knows of; none where it does not tell.
+/// Returns the locked files that the kernel of this machine lists; none if it does not.
 pub(super) fn inodes() -> Inodes {
     Inodes(parse(&std::fs::read_to_string("/proc/locks").unwrap_or_default()))
 }
@@ -19,7 +19,8 @@ impl Inodes {
     }
 }
 
-/// `1: FLOCK  ADVISORY  WRITE 4711 fe:00:1310747 0 EOF`; one that waits has an arrow after the number. proc_locks(5).
+/// Parses lines such as `1: FLOCK  ADVISORY  WRITE 4711 fe:00:1310747 0 EOF`; a waiting lock has an
+/// arrow after the number. See proc_locks(5).
 fn parse(text: &str) -> BTreeSet<u64> {
     let inode = |line: &str| {
         let words: Vec<_> = line.split_whitespace().collect();

@@ -1,11 +1,13 @@
-//! The lives of a rank, read from its journal.
+//! Reconstructs the lives of a rank from its journal. A life is one process of the rank, from its
+//! start to its end.
 //!
 //! ```text
 //! RankStart ── JobStart ─ JobEnd ── JobStart ─ JobEnd ── RankEnd       one life, two spans
 //! RankStart ── JobStart ─ …                                            cut: the next line is another RankStart, or none
 //! ```
-//! A life without a [`RankEnd`](crate::journal::RankEnd) was cut off: it, and the job that it was in, ended with its last
-//! line. One whose end tells a failure died as well. What the line of an episode says is enough to know when that was.
+//! A life without a [`RankEnd`](crate::journal::RankEnd) was cut off: the life and its open job end
+//! with the last line. A life whose end reports a failure died as well. The times in the lines of
+//! episodes are enough to date such an end.
 
 use crate::job::JobIndex;
 use crate::journal::{Gpu, JobEnd, Line, RankEnd, RankStart};
@@ -15,30 +17,30 @@ use crate::report::schema::HowEnded;
 use crate::report::source::Source;
 use crate::time::Moment;
 
-/// What happened in a rank, line by line.
+/// The lines of one journal about its rank, and the lives that result.
 pub(super) struct Events {
-    /// Its journal.
+    /// Path of the journal, relative to the run folder.
     pub(super) journal: String,
-    /// Which, by the journal's name.
+    /// The rank, from the name of the journal.
     pub(super) rank: usize,
     is_held: bool,
     lines: Vec<Event>,
     last: Moment,
-    /// What the lines come to.
+    /// The lives that the lines describe.
     pub(super) lives: Vec<LifeLines>,
-    /// Lives that are no part of the run, see [`super::repeats`].
+    /// Lives that are not part of the run, see [`super::repeats`].
     pub(super) repeats: Vec<LifeLines>,
-    /// Most of it, over all jobs.
+    /// Peak resident memory over all jobs, in bytes.
     pub(super) peak_rss_bytes: u64,
-    /// Most of it, over all jobs.
+    /// Peak GPU memory of libtorch over all jobs, in bytes.
     pub(super) peak_vram_bytes: Option<u64>,
-    /// Most of it, over all jobs.
+    /// Peak memory of the environment processes over all jobs, in bytes.
     pub(super) peak_env_bytes: Option<u64>,
-    /// Most of it, over all jobs.
+    /// Peak GPU memory of the environment processes over all jobs, in bytes.
     pub(super) peak_env_vram_bytes: Option<u64>,
-    /// Of all jobs.
+    /// Number of inferences that ran out of memory, over all jobs.
     pub(super) out_of_memory: u64,
-    /// How busy its GPU was in each job, and for how many seconds.
+    /// For each job, the share of time in which the GPU was busy, and the seconds that it is over.
     pub(super) gpu_busy: Vec<(f64, f64)>,
 }
 
@@ -49,12 +51,12 @@ enum Event {
     End(RankEnd),
 }
 
-/// One life of a rank.
+/// One life of a rank: one process from its start to its end.
 pub(super) struct LifeLines {
     pub(super) start: RankStart,
     pub(super) ended: Moment,
     pub(super) how: HowEnded,
-    /// As the rank said, if it came to that.
+    /// The end that the rank wrote; `None` if it died before.
     pub(super) end: Option<RankEnd>,
     pub(super) spans: Vec<SpanLines>,
 }
@@ -70,7 +72,7 @@ pub(super) struct SpanLines {
 }
 
 impl Events {
-    /// Of a journal of which nothing has been read.
+    /// Creates the events of a journal of which nothing has been read.
     pub(super) fn of(source: &Source) -> Self {
         Self {
             journal: source.name.clone(),
@@ -89,7 +91,7 @@ impl Events {
         }
     }
 
-    /// The next line that says something of the rank.
+    /// Takes the next line that is about the rank or a job.
     pub(super) fn add(&mut self, other: &Other) {
         let before = other.before.unwrap_or(self.last);
         let event = match &other.line {
@@ -117,12 +119,12 @@ impl Events {
         self.gpu_busy.extend(busy::of_job(end));
     }
 
-    /// A line of the journal was written at that moment.
+    /// Records that a line of the journal was written at this moment.
     pub(super) fn saw(&mut self, moment: Moment) {
         self.last = self.last.max(moment);
     }
 
-    /// All lines are there: makes lives of them.
+    /// Builds the lives, after all lines were added.
     pub(super) fn settle(&mut self) {
         for event in std::mem::take(&mut self.lines) {
             let open = self.lives.last_mut().filter(|life| life.how == HowEnded::Running);
@@ -132,7 +134,7 @@ impl Events {
                     self.lives.push(LifeLines::new(*line));
                 }
                 (event, Some(life)) => life.on(event),
-                // Nothing was started: a journal that somebody has cut.
+                // An end without a start: somebody has truncated the journal.
                 (_, None) => {}
             }
         }
@@ -141,12 +143,12 @@ impl Events {
         open.into_iter().for_each(|life| life.close(last, how));
     }
 
-    /// Where the rank was when it began last.
+    /// Returns the latest start of the rank.
     pub(super) fn place(&self) -> Option<&RankStart> {
         self.lives.last().map(|life| &life.start)
     }
 
-    /// GPUs that it has been on.
+    /// Returns the GPUs that the rank has used, each with its start.
     pub(super) fn gpus(&self) -> impl Iterator<Item = (&RankStart, &Gpu)> {
         self.lives.iter().filter_map(|life| Some((&life.start, life.start.gpu.as_ref()?)))
     }
@@ -165,7 +167,7 @@ impl LifeLines {
                 self.spans.push(SpanLines { job, attempt, started: at, ended: at, whole: false, error: None });
             }
             Event::JobEnd { job, attempt, at, wall_s, error } => {
-                // A job that could not be begun has an end only.
+                // A job that failed before it began has an end but no start.
                 let begun = self.spans.pop_if(|span| !span.whole && span.job == job);
                 let started = begun.map_or_else(|| at.minus(wall_s), |span| span.started);
                 self.cut(started);
@@ -184,7 +186,7 @@ impl LifeLines {
         }
     }
 
-    /// A job that is still open ended before `at`.
+    /// Ends the open job, if there is one, at `at`.
     fn cut(&mut self, at: Moment) {
         if let Some(span) = self.spans.last_mut().filter(|span| !span.whole && span.ended <= span.started) {
             span.ended = span.started.max(at);
@@ -197,18 +199,19 @@ impl LifeLines {
         self.how = how;
     }
 
-    /// From its first to its last moment.
+    /// Returns the first and the last moment of the life.
     pub(super) fn extent(&self) -> [Moment; 2] {
         [Moment::parse(&self.start.started), self.ended]
     }
 
-    /// Seconds in jobs: as the rank said, else by its lines.
+    /// Returns the seconds in jobs: as the rank reported them, otherwise computed from its lines.
     pub(super) fn busy_s(&self) -> f64 {
         let by_lines = || self.spans.iter().map(|span| span.ended.since(span.started)).sum();
         self.end.as_ref().map_or_else(by_lines, |end| end.busy_s)
     }
 
-    /// Seconds in all.
+    /// Returns the seconds of the whole life: as the rank reported them, otherwise computed from
+    /// its lines.
     pub(super) fn wall_s(&self) -> f64 {
         let by_lines = || self.ended.since(Moment::parse(&self.start.started));
         self.end.as_ref().map_or_else(by_lines, |end| end.wall_s)

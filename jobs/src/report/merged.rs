@@ -1,10 +1,11 @@
-//! Journals merged: which lines count, in groups by job and by rank.
+//! Merges journals: decides which lines count, and groups them by job and by rank.
 //!
 //! ```text
 //! journals ─► pieces ─► scan (a thread each) ─► episodes by job ─► sorted, each counted once
 //!                                          └──► other lines by job and by journal, in time
 //! ```
-//! What comes out is a function of the set of lines: neither the order of journals nor copies of a line change it.
+//! The result depends on the set of lines only: neither the order of journals nor duplicate lines
+//! change it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -25,23 +26,24 @@ use crate::report::{attempts, pieces, repeats, standing};
 use crate::threads;
 use crate::time::Moment;
 
-/// Episodes of a job that there is room for before they come: of more, room is made when it is needed.
+/// Number of episodes of a job that memory is reserved for beforehand; it grows if more are found.
 const ROOM: u64 = 1000;
 
-/// Journals merged.
+/// The merged journals of a run.
 pub struct Merged<'a> {
     pub(super) plan: &'a RunPlan,
     pub(super) journals: &'a Journals,
-    /// In the order of the plan.
+    /// Lines by job, in the order of the plan.
     pub(super) jobs: Vec<JobLines>,
-    /// Positions of jobs in the plan: one with `--only` has some of the jobs of its file, under their index there.
+    /// Position in the plan of each job index: a plan with `--only` has some of the jobs of its
+    /// file, which keep their index in the file.
     positions: HashMap<JobIndex, usize>,
-    /// Of a job that the plan does not have.
+    /// Stands for a job that is not in the plan; always empty.
     none: JobLines,
-    /// One a journal, in the order of [`Journals`].
+    /// One entry for each journal, in the order of [`Journals`].
     pub(super) events: Vec<Events>,
     pub(super) policies: Vec<PolicyFiles>,
-    /// First and last line of all, but those of [`repeats`].
+    /// Moment of the first and the last line, without those of [`repeats`].
     pub(super) span: Option<[Moment; 2]>,
     names: Names,
     damage: Vec<Damage>,
@@ -52,24 +54,24 @@ pub struct Merged<'a> {
 /// Lines of one job.
 #[derive(Default)]
 pub(super) struct JobLines {
-    /// Ascending, each once.
+    /// Episodes by ascending number, each once.
     pub(super) episodes: Vec<Record>,
-    /// In time.
+    /// Starts of the job, in order of time.
     pub(super) starts: Vec<JobStart>,
-    /// In time.
+    /// Ends of the job, in order of time.
     pub(super) ends: Vec<JobEnd>,
-    /// In time.
+    /// Lost environment processes, in order of time.
     pub(super) losses: Vec<(Moment, Place)>,
 }
 
-/// Lines of a journal that say nothing.
+/// Lines of a journal that do not count: damaged or foreign ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Damage {
-    /// The journal, relative to the run folder.
+    /// Path of the journal, relative to the run folder.
     pub journal: String,
-    /// Numbers of whole lines that say something else, from 1.
+    /// Numbers of complete lines that are not journal lines, from 1.
     pub lines: Vec<u64>,
-    /// Bytes of a torn last line.
+    /// Bytes of an incomplete last line.
     pub torn: u64,
     /// Numbers of lines of another run, or of a job that has changed since, from 1.
     pub foreign: Vec<u64>,
@@ -105,7 +107,7 @@ impl std::fmt::Display for Damage {
     }
 }
 
-/// `lines (3, 4)`, the first five.
+/// Formats line numbers as `lines (3, 4)`, at most the first five.
 fn numbered(lines: &[u64]) -> String {
     let first: Vec<_> = lines.iter().take(5).map(u64::to_string).collect();
     let more = if lines.len() > 5 { ", …" } else { "" };
@@ -114,10 +116,10 @@ fn numbered(lines: &[u64]) -> String {
 }
 
 impl<'a> Merged<'a> {
-    /// Reads all journals.
+    /// Reads and merges all journals.
     ///
     /// # Errors
-    /// Those of the file system, naming the journal.
+    /// Returns the errors of the file system, with the name of the journal.
     pub fn new(plan: &'a RunPlan, journals: &'a Journals) -> io::Result<Self> {
         let mut merged = Self {
             plan,
@@ -207,12 +209,13 @@ impl<'a> Merged<'a> {
         self.positions.get(&job).map_or(&self.none, |position| &self.jobs[*position])
     }
 
-    /// Ends that say how a job stands, the latest first, see [`standing::standing`].
+    /// Returns the ends that determine the status of a job, the latest first, see
+    /// [`standing::standing`].
     pub(super) fn standing(&self, job: JobIndex) -> Vec<&JobEnd> {
         standing::standing(self.lines(job).ends.iter())
     }
 
-    /// Episodes that a job is to have; `None` while it has not said how many.
+    /// Returns how many episodes a job has; `None` as long as that is not known.
     pub fn expected(&self, job: &Job) -> Option<u64> {
         let lines = self.lines(job.index);
         match (job.status, job.length) {
@@ -220,52 +223,52 @@ impl<'a> Merged<'a> {
             (Status::Pending, Length::Steps(_)) => Some(lines.episodes.len() as u64),
             (Status::Pending, Length::Policy) => {
                 let said = lines.starts.iter().rev().find_map(|start| start.episodes);
-                // The journal may be somebody else's: no job of ours has more.
+                // The journal may come from another user; a job has at most this many episodes.
                 said.map(|count| count.min(MAX_EPISODES))
             }
             _ => Some(0),
         }
     }
 
-    /// A file name or an instruction.
+    /// Returns the text of a file name or instruction.
     pub(super) fn name(&self, name: Name) -> &str {
         self.names.text(name)
     }
 
-    /// Journals with lines that say nothing.
+    /// Returns the journals with damaged or foreign lines.
     pub fn damage(&self) -> impl Iterator<Item = &Damage> {
         self.damage.iter().filter(|damage| !damage.is_torn_only() || damage.torn > 0)
     }
 
-    /// Lines about jobs that the plan does not have; they are left out.
+    /// Returns the number of lines about jobs that are not in the plan; they do not count.
     pub fn strangers(&self) -> u64 {
         self.strangers
     }
 
-    /// Lines from before lines said of which run they are. They count.
+    /// Returns the number of lines without a stamp, from older versions. They count.
     pub fn unmarked(&self) -> u64 {
         self.unmarked
     }
 
-    /// What policies were made of, in time.
+    /// Returns the checksums of policy files, in order of time.
     pub fn policies(&self) -> &[PolicyFiles] {
         &self.policies
     }
 
-    /// What was in effect at each start of a job, in time.
+    /// Returns the settings of each start of a job, in order of time.
     pub fn settings_of(&self, job: &Job) -> impl Iterator<Item = &BTreeMap<String, Value>> {
         self.lines(job.index).starts.iter().map(|start| &start.settings)
     }
 
-    /// Numbers of the episodes of a job that were scored.
+    /// Returns the numbers of the scored episodes of a job.
     pub fn scored_of(&self, job: &Job) -> impl Iterator<Item = u64> {
         self.lines(job.index).episodes.iter().filter(|record| record.is_scored()).map(|record| record.episode)
     }
 
-    /// The episodes of a job that count, by number.
+    /// Calls `on` for each episode of a job that counts, in order of number.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Returns the errors of the file system.
     pub fn each_episode_of(&self, job: &Job, mut on: impl FnMut(Episode)) -> io::Result<()> {
         let mut reader = self.journals.reader();
         for record in &self.lines(job.index).episodes {
@@ -276,13 +279,13 @@ impl<'a> Merged<'a> {
 }
 
 impl JobLines {
-    /// Room for the episodes of a job.
+    /// Reserves memory for the episodes of a job.
     fn of(job: &Job) -> Self {
         let count = if let Length::Episodes(count) = job.length { count } else { 0 };
         Self { episodes: Vec::with_capacity(count.min(ROOM) as usize), ..Self::default() }
     }
 
-    /// Everything in time, and each episode once.
+    /// Sorts the lines by time and keeps each episode once.
     fn settle(&mut self, length: Length, reader: &mut Reader) -> io::Result<()> {
         self.starts.sort_by(|a, b| (&a.started, a.rank).cmp(&(&b.started, b.rank)));
         self.starts.dedup();
@@ -321,7 +324,7 @@ impl JobLines {
     }
 }
 
-/// Which of two records of an episode counts; the same line twice is one.
+/// Returns which of two records of an episode counts; identical lines are one record.
 fn counted(records: [&Record; 2], reader: &mut Reader) -> io::Result<Record> {
     let [a, b] = records;
     let a_line = reader.line(a.place)?.to_vec();
@@ -333,16 +336,16 @@ fn counted(records: [&Record; 2], reader: &mut Reader) -> io::Result<Record> {
     Ok(record::counted(a, b, [&a_line, b_line]).0)
 }
 
-/// Reads a line of an episode.
+/// Parses the line of an episode.
 pub(super) fn episode(line: &[u8]) -> io::Result<Episode> {
-    // What the scan has taken for an episode is one, unless the file has changed meanwhile.
+    // The scan has already accepted the line, so this only fails if the file has changed meanwhile.
     serde_json::from_slice(line).map_err(|err| {
         let what = format!("the journal was changed while it was read: {err}");
         io::Error::new(io::ErrorKind::InvalidData, what)
     })
 }
 
-/// Scans all pieces of all journals, several at a time, and hands them over in order.
+/// Scans all pieces of all journals on several threads, and passes the results to `on` in order.
 fn read(journals: &Journals, accepted: &Accepted, mut on: impl FnMut(usize, Scan)) -> io::Result<()> {
     let sources = journals.sources().iter().enumerate();
     let work: Vec<(usize, Range<u64>)> =

@@ -1,4 +1,4 @@
-//! What came out of each job.
+//! Computes the report of each job.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::job::{Job, Length, Status};
 use crate::journal::{JobEnd, Quantiles};
 use crate::table;
 
-/// The report of one job.
+/// Returns the report of one job.
 pub(super) fn job(merged: &Merged, job: &Job, tally: &Tally) -> JobReport {
     let lines = merged.lines(job.index);
     let (episodes, starts, ends) = (&lines.episodes, &lines.starts, &lines.ends);
@@ -71,7 +71,8 @@ fn most(ends: &[JobEnd], part: fn(&JobEnd) -> Option<u64>) -> Option<u64> {
     ends.iter().filter_map(part).max()
 }
 
-/// Attempts follow one another, but ranks that share a job work at the same time: there the busiest one counts.
+/// Sums `value` over the attempts in each rank, and returns the largest sum: attempts follow one
+/// another, but ranks that share a job work at the same time.
 fn by_rank<T>(job: &Job, lines: &[T], rank: fn(&T) -> usize, value: fn(&T) -> f64) -> f64 {
     let mut ranks: BTreeMap<usize, f64> = BTreeMap::new();
     lines.iter().for_each(|line| *ranks.entry(rank(line)).or_default() += value(line));
@@ -81,7 +82,7 @@ fn by_rank<T>(job: &Job, lines: &[T], rank: fn(&T) -> usize, value: fn(&T) -> f6
     }
 }
 
-/// Of several ranks the slowest, as quantiles cannot be merged.
+/// Returns the largest quantiles, those of the slowest rank, because quantiles cannot be merged.
 fn slowest(quantiles: impl Iterator<Item = Quantiles>) -> Quantiles {
     let most = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::max);
     quantiles.fold(Quantiles::default(), |a, b| Quantiles { p50: most(a.p50, b.p50), p95: most(a.p95, b.p95) })
@@ -99,7 +100,7 @@ fn instruction(merged: &Merged, episodes: &[Record]) -> Option<String> {
     episodes.iter().all(|record| record.instruction == first).then(|| merged.name(first).to_owned())
 }
 
-/// Each once, in order.
+/// Returns the distinct values in ascending order.
 pub(super) fn distinct<T: Ord>(values: impl Iterator<Item = T>) -> Vec<T> {
     values.collect::<BTreeSet<T>>().into_iter().collect()
 }
@@ -110,13 +111,13 @@ fn status(merged: &Merged, job: &Job, rates: &Rates, standing: &[&JobEnd]) -> St
     }
     let all = |count: u64| rates.expected.is_some_and(|expected| count >= expected);
     let is_whole = match job.length {
-        // How many episodes a job in steps has is known when all its ranks have ended.
+        // The number of episodes of a job in steps is known once all its ranks have ended.
         Length::Steps(_) => standing::has_ended(standing, job, None),
         Length::Episodes(_) | Length::Policy => all(rates.episodes) && (rates.episodes > 0 || !standing.is_empty()),
     };
     let failed = || standing.iter().any(|end| end.error.is_some() && !end.retried);
     match job.length {
-        // Whoever ran them, and whatever earlier attempts said.
+        // No matter which ranks ran the episodes, or how earlier attempts ended.
         Length::Episodes(_) if is_whole && all(rates.scored) => Status::Completed,
         _ if failed() => Status::Failed,
         _ if is_whole => Status::Completed,

@@ -1,4 +1,4 @@
-//! What each rank did, and when.
+//! Computes the report of each rank: what it did, and when.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -8,7 +8,7 @@ use super::merged::Merged;
 use super::schema::{HowEnded, Life, RankReport, Span};
 use crate::job::JobIndex;
 
-/// One entry a journal in which a rank has begun.
+/// Returns one entry for each journal in which a rank has started.
 pub(super) fn ranks(merged: &Merged) -> Vec<RankReport> {
     let sources = merged.journals.sources().len();
     let (mut episodes, mut jobs) = (vec![0; sources], vec![BTreeSet::new(); sources]);

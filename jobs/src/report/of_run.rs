@@ -1,4 +1,4 @@
-//! When and where a run was, and what was in effect.
+//! Computes the sections of a report about the run: time, machines and configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::plan::RunPlan;
 use crate::sha256;
 use crate::time::Moment;
 
-/// When, where, by what.
+/// Returns when and where the run took place, and how its report was made.
 pub(super) fn run(merged: &Merged, context: Context) -> Run {
     let starts = || merged.events.iter().flat_map(|events| &events.lives).map(|life| &life.start);
     let gpus = merged.events.iter().flat_map(Events::gpus).map(|(start, gpu)| GpuReport {
@@ -46,7 +46,8 @@ pub(super) fn run(merged: &Merged, context: Context) -> Run {
     }
 }
 
-/// Name of a run: the plan's; of one that has none the first half of a SHA-256 over what makes it another.
+/// Returns the id of a run: that of the plan. For a plan without an id it is the first half of a
+/// SHA-256 over the fields that distinguish it.
 pub(crate) fn run_id(plan: &RunPlan) -> String {
     if !plan.id.is_empty() {
         return plan.id.clone();
@@ -55,7 +56,8 @@ pub(crate) fn run_id(plan: &RunPlan) -> String {
     sha256::hex(&sha256::digest(text)[..16])
 }
 
-/// Ranks of the last launch that had something to do, where a later one had not.
+/// Returns the number of ranks of the last launch that had something to do, if a later launch had
+/// nothing to do.
 fn world_size(events: &[Events]) -> Option<usize> {
     let repeats = events.iter().flat_map(|events| &events.repeats);
     let last_repeat = repeats.map(|life| Moment::parse(&life.start.started)).max()?;
@@ -64,7 +66,8 @@ fn world_size(events: &[Events]) -> Option<usize> {
     (Moment::parse(&last.start.started) < last_repeat).then_some(last.start.world_size)
 }
 
-/// Starts of the lowest rank that were none by its launcher after a failure; in a merged folder of each run.
+/// Returns the starts of the lowest rank, without the restarts by its launcher; in a merged folder
+/// those of each run.
 fn launches(events: &[Events]) -> Vec<Launch> {
     let mut lowest: BTreeMap<&str, &Events> = BTreeMap::new();
     let has_begun = |events: &&Events| !events.lives.is_empty() || !events.repeats.is_empty();
@@ -80,7 +83,8 @@ fn launches(events: &[Events]) -> Vec<Launch> {
     distinct(first.map(|start| Launch { started: start.started.clone(), world_size: start.world_size }))
 }
 
-/// What a merged folder adds to the names of a run's journals: `5f1c` of `journal/journal_rank0_5f1c.jsonl`.
+/// Returns the suffix that a merged folder adds to the journals of a run: `5f1c` of
+/// `journal/journal_rank0_5f1c.jsonl`.
 fn run_of(journal: &str) -> &str {
     let stem = journal.strip_suffix(".jsonl").unwrap_or(journal);
     let name = stem.rsplit('/').next().unwrap_or(stem).strip_prefix("journal_rank").unwrap_or(stem);
@@ -95,7 +99,7 @@ fn versions<'a>(starts: impl Iterator<Item = &'a RankStart>) -> BTreeMap<String,
     versions.into_iter().map(|(name, found)| (name, found.into_iter().collect())).collect()
 }
 
-/// What was asked for, and what was in effect.
+/// Returns what was asked for, and the settings in effect.
 pub(super) fn config(merged: &Merged, jobs: &[JobReport]) -> Config {
     let plan = merged.plan;
     let starts = merged.events.iter().flat_map(|events| &events.lives).map(|life| &life.start);
@@ -122,7 +126,7 @@ fn policies(merged: &Merged, jobs: &[JobReport]) -> Vec<PolicyReport> {
     }))
 }
 
-/// Settings that all jobs which were begun had in common.
+/// Returns the settings that all jobs which were begun have in common.
 fn common(jobs: &[JobReport]) -> BTreeMap<String, Value> {
     let mut begun = jobs.iter().filter(|job| !job.settings.is_empty());
     let Some(first) = begun.next() else { return BTreeMap::new() };

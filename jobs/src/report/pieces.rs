@@ -1,4 +1,5 @@
-//! A journal in pieces of whole lines, so that several threads read it and no one holds it all.
+//! Splits a journal into pieces of whole lines, so that several threads can read it and none holds
+//! all of it.
 
 use std::io;
 use std::ops::Range;
@@ -9,30 +10,31 @@ use crate::journal::{MAX_LINE_BYTES, too_long};
 /// Bytes of one piece.
 const PIECE: u64 = 1 << 20;
 
-/// Bytes that are read on for the end of a piece's last line.
+/// Bytes that are read at once to find the end of a piece's last line.
 const STEP: u64 = 64 * 1024;
 
-/// The ranges that a journal is read in.
+/// Returns the byte ranges of the pieces of a journal.
 pub(super) fn pieces(len: u64) -> impl Iterator<Item = Range<u64>> {
     (0..len.div_ceil(PIECE)).map(move |piece| piece * PIECE..((piece + 1) * PIECE).min(len))
 }
 
 /// The lines that begin in one range of a journal.
 pub(super) struct Piece<'a> {
-    /// Where the first begins.
+    /// Offset of the first line in the journal.
     start: u64,
-    /// The whole lines with their ends.
+    /// The complete lines with their line ends.
     bytes: &'a [u8],
-    /// Bytes after the last line end of the journal, if it ends here.
+    /// Bytes after the last line end of the journal, if the journal ends in this piece.
     pub(super) torn: u64,
 }
 
 /// Reads the lines that begin in `range` into `buffer`.
 ///
 /// # Errors
-/// Those of the file system, and a line that is longer than any of ours.
+/// Returns the errors of the file system, and an error for a line that is longer than any valid
+/// one.
 pub(super) fn read<'a>(source: &Source, range: Range<u64>, buffer: &'a mut Vec<u8>) -> io::Result<Piece<'a>> {
-    // The byte before tells whether a line begins with the first.
+    // The byte before the range tells whether a line begins at its first byte.
     let from = range.start.saturating_sub(1);
     source.fill(buffer, from..range.end)?;
     let mut more = Vec::new();
@@ -54,13 +56,13 @@ pub(super) fn read<'a>(source: &Source, range: Range<u64>, buffer: &'a mut Vec<u
         _ => bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1),
     };
     let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1).max(skipped);
-    // What begins before this range and is torn is told by the piece in which it begins.
+    // An incomplete line that begins before this range is reported by the piece in which it begins.
     let torn = (bytes.len() - whole) as u64;
     Ok(Piece { start: from + skipped as u64, bytes: &bytes[skipped..whole], torn })
 }
 
 impl Piece<'_> {
-    /// Lines without their ends, and where they begin.
+    /// Returns the lines without their line ends, each with its offset in the journal.
     pub(super) fn lines(&self) -> impl Iterator<Item = (u64, &[u8])> {
         let mut offset = self.start;
         self.bytes.split_inclusive(|byte| *byte == b'\n').map(move |line| {

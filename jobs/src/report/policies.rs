@@ -1,5 +1,5 @@
-//! Policies: a type, and each path where jobs of a type have several. A rate over several policies is a rate of none of
-//! them, so each has its own.
+//! Computes the rates of each policy. A policy is a type, and a path if jobs of that type have
+//! several. A rate over several policies describes none of them, so each has its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,17 +10,17 @@ use super::rates::Tally;
 use super::schema::{JobReport, PolicyRates, Report};
 use crate::stats::mean;
 
-/// Which job is of which policy.
+/// Assigns the jobs of a plan to policies.
 pub(super) struct Policies<'a> {
-    /// Type and path, in the order of the jobs file.
+    /// Type and path of each policy, in the order of the jobs file.
     policies: Vec<(&'a str, Option<&'a str>)>,
-    /// The position in that list of each job of the plan.
+    /// For each job of the plan, the index of its policy in that list.
     pub(super) of_jobs: Vec<usize>,
 }
 
 impl<'a> Policies<'a> {
     pub(super) fn of(merged: &'a Merged) -> Self {
-        // The path is the one that the rank has said; a job that has not begun has none.
+        // The path is the one that the rank reported; a job that has not begun has none.
         let keys: Vec<_> = merged
             .plan
             .jobs
@@ -47,7 +47,7 @@ impl<'a> Policies<'a> {
         Self { policies, of_jobs }
     }
 
-    /// One entry a policy; `reports` and `tallies` are those of the jobs, in order.
+    /// Returns one entry for each policy; `reports` and `tallies` are those of the jobs, in order.
     pub(super) fn rates(&self, reports: &[JobReport], tallies: &[Tally]) -> Vec<PolicyRates> {
         let rates = |(number, (policy, path)): (usize, &(&str, Option<&str>))| {
             let jobs = || (0..reports.len()).filter(|job| self.of_jobs[*job] == number);
@@ -64,12 +64,13 @@ impl<'a> Policies<'a> {
 }
 
 impl Report {
-    /// The policies that have episodes.
+    /// Returns the policies that have episodes.
     pub fn tried(&self) -> impl Iterator<Item = &PolicyRates> {
         self.per_policy.iter().filter(|policy| policy.rates.episodes > 0)
     }
 
-    /// How a policy is named among the others: by its type, and by its path where several have that type.
+    /// Returns the display name of a policy: its type, followed by its path if several policies
+    /// have that type.
     pub fn policy_name(&self, policy: &PolicyRates) -> String {
         let is_ambiguous = self.per_policy.iter().filter(|other| other.policy_type == policy.policy_type).count() > 1;
         match &policy.path {

@@ -1,4 +1,4 @@
-//! What journals say is done: the part of a run that is not run again.
+//! Determines which work the journals show as done, which a resumed run skips.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,8 @@ use crate::journal::{JobEnd, Line};
 use crate::placement::Share;
 use crate::report::standing::{has_ended, standing};
 
-/// Episodes that are done, by job: what a resumed run leaves out. An errored one is done again.
+/// Returns the finished episodes by job, which a resumed run skips. An errored episode is run
+/// again.
 pub fn done<'a>(lines: impl IntoIterator<Item = &'a Line>) -> BTreeMap<JobIndex, Vec<u64>> {
     let mut done: BTreeMap<JobIndex, Vec<u64>> = BTreeMap::new();
     for line in lines {
@@ -25,7 +26,8 @@ pub fn done<'a>(lines: impl IntoIterator<Item = &'a Line>) -> BTreeMap<JobIndex,
     done
 }
 
-/// Of the episodes of a job that are done, those that were solved, by the line that counts: the first one scored.
+/// Returns how many finished episodes of a job were solved. Of several lines about an episode the
+/// first scored one counts.
 pub fn solved<'a>(lines: impl IntoIterator<Item = &'a Line>, job: JobIndex) -> u64 {
     let mut first: BTreeMap<u64, (&str, bool)> = BTreeMap::new();
     for line in lines {
@@ -43,11 +45,12 @@ pub fn solved<'a>(lines: impl IntoIterator<Item = &'a Line>, job: JobIndex) -> u
     first.values().filter(|(_, solved)| *solved).count() as u64
 }
 
-/// Whether a rank's part of a job has run to its end before, so that there is nothing left to do. `share` is the rank's,
-/// `None` for the whole job.
+/// Returns whether a rank's part of a job has already run to its end, so that nothing is left to
+/// do. `share` is the share of the rank, or `None` for the whole job.
 ///
-/// A job of a number of episodes is finished when they are all there without an error, whoever ran them and however the
-/// attempts at it ended. One of another length also has to have come to an end that was none by an error.
+/// A job with a number of episodes is finished if all of them are there without an error, no matter
+/// which ranks ran them and how its attempts ended. A job of another length must also have ended
+/// without an error.
 pub fn finished<'a>(lines: impl IntoIterator<Item = &'a Line>, job: &Job, share: Option<Share>) -> bool {
     let is_ours = |episode: u64| share.is_none_or(|share| share.slot(episode).is_some());
     let mut episodes: BTreeMap<u64, bool> = BTreeMap::new();
@@ -59,7 +62,7 @@ pub fn finished<'a>(lines: impl IntoIterator<Item = &'a Line>, job: &Job, share:
             }
             Line::JobEnd(end) if end.job_index == job.index => ends.push(end),
             Line::JobStart(start) if start.job_index == job.index => {
-                // The journal may be somebody else's: no job of ours has more.
+                // The journal may come from another user; a job has at most this many episodes.
                 let this = start.episodes.map(|count| (start.started.as_str(), count.min(MAX_EPISODES)));
                 said = said.max(this);
             }

@@ -1,4 +1,4 @@
-//! Counts and rates of episodes.
+//! Counts episodes and computes their rates.
 
 use std::collections::BTreeSet;
 
@@ -6,32 +6,33 @@ use super::record::Record;
 use super::schema::Rates;
 use crate::stats::wilson95;
 
-/// Sums over a set of episodes; sums of sums are those of the union.
+/// Sums over a set of episodes. Adding two tallies gives the tally of both sets.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Tally {
-    /// `None` as soon as one set has not said how many it is to have.
+    /// Number of expected episodes; `None` if it is unknown for any part of the set.
     pub(super) expected: Option<u64>,
-    /// Whose episodes they are, by number.
+    /// The policies of the episodes, by number.
     policies: BTreeSet<usize>,
     episodes: u64,
     scored: u64,
     successes: u64,
-    /// Scored after their last step, and how many of these were solved.
+    /// Number of episodes that report success after their last step, and how many of these were
+    /// solved then.
     at_end: [u64; 2],
     returns: f64,
-    /// Scored with a largest reward, and the sum of these.
+    /// Number of scored episodes with a largest reward, and the sum of these rewards.
     max_rewards: (u64, f64),
     lengths: u64,
     out_of_bounds: u64,
 }
 
 impl Tally {
-    /// Of nothing.
+    /// Creates a tally without episodes.
     pub(super) fn new(expected: Option<u64>) -> Self {
         Self { expected, ..Self::default() }
     }
 
-    /// Of some episodes of a policy.
+    /// Tallies episodes of one policy.
     pub(super) fn of(expected: Option<u64>, policy: usize, records: &[Record]) -> Self {
         let mut tally = Self::new(expected);
         tally.policies.extend(records.first().map(|_| policy));
@@ -52,7 +53,7 @@ impl Tally {
         tally
     }
 
-    /// Of both.
+    /// Adds another tally.
     pub(super) fn and(self, other: &Self) -> Self {
         Self {
             expected: self.expected.zip(other.expected).map(|(a, b)| a + b),

@@ -1,5 +1,5 @@
-//! What is kept of an episode's line: 80 bytes, whatever the line says. The rest is looked up at its [`Place`] when it
-//! is wanted.
+//! Compact records of episode lines: 80 bytes for each, however long the line. The rest is read
+//! again at its [`Place`] when it is needed.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,65 +14,66 @@ use crate::job::JobIndex;
 use crate::report::source::Place;
 use crate::time::Moment;
 
-/// What is kept of an episode's line.
+/// The part of an episode line that is kept in memory.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Record {
     pub(super) episode: u64,
     pub(super) ended: Moment,
     pub(super) return_: f64,
-    /// Rewards are `f32` where they come from.
+    /// Largest reward of a step. Rewards are `f32` in their source, too.
     pub(super) max_reward: Option<f32>,
     pub(super) place: Place,
-    /// Steps; those of an episode fit.
+    /// Number of steps; it always fits.
     pub(super) length: u32,
     pub(super) rank: u32,
-    /// Of the steps, with an action beyond its range.
+    /// Number of steps whose action was out of range.
     pub(super) out_of_bounds: u32,
     pub(super) dataset: Option<Name>,
     pub(super) video: Option<Name>,
     pub(super) instruction: Name,
     pub(super) outcome: Result<Scored, Broken>,
     pub(super) again: Again,
-    /// Its line begins as [`crate::journal`] writes it, so that it can be copied.
+    /// Whether the line begins as [`crate::journal`] writes it, so that it can be copied.
     pub(super) is_ours: bool,
 }
 
-/// An error ended it.
+/// An error ended the episode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Broken;
 
-/// How it was scored.
+/// The result of a scored episode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Scored {
     pub(super) solved: bool,
     pub(super) solved_at_end: Option<bool>,
 }
 
-/// Whether it was scored by more than one line.
+/// Whether several lines score the episode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Again {
     #[default]
     Once,
-    /// And each line says the same.
+    /// Several lines score it and agree.
     Agreeing,
-    /// And they do not.
+    /// Several lines score it and disagree.
     Differing,
 }
 
 impl Record {
-    /// Whether it was scored.
+    /// Returns whether the episode was scored.
     pub(super) fn is_scored(&self) -> bool {
         self.outcome.is_ok()
     }
 
-    /// Whether it was solved.
+    /// Returns whether the episode was solved.
     pub(super) fn is_solved(&self) -> bool {
         self.outcome.is_ok_and(|scored| scored.solved)
     }
 }
 
-/// A line of an episode as far as a report needs it. All fields of a whole line are read as what they are there: what is no
-/// [`Episode`] is damage here, and not an error when the line is looked up.
+/// The fields of an episode line that a report needs. All fields are parsed with their types in
+/// [`Episode`], so an invalid line is counted as damaged here, instead of failing when it is read
+/// again.
 #[derive(Deserialize)]
 pub(super) struct EpisodeLine<'a> {
     #[serde(borrow, rename = "job")]
@@ -122,7 +123,7 @@ pub(super) struct EpisodeLine<'a> {
     pub(super) fingerprint: Option<Cow<'a, str>>,
 }
 
-/// As [`crate::episode::DemoRef`].
+/// Has the fields of [`crate::episode::DemoRef`].
 #[derive(Deserialize)]
 struct Dataset<'a> {
     #[serde(borrow)]
@@ -131,7 +132,7 @@ struct Dataset<'a> {
     _demo: Cow<'a, str>,
 }
 
-/// As [`crate::episode::VideoRef`].
+/// Has the fields of [`crate::episode::VideoRef`].
 #[derive(Deserialize)]
 struct Video<'a> {
     #[serde(borrow)]
@@ -144,7 +145,7 @@ struct Video<'a> {
     _fps: Option<u32>,
 }
 
-/// Numbers by name, of which nothing is kept.
+/// Checks a map from names to numbers without keeping it.
 #[derive(Default)]
 struct Metrics;
 
@@ -168,7 +169,7 @@ impl<'de> Deserialize<'de> for Metrics {
 }
 
 impl EpisodeLine<'_> {
-    /// What is kept; file names and instructions go into `names`.
+    /// Returns the record of the line; adds file names and instructions to `names`.
     pub(super) fn record(&self, place: Place, names: &mut Names) -> Record {
         let dataset = self.dataset.as_ref().map(|dataset| names.number(&dataset.file));
         let video = self.video.as_ref().map(|video| names.number(&video.file));
@@ -192,8 +193,9 @@ impl EpisodeLine<'_> {
     }
 }
 
-/// Which of two different lines about one episode counts: the first that was scored, else the last error. Where the
-/// clock does not tell, the text does, so that the order in which journals are read does not matter.
+/// Returns which of two different lines about one episode counts: the first one that was scored,
+/// otherwise the last error. If the times are equal, the texts decide, so that the order in which
+/// journals are read does not matter.
 pub(super) fn counted(mut a: (Record, Episode), b: (Record, Episode), lines: [&[u8]; 2]) -> (Record, Episode) {
     let b_is_later = (a.0.ended, lines[0]) < (b.0.ended, lines[1]);
     match (a.0.is_scored(), b.0.is_scored()) {
@@ -219,18 +221,18 @@ pub(super) fn counted(mut a: (Record, Episode), b: (Record, Episode), lines: [&[
     }
 }
 
-/// Number of a file name or an instruction: they come again and again.
+/// Number of an interned file name or instruction, because these texts repeat often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Name(NonZeroU32);
 
 impl Name {
-    /// As the position of its text in [`Names::texts`].
+    /// Returns the index of the text in [`Names::texts`].
     pub(super) fn index(self) -> usize {
         self.0.get() as usize - 1
     }
 }
 
-/// Names by number.
+/// Interned texts, by number.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     texts: Vec<Box<str>>,
@@ -238,24 +240,24 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// The number of a name.
+    /// Returns the number of a text, which is added if it is new.
     pub(super) fn number(&mut self, text: &str) -> Name {
         if let Some(name) = self.numbers.get(text) {
             return *name;
         }
         self.texts.push(text.into());
-        // Saturates with four thousand million names, which no memory holds.
+        // Saturates at four billion names, which no memory holds.
         let name = Name(NonZeroU32::MIN.saturating_add(self.texts.len() as u32 - 1));
         self.numbers.insert(text.into(), name);
         name
     }
 
-    /// The name of a number.
+    /// Returns the text of a number.
     pub(super) fn text(&self, name: Name) -> &str {
         &self.texts[name.index()]
     }
 
-    /// All of them.
+    /// Returns all texts, in order of their numbers.
     pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
         self.texts.iter().map(|text| &**text)
     }

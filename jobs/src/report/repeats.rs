@@ -1,12 +1,13 @@
-//! The same command typed again when everything is done: its ranks find nothing to do, and end. That is no part of the
-//! run, which would otherwise seem to have lasted until then.
+//! Excludes launches that found everything done: their ranks start, find nothing to do, and end.
+//! They are not part of the run, which would otherwise seem to have lasted until then.
 
 use super::lives::{Events, LifeLines};
 use super::schema::HowEnded;
 use crate::time::Moment;
 
-/// Sets lives aside in which no rank had a job. A rank that waited while another one worked keeps its life, and so does
-/// one that died: somebody will want to know. Returns whether there were any.
+/// Moves the lives of launches in which no rank had a job to `repeats`. A rank that waited while
+/// another one worked keeps its life, and so does one that died, because the user needs to see it.
+/// Returns whether any life was moved.
 pub(super) fn set_aside(all: &mut [Events]) -> bool {
     let lives = all.iter().flat_map(|events| &events.lives);
     let work = union(lives.filter(|life| !life.spans.is_empty()).map(LifeLines::extent).collect());
@@ -23,7 +24,8 @@ pub(super) fn set_aside(all: &mut [Events]) -> bool {
     all.iter().any(|events| !events.repeats.is_empty())
 }
 
-/// First and last moment of what was not set aside: of lives, and of episodes in journals that do not tell of any.
+/// Returns the first and the last moment of the remaining lives, and of episodes in journals
+/// without lives.
 pub(super) fn span(all: &[Events], episodes: impl Iterator<Item = Moment>) -> Option<[Moment; 2]> {
     let lives = all.iter().flat_map(|events| &events.lives).flat_map(LifeLines::extent);
     let known = lives.chain(episodes).filter(|moment| moment.is_known());
@@ -33,7 +35,7 @@ pub(super) fn span(all: &[Events], episodes: impl Iterator<Item = Moment>) -> Op
     })
 }
 
-/// Spans of time in order, those that meet as one.
+/// Sorts time spans and merges those that overlap or touch.
 fn union(mut spans: Vec<[Moment; 2]>) -> Vec<[Moment; 2]> {
     spans.sort();
     let mut union: Vec<[Moment; 2]> = Vec::new();
@@ -46,7 +48,7 @@ fn union(mut spans: Vec<[Moment; 2]>) -> Vec<[Moment; 2]> {
     union
 }
 
-/// Whether a span meets one of a union.
+/// Returns whether a span overlaps or touches one of a union.
 fn meets(union: &[[Moment; 2]], [from, to]: [Moment; 2]) -> bool {
     let next = union.partition_point(|span| span[1] < from);
     union.get(next).is_some_and(|span| span[0] <= to)

@@ -1,4 +1,4 @@
-//! What the lines of one piece of a journal say.
+//! Parses the lines of one piece of a journal.
 
 use serde::Deserialize;
 use std::borrow::Cow;
@@ -10,34 +10,35 @@ use crate::job::JobIndex;
 use crate::journal::{Accepted, Line, Origin, Subject, stamp_of};
 use crate::time::Moment;
 
-/// How a line of an episode begins when [`crate::journal`] wrote it.
+/// The beginning of an episode line that [`crate::journal`] wrote.
 pub(crate) const EPISODE: &[u8] = b"{\"type\":\"episode\",";
 
-/// How the line that an episode has begun with begins.
+/// The beginning of the line that marks the start of an episode.
 pub(crate) const EPISODE_START: &[u8] = b"{\"type\":\"episode_start\",";
 
-/// What the lines of one piece say.
+/// The parsed lines of one piece.
 #[derive(Default)]
 pub(super) struct Scan {
-    /// Lines, empty ones included.
+    /// Number of lines, including empty ones.
     pub(super) lines: u64,
-    /// Episodes by job.
+    /// Episodes with their jobs.
     pub(super) episodes: Vec<(JobIndex, Record)>,
-    /// Their file names.
+    /// File names and instructions of these episodes.
     pub(super) names: Names,
-    /// All others, in order, but those that an episode has begun with.
+    /// All other lines, in order, except those that mark the start of an episode.
     pub(super) others: Vec<Other>,
-    /// Numbers of lines that say something else, counted from 0 within the piece.
+    /// Numbers of lines that are not journal lines, counted from 0 within the piece.
     pub(super) damaged: Vec<u64>,
-    /// Numbers of lines of another run, or of a job that has changed since, counted as those.
+    /// Numbers of lines of another run, or of a job that has changed since, counted in the same
+    /// way.
     pub(super) foreign: Vec<u64>,
     /// Numbers of lines of episodes that the plan does not have, counted as those.
     pub(super) unplanned: Vec<u64>,
     /// Lines that do not say of which run they are.
     pub(super) unmarked: u64,
-    /// Bytes of a torn last line.
+    /// Bytes of an incomplete last line.
     pub(super) torn: u64,
-    /// The latest moment of the first line that has one, and of the last.
+    /// Moments of the first and the last line that have one.
     pub(super) span: Option<[Moment; 2]>,
 }
 
@@ -45,11 +46,11 @@ pub(super) struct Scan {
 pub(super) struct Other {
     pub(super) line: Line,
     pub(super) place: Place,
-    /// When the line before it was written, if that is in this piece.
+    /// When the line before was written, if that line is in this piece.
     pub(super) before: Option<Moment>,
 }
 
-/// Any moment of a line.
+/// The possible time fields of a line.
 #[derive(Deserialize)]
 struct When<'a> {
     #[serde(borrow)]
@@ -60,14 +61,14 @@ struct When<'a> {
     at: Option<Cow<'a, str>>,
 }
 
-/// When a line was written; `None` where it does not say.
+/// Returns when a line was written; `None` if it has no time.
 fn moment(line: &[u8]) -> Option<Moment> {
     let when: When = serde_json::from_slice(line).ok()?;
     let moment = Moment::parse(&when.ended.or(when.at).or(when.started)?);
     moment.is_known().then_some(moment)
 }
 
-/// Reads the lines of a piece of the journal `source`.
+/// Parses the lines of a piece of the journal `source`.
 pub(super) fn scan(piece: &Piece, source: u32, accepted: &Accepted) -> Scan {
     let mut scan = Scan { torn: piece.torn, ..Scan::default() };
     let mut last: &[u8] = b"";
@@ -113,7 +114,7 @@ pub(super) fn scan(piece: &Piece, source: u32, accepted: &Accepted) -> Scan {
 }
 
 impl Scan {
-    /// Whether a line of this origin counts; notes what is worth a word.
+    /// Returns whether a line of this origin counts; records unmarked and foreign lines.
     fn takes(&mut self, origin: Origin, number: u64) -> bool {
         match origin {
             Origin::Own => {}
@@ -124,7 +125,8 @@ impl Scan {
         origin.counts()
     }
 
-    /// Notes when a line was written. Not asked of every line, as few moments matter.
+    /// Records when a line was written. This is not called for every line, because only few times
+    /// matter.
     fn saw(&mut self, line: &[u8]) {
         if let Some(moment) = moment(line) {
             let [first, last] = self.span.unwrap_or([moment; 2]);
@@ -134,7 +136,7 @@ impl Scan {
 
     fn other(&mut self, line: Line, place: Place, before: Option<Moment>) {
         match line {
-            // Written by somebody who orders the fields otherwise.
+            // The line has its fields in another order, so `rrun` did not write it.
             Line::Episode(episode) => {
                 if let Ok(text) = serde_json::to_vec(&episode)
                     && let Ok(line) = serde_json::from_slice::<EpisodeLine>(&text)

@@ -1,7 +1,7 @@
-//! Where journal lines are: files, which are read in pieces, or bytes that another rank delivered.
+//! Sources of journal lines: files, which are read in pieces, or bytes that another rank delivered.
 //!
-//! A journal may be larger than memory. Nothing here holds more of one than a piece for each thread, so whoever needs a
-//! line again asks for it by its [`Place`].
+//! A journal may be larger than memory. At most one piece of a journal is in memory for each
+//! thread; a line that is needed again is read from its [`Place`].
 
 use std::fs::File;
 use std::io;
@@ -15,10 +15,10 @@ use crate::layout::{RunFolder, journal_rank};
 use crate::report::{held, pieces};
 use crate::threads;
 
-/// Bytes that are read at a time to look a line up: lines that are asked for one after the other are close together.
+/// Bytes that are read at once to look up a line, because consecutive look-ups are close together.
 const WINDOW: u64 = 64 * 1024;
 
-/// Bytes of a journal at most: some fifty million episodes of one rank.
+/// Maximum size of a journal in bytes: some fifty million episodes of one rank.
 const MAX_JOURNAL_BYTES: u64 = 64 << 30;
 
 /// The journals of a run.
@@ -30,11 +30,11 @@ pub struct Journals {
 /// One journal.
 #[derive(Debug)]
 pub(super) struct Source {
-    /// As the run folder has it: `journal/journal_rank0.jsonl`.
+    /// Path of the journal, relative to the run folder: `journal/journal_rank0.jsonl`.
     pub(super) name: String,
-    /// Whose it is by its name.
+    /// The rank, from the name of the journal.
     pub(super) rank: usize,
-    /// A process is writing to it.
+    /// Whether a process is writing to the journal.
     pub(super) is_held: bool,
     body: Body,
 }
@@ -45,20 +45,21 @@ enum Body {
     Bytes(Vec<u8>),
 }
 
-/// Where a line is.
+/// Position of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) source: u32,
-    /// Bytes, without the line end.
+    /// Length in bytes, without the line end.
     pub(super) len: u32,
     pub(super) offset: u64,
 }
 
 impl Journals {
-    /// Opens the journals of a run folder as they are now; what is appended later is not seen. None is no error.
+    /// Opens the journals of a run folder as they are now; lines that are appended later are not
+    /// seen. A folder without journals is no error.
     ///
     /// # Errors
-    /// When one is there and cannot be opened, naming it.
+    /// Returns an error, with the name of the journal, if one exists and cannot be opened.
     pub fn of(folder: &RunFolder) -> io::Result<Self> {
         let held = held::inodes();
         let mut sources = Vec::new();
@@ -68,7 +69,8 @@ impl Journals {
         Ok(Self { sources })
     }
 
-    /// Adds what `rank` delivered. Where the folder is shared its journal is there already: then the longer one counts.
+    /// Adds the journal that `rank` delivered. If the folder is shared, the same journal is already
+    /// there; then the longer one is kept.
     #[must_use]
     pub fn and_delivered(mut self, rank: usize, bytes: Vec<u8>) -> Self {
         let name = RunFolder::new(Path::new("")).journal(rank).to_string_lossy().into_owned();
@@ -82,10 +84,10 @@ impl Journals {
         self
     }
 
-    /// Journals in memory: the lines of one rank.
+    /// Creates a journal in memory with the lines of one rank.
     ///
     /// # Panics
-    /// Never: a line of ours has a text.
+    /// Never: every line can be serialized.
     pub fn of_lines(lines: &[Line]) -> Self {
         let mut bytes = Vec::new();
         for line in lines {
@@ -95,13 +97,13 @@ impl Journals {
         Self::default().and_delivered(0, bytes)
     }
 
-    /// Whether a process is writing to one of them. Unlike [`crate::journal::in_use`] this touches no lock, so it is never
-    /// in the way of a rank that begins.
+    /// Returns whether a process is writing to one of the journals. Unlike
+    /// [`crate::journal::in_use`] this takes no lock, so it never hinders a rank that starts.
     pub fn in_use(&self) -> bool {
         self.sources.iter().any(|source| source.is_held)
     }
 
-    /// The files, in order.
+    /// Returns the paths of the journals that are files, in order.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
         self.sources.iter().filter_map(|source| match &source.body {
             Body::File { path, .. } => Some(path.as_path()),
@@ -109,10 +111,10 @@ impl Journals {
         })
     }
 
-    /// Writes the whole lines of one journal, each as `change` appends it with its end.
+    /// Writes the complete lines of one journal, each as `change` appends it with its line end.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Returns the errors of the file system.
     pub(crate) fn copy(
         &self,
         index: usize,
@@ -139,7 +141,7 @@ impl Journals {
         &self.sources
     }
 
-    /// Looks lines up.
+    /// Returns a reader that looks up lines.
     pub(super) fn reader(&self) -> Reader<'_> {
         Reader { sources: &self.sources, windows: self.sources.iter().map(|_| Window::default()).collect() }
     }
@@ -157,17 +159,17 @@ impl Source {
         Ok(Self { name, rank: journal_rank(path).unwrap_or(0), is_held: held.contains(&meta), body })
     }
 
-    /// Names the journal of an error.
+    /// Adds the name of the journal to an error.
     pub(super) fn naming(&self, err: &io::Error) -> io::Error {
         naming(Path::new(&self.name), err)
     }
 
-    /// Whether another rank has sent it.
+    /// Returns whether another rank delivered the journal.
     pub(super) fn is_delivered(&self) -> bool {
         matches!(self.body, Body::Bytes(_))
     }
 
-    /// Bytes.
+    /// Returns the size in bytes.
     pub(super) fn len(&self) -> u64 {
         match &self.body {
             Body::File { len, .. } => *len,
@@ -175,7 +177,7 @@ impl Source {
         }
     }
 
-    /// Whether one of both is the beginning of the other.
+    /// Returns whether one of the two journals is a prefix of the other.
     fn agrees(&self, other: &Self) -> bool {
         const STEP: u64 = 1 << 20;
         let common = self.len().min(other.len());
@@ -187,17 +189,17 @@ impl Source {
         })
     }
 
-    /// Puts a part of it into `buffer`; less where the file has become shorter.
+    /// Reads a range into `buffer`; less if the file has become shorter.
     pub(super) fn fill(&self, buffer: &mut Vec<u8>, range: Range<u64>) -> io::Result<()> {
         let range = range.start.min(self.len())..range.end.min(self.len());
         match &self.body {
             Body::Bytes(bytes) => {
                 buffer.clear();
-                // Positions in a vector are those of memory.
+                // A vector's size fits into `usize`, so its offsets do, too.
                 buffer.extend_from_slice(&bytes[range.start as usize..range.end as usize]);
             }
             Body::File { file, path, .. } => {
-                // What is in a buffer that is used again is written over and not cleared before.
+                // The old content of a reused buffer is overwritten, so it is not cleared first.
                 buffer.resize((range.end - range.start) as usize, 0);
                 let mut filled = 0;
                 while filled < buffer.len() {
@@ -214,7 +216,7 @@ impl Source {
     }
 }
 
-/// Looks lines up, one window of each journal in memory.
+/// Looks up lines, with one window of each journal in memory.
 pub(super) struct Reader<'a> {
     sources: &'a [Source],
     windows: Vec<Window>,
@@ -227,16 +229,17 @@ struct Window {
 }
 
 impl Reader<'_> {
-    /// The line at `place`, without its end.
+    /// Returns the line at `place`, without its line end.
     ///
     /// # Errors
-    /// Those of the file system, and `UnexpectedEof` where the file has become shorter.
+    /// Returns the errors of the file system, and `UnexpectedEof` if the file has become shorter.
     pub(super) fn line(&mut self, place: Place) -> io::Result<&[u8]> {
         let index = place.source as usize;
         let (source, window) = (&self.sources[index], &mut self.windows[index]);
         let end = place.offset + u64::from(place.len);
         if place.offset < window.start || end > window.start + window.bytes.len() as u64 {
-            // Copies of an environment end their episodes a little out of order: some of what is before may be next.
+            // Copies of an environment end their episodes slightly out of order, so an earlier line
+            // may be next.
             window.start = place.offset.saturating_sub(WINDOW / 4);
             source.fill(&mut window.bytes, window.start..end.max(window.start + WINDOW))?;
         }

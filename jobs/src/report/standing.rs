@@ -1,4 +1,4 @@
-//! How a job stands: which of its ends say so, and whether all of it has come to one.
+//! Determines the status of a job: which of its ends are current, and whether all of it has ended.
 
 use std::ops::Range;
 
@@ -6,13 +6,14 @@ use crate::job::Job;
 use crate::journal::JobEnd;
 use crate::placement::Share;
 
-/// Ends that say how a job stands, the latest first; `ends` are in time. Of several ranks that share it, the last one of
-/// each; an end is of the past when all its environments have a later one.
+/// Returns the ends that determine the status of a job, the latest first; `ends` must be in order
+/// of time. If several ranks share the job, the last end of each counts. An end is outdated if all
+/// its environments have a later one.
 pub(super) fn standing<'a>(ends: impl DoubleEndedIterator<Item = &'a JobEnd>) -> Vec<&'a JobEnd> {
     let (mut standing, mut covered) = (Vec::new(), Vec::new());
     for end in ends.rev() {
         let Some(share) = end.share else {
-            // All environments: what was before it does not stand any more.
+            // This end is about all environments, so earlier ends are outdated.
             if standing.is_empty() {
                 standing.push(end);
             }
@@ -26,7 +27,8 @@ pub(super) fn standing<'a>(ends: impl DoubleEndedIterator<Item = &'a JobEnd>) ->
     standing
 }
 
-/// Whether every environment in `share` (`None`: every one of the job) has come to an end.
+/// Returns whether every environment in `share` has ended; `None` stands for all environments of
+/// the job.
 pub(super) fn has_ended(standing: &[&JobEnd], job: &Job, share: Option<Share>) -> bool {
     let total = job.sharing.map_or(1, |sharing| sharing.total_num_envs);
     let envs = share.map_or(0..total, |share| share.envs());
@@ -34,8 +36,8 @@ pub(super) fn has_ended(standing: &[&JobEnd], job: &Job, share: Option<Share>) -
     is_covered(envs, &ended)
 }
 
-/// Whether all of `envs` are in others, without a look at each: a journal may be somebody else's, and have shares of any
-/// size in each of its lines.
+/// Returns whether all of `envs` are covered by other ranges. It does not iterate over
+/// environments: a journal from another user may have shares of any size in each line.
 fn is_covered(envs: Range<usize>, by: &[Range<usize>]) -> bool {
     let mut left = vec![envs];
     left.retain(|part| !part.is_empty());

@@ -246,7 +246,7 @@ fn a_job_that_failed_in_one_rank_and_went_well_in_another_is_completed() {
     };
     let mut lines = everything();
     lines.truncate(6);
-    // The journal of rank 0, where it went well in the end, is read before that of rank 1.
+    // The journal of rank 0, where the job succeeded in the end, is read before that of rank 1.
     lines.extend([at(end(0, None), "2026-11-21T10:00:09.000Z"), at(end(1, None), "2026-11-21T10:00:09.000Z")]);
     lines.push(at(end(1, Some("no such file")), "2026-11-21T10:00:01.000Z"));
     assert!(report(&lines).complete(), "{:?}", report(&lines).failures);

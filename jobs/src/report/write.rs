@@ -1,4 +1,4 @@
-//! The files of a report.
+//! Writes the files of a report.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
@@ -12,14 +12,14 @@ use crate::page;
 use crate::plan::RunPlan;
 use crate::table;
 
-/// Bytes of a report that are written at a time.
+/// Bytes of a report that are written at once.
 const BUFFER: usize = 256 * 1024;
 
-/// Merges and writes `report.json`, `final_benchmark_report.json`, `report.html`, `metrics.json`, `eval_info.json` and
-/// `episodes.jsonl`; each file is replaced in one go.
+/// Merges the journals and writes `report.json`, `final_benchmark_report.json`, `report.html`,
+/// `metrics.json`, `eval_info.json` and `episodes.jsonl`. Each file is replaced atomically.
 ///
 /// # Errors
-/// Those of the file system; files that were there before are whole.
+/// Returns the errors of the file system; earlier files stay intact then.
 pub fn write(folder: &RunFolder, plan: &RunPlan, journals: &Journals, context: Context) -> io::Result<Report> {
     let merged = Merged::new(plan, journals)?;
     let report = Report::of(&merged, context)?;
@@ -27,12 +27,13 @@ pub fn write(folder: &RunFolder, plan: &RunPlan, journals: &Journals, context: C
     Ok(report)
 }
 
-/// Writes the files of a report that is made.
+/// Writes the files of a report that was already built.
 ///
 /// # Errors
 /// As [`write`].
 pub fn write_merged(folder: &RunFolder, merged: &Merged, report: &Report) -> io::Result<()> {
-    // As large as the journals, and made from them again at any time: not worth the wait for the disk.
+    // The file is as large as the journals and can be written again from them at any time, so it is
+    // not synced to the disk.
     replace(&folder.episodes(), |file| merged.write_episodes(file))?;
     write_whole(&folder.metrics(), &serde_json::to_vec_pretty(&metrics_by_job(report))?)?;
     page::write(folder, report)?;
@@ -47,13 +48,13 @@ pub fn write_merged(folder: &RunFolder, merged: &Merged, report: &Report) -> io:
         file.flush()
     };
     write_whole_with(&folder.final_benchmark_report(), json)?;
-    // To make the same text once more takes longer than to copy it.
+    // Copying the file is faster than serializing the report again.
     write_whole_with(&folder.report(), |file| {
         io::copy(&mut File::open(folder.final_benchmark_report())?, file).map(drop)
     })
 }
 
-/// `{job: {metric: value}}` of the jobs that were run.
+/// Returns `{job: {metric: value}}` for the jobs that were run.
 fn metrics_by_job(report: &Report) -> Value {
     let ran = report.per_job.iter().filter(|job| job.rates.episodes > 0);
     let values = |job: &JobReport| {

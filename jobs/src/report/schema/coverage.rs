@@ -1,70 +1,70 @@
-//! What is missing, there twice, broken, or not solved.
+//! The entries of a report about missing, duplicate, failed and unsolved episodes.
 
 use serde::{Deserialize, Serialize};
 
 use crate::episode::{End, VideoRef};
 
-/// Names one episode.
+/// Identifies one episode.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct EpisodeId {
-    /// Job.
+    /// Name of the job.
     pub job: String,
-    /// Number within it.
+    /// Number within the job.
     pub episode: u64,
 }
 
 /// An episode that was scored more than once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Duplicate {
-    /// Job.
+    /// Name of the job.
     pub job: String,
-    /// Number within it.
+    /// Number within the job.
     pub episode: u64,
     /// Whether seed, end, length and return are the same each time.
     #[serde(default)]
     pub agree: bool,
 }
 
-/// An error.
+/// An error of an episode or job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// Job.
+    /// Name of the job.
     pub job: String,
-    /// Number within it; `null` when the job itself failed.
+    /// Number within the job; `null` if the job itself failed.
     pub episode: Option<u64>,
-    /// Where.
+    /// Rank in which the error occurred.
     #[serde(default)]
     pub rank: Option<usize>,
-    /// What happened.
+    /// The error message.
     pub reason: String,
     /// Log of that rank, relative to the run folder.
     #[serde(default)]
     pub log: Option<String>,
 }
 
-/// How often something broke for one reason.
+/// How often errors had one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reason {
-    /// What happened.
+    /// The error message.
     pub reason: String,
-    /// How often.
+    /// Number of errors.
     pub count: u64,
 }
 
 /// An episode that was scored and not solved.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Unsolved {
-    /// Job.
+    /// Name of the job.
     pub job: String,
-    /// Number within it.
+    /// Number within the job.
     pub episode: u64,
-    /// See [`crate::seed`].
+    /// Seed of the episode, see [`crate::seed`].
     pub seed: u64,
-    /// Where it ran.
+    /// Rank that ran the episode.
     pub rank: usize,
-    /// How it ended.
+    /// How the episode ended.
     pub end: End,
-    /// Steps taken.
+    /// Number of steps.
     pub length: u64,
     /// Sum of rewards.
     #[serde(rename = "return")]
@@ -72,29 +72,29 @@ pub struct Unsolved {
     /// Largest reward of a step.
     #[serde(default)]
     pub max_reward: Option<f64>,
-    /// Where to see it.
+    /// Video that shows the episode, and its position there.
     pub video: Option<VideoRef>,
-    /// The video that has it alone, relative to the run folder.
+    /// Video of this episode alone, relative to the run folder.
     pub episode_video: Option<String>,
 }
 
-/// The process of an environment was lost.
+/// A lost environment process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnvLoss {
-    /// Job.
+    /// Name of the job.
     pub job: String,
-    /// The episode that it was in.
+    /// The episode that was running.
     pub episode: u64,
-    /// Rank.
+    /// Rank of the environment.
     pub rank: usize,
-    /// Environment of that rank.
+    /// Index of the environment within the rank.
     pub env: usize,
     /// Steps that the episode had taken.
     pub step: u64,
-    /// What happened.
+    /// What happened to the process.
     pub reason: String,
-    /// The last lines of the process.
+    /// The last lines that the process wrote to stderr.
     pub stderr: Vec<String>,
-    /// UTC.
+    /// When the process was lost, RFC 3339 in UTC.
     pub at: String,
 }

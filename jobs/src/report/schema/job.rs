@@ -1,4 +1,4 @@
-//! Jobs and groups of them: counts, rates, and what they cost.
+//! The entries of a report about jobs and groups of jobs: counts, rates and costs.
 
 use std::collections::BTreeMap;
 
@@ -11,61 +11,63 @@ use crate::journal::Quantiles;
 /// Counts and rates of a set of episodes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rates {
-    /// Expected; `null` while a job has not said how many it has.
+    /// Number of expected episodes; `null` as long as it is unknown.
     pub expected: Option<u64>,
-    /// How many policies the episodes are of: a rate over several is a rate of none of them.
+    /// Number of policies that ran the episodes. A rate over several policies describes none of
+    /// them.
     #[serde(default)]
     pub policies: u64,
-    /// Found, each once.
+    /// Number of distinct episodes found.
     pub episodes: u64,
-    /// Found without an error.
+    /// Number of episodes found without an error.
     pub scored: u64,
-    /// Solved.
+    /// Number of solved episodes.
     pub successes: u64,
-    /// Broken by an error.
+    /// Number of episodes that ended with an error.
     pub errors: u64,
     /// `successes / episodes`.
     pub success_rate: Option<f64>,
-    /// Wilson interval of it at 95 %.
+    /// Wilson interval of `success_rate` at 95 %.
     pub wilson95: Option<[f64; 2]>,
     /// `successes / scored`.
     pub completion_only_rate: Option<f64>,
-    /// Wilson interval of that at 95 %.
+    /// Wilson interval of `completion_only_rate` at 95 %.
     #[serde(default)]
     pub completion_only_wilson95: Option<[f64; 2]>,
-    /// Share of the scored that were solved after their last step (RLinf's `success_at_end`); below
-    /// `completion_only_rate` only where episodes go on after success.
+    /// Share of the scored episodes that were solved after their last step (RLinf's
+    /// `success_at_end`). It is below `completion_only_rate` only if episodes continue after
+    /// success.
     #[serde(default)]
     pub success_at_end: Option<f64>,
-    /// Mean sum of rewards of the scored.
+    /// Mean sum of rewards of the scored episodes.
     pub mean_return: Option<f64>,
-    /// Mean largest reward of a step, over the scored that have one.
+    /// Mean largest reward of a step, over the scored episodes that have one.
     #[serde(default)]
     pub mean_max_reward: Option<f64>,
-    /// Mean steps of the scored.
+    /// Mean number of steps of the scored episodes.
     pub mean_length: Option<f64>,
-    /// Steps whose action had a number beyond its range.
+    /// Number of steps whose action had a value out of range.
     #[serde(default)]
     pub actions_out_of_bounds: u64,
 }
 
-/// One job.
+/// The report of one job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobReport {
-    /// Name.
+    /// Name of the job.
     pub name: String,
-    /// Position in the file.
+    /// Position in the jobs file.
     pub index: JobIndex,
-    /// Environment.
+    /// Name of the environment.
     pub environment: String,
-    /// Policy.
+    /// Policy type.
     pub policy_type: String,
-    /// What the policy was told, where it was the same in all episodes.
+    /// Instruction of the policy, if it was the same in all episodes.
     #[serde(default)]
     pub instruction: Option<String>,
-    /// Copies of the environment, of all ranks that share the job.
+    /// Number of copies of the environment, over all ranks that share the job.
     pub num_envs: usize,
-    /// Ranks that ran episodes of it.
+    /// Ranks that ran episodes of the job.
     pub ranks: Vec<usize>,
     /// Nodes of these ranks.
     #[serde(default)]
@@ -73,75 +75,84 @@ pub struct JobReport {
     /// Devices of these ranks.
     #[serde(default)]
     pub devices: Vec<String>,
-    /// How it stands.
+    /// Status of the job.
     pub status: Status,
-    /// Why it failed.
+    /// Why the job failed.
     pub error: Option<String>,
-    /// How often it was begun; of several ranks that share it, by the one that began most often.
+    /// How often the job was begun; if several ranks share it, the largest count of a rank.
     pub attempts: u64,
-    /// Log of the rank in which it failed last, relative to the run folder.
+    /// Log of the rank in which the job failed last, relative to the run folder.
     #[serde(default)]
     pub log: Option<String>,
-    /// What was in effect, as its last start said.
+    /// Settings in effect at its last start.
     #[serde(default)]
     pub settings: BTreeMap<String, Value>,
-    /// Counts and rates.
+    /// Counts and rates of its episodes.
     #[serde(flatten)]
     pub rates: Rates,
-    /// By Arena's names, as in `metrics.json`, and the means of what a policy counted itself (`metrics` of an episode).
+    /// Metrics by Arena's names, as in `metrics.json`, and the means of the metrics that a policy
+    /// reports itself (`metrics` of an episode).
     #[serde(default)]
     pub metrics: BTreeMap<String, f64>,
-    /// Seconds, over all attempts that ended; of several ranks that share it, of the busiest.
+    /// Seconds over all attempts that ended; if several ranks share the job, those of the busiest
+    /// rank.
     pub wall_s: f64,
-    /// Steps of all environments.
+    /// Number of steps, over all environments.
     pub env_steps: u64,
-    /// Steps a second.
+    /// Steps per second.
     pub steps_per_s: Option<f64>,
-    /// Frames rendered.
+    /// Number of frames rendered.
     pub frames: u64,
-    /// Calls of the policy.
+    /// Number of policy calls.
     pub policy_calls: u64,
-    /// Seconds in which the policy inferred.
+    /// Seconds of inference.
     pub infer_busy_s: f64,
-    /// Seconds in which at least one environment was at work; what both add up to beyond `wall_s` was overlapped.
+    /// Seconds in which at least one environment was stepping. The sum of this and `infer_busy_s`
+    /// beyond `wall_s` was overlapped.
     pub sim_busy_s: f64,
-    /// Episodes that began again because the process of their environment was lost.
+    /// Number of episodes that were started again because the process of their environment was
+    /// lost.
     #[serde(default)]
     pub env_restarts: u64,
-    /// How often the loop waited for files.
+    /// How often the loop waited for files to be written.
     pub record_waits: u64,
-    /// Seconds that it waited for them.
+    /// Seconds that the loop waited for files to be written.
     pub record_wait_s: f64,
-    /// Milliseconds of a policy call, last attempt, slowest rank.
+    /// Latency of a policy call in milliseconds: last attempt, slowest rank.
     pub infer_ms: Quantiles,
-    /// Milliseconds of a step of all due environments of a group, last attempt, slowest rank.
+    /// Latency of a step of all due environments of a group in milliseconds: last attempt, slowest
+    /// rank.
     pub sim_ms: Quantiles,
-    /// Highest resident memory of a rank up to its end.
+    /// Peak resident memory of a rank up to the end of the job, in bytes.
     pub peak_rss_bytes: u64,
-    /// Most memory of a GPU that libtorch held up to its end; `null` without one.
+    /// Peak GPU memory that libtorch had reserved up to the end of the job, in bytes; `null`
+    /// without a GPU.
     #[serde(default)]
     pub peak_vram_bytes: Option<u64>,
-    /// Of that, the most that was in tensors.
+    /// Peak GPU memory in tensors, which is part of the reserved memory, in bytes.
     #[serde(default)]
     pub peak_vram_allocated_bytes: Option<u64>,
-    /// Most memory that the environments' processes of a rank took together, as it was sampled; `null` where they have no
-    /// processes of their own.
+    /// Peak memory of all environment processes of a rank together, in bytes, as sampled; `null` if
+    /// the environments have no processes of their own.
     #[serde(default)]
     pub peak_env_bytes: Option<u64>,
-    /// Most memory of GPUs that these processes held together.
+    /// Peak GPU memory of these processes together, in bytes.
     #[serde(default)]
     pub peak_env_vram_bytes: Option<u64>,
-    /// It is an estimate, as the driver does not tell whose memory is whose: what the GPU held beyond libtorch's memory and
-    /// what it held before the environments.
+    /// Whether `peak_env_vram_bytes` is an estimate, because the driver does not report memory by
+    /// process: what the GPU held in addition to libtorch's memory and to what it held before the
+    /// environments started.
     #[serde(default)]
     pub env_vram_is_estimate: bool,
-    /// Inferences that failed for want of memory and were tried again.
+    /// Number of inferences that ran out of memory and were tried again.
     #[serde(default)]
     pub out_of_memory: u64,
-    /// Rows of an inference that this came down to, in an earlier job of the checkpoint perhaps; 0 where not even one fitted.
+    /// Batch size that remained after running out of memory, perhaps in an earlier job of the same
+    /// checkpoint; 0 if not even one row fitted.
     #[serde(default)]
     pub out_of_memory_batch: Option<u64>,
-    /// Share of the time in which the GPU was at work, for whomever; `null` where the driver does not tell.
+    /// Share of the time in which the GPU was busy for any process; `null` if the driver does not
+    /// report it.
     #[serde(default)]
     pub gpu_busy: Option<f64>,
     /// Dataset files, relative to the run folder.
@@ -153,33 +164,33 @@ pub struct JobReport {
 /// The jobs of one policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PolicyRates {
-    /// Its type.
+    /// Policy type.
     pub policy_type: String,
-    /// What it was read from, where it says so: two paths of one type are two policies.
+    /// Path that the policy was read from, if known. Two paths of one type are two policies.
     pub path: Option<String>,
-    /// How many jobs have it.
+    /// Number of jobs with this policy.
     pub jobs: u64,
-    /// Unweighted mean of their success rates.
+    /// Unweighted mean of the success rates of these jobs.
     pub mean_task_success_rate: Option<f64>,
-    /// Counts and rates.
+    /// Counts and rates of their episodes.
     #[serde(flatten)]
     pub rates: Rates,
 }
 
-/// A set of jobs with something in common.
+/// A set of jobs with a property in common.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GroupReport {
-    /// `task`, `policy`, `eval_set`, or `variations.<key>`.
+    /// Name of the property: `task`, `policy`, `eval_set` or `variations.<key>`.
     pub by: String,
-    /// Its value.
+    /// Value of the property.
     pub value: String,
-    /// How many jobs have it.
+    /// Number of jobs with this value.
     #[serde(default)]
     pub jobs: u64,
-    /// Unweighted mean of their success rates.
+    /// Unweighted mean of the success rates of these jobs.
     #[serde(default)]
     pub mean_task_success_rate: Option<f64>,
-    /// Counts and rates.
+    /// Counts and rates of their episodes.
     #[serde(flatten)]
     pub rates: Rates,
 }

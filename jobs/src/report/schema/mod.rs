@@ -1,4 +1,4 @@
-//! What `report.json` holds, field by field; `docs/report.md` has the same list, and a test compares the two.
+//! The fields of `report.json`. `docs/report.md` has the same list, and a test compares the two.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,61 +12,64 @@ pub use job::{GroupReport, JobReport, PolicyRates, Rates};
 pub use rank::{HowEnded, Life, RankReport, Span};
 pub use run::{Config, GpuReport, Launch, PolicyReport, Run};
 
-/// Entries that a list of [`Report`] has at most; the count beside it is of all. `rrun verify` lists them all.
+/// Maximum number of entries in a list of [`Report`]. The count beside a list includes all entries,
+/// and `rrun verify` lists all of them.
 pub const LISTED: usize = 1000;
 
-/// Everything that came out of a run.
+/// The report of a run, `report.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// `rrun/report/1`.
+    /// Schema of the file: `rrun/report/1`.
     pub schema: String,
-    /// Something is missing: an episode, a rank, a job.
+    /// Whether an episode, a rank or a job is missing.
     pub partial: bool,
-    /// When, where, by what.
+    /// When and where the run took place.
     pub run: Run,
-    /// What was asked for, and what was in effect.
+    /// What was asked for, and the settings in effect.
     pub config: Config,
-    /// One entry a policy, in file order: what to look at first where there are several.
+    /// One entry for each policy, in file order. With several policies, these are the rates to look
+    /// at first.
     #[serde(default)]
     pub per_policy: Vec<PolicyRates>,
-    /// Over all jobs, of whatever policies.
+    /// Counts and rates over all jobs, whatever their policies.
     pub overall: Rates,
     /// Unweighted mean of the jobs' success rates.
     pub mean_task_success_rate: Option<f64>,
-    /// One entry a job, in file order.
+    /// One entry for each job, in file order.
     pub per_job: Vec<JobReport>,
-    /// By task, policy, set of tasks and each variation.
+    /// One entry for each task, policy, set of tasks and variation.
     pub per_group: Vec<GroupReport>,
-    /// One entry a journal: of a rank, in a merged folder of a rank of a run.
+    /// One entry for each journal: a rank, or in a merged folder a rank of a run.
     pub per_rank: Vec<RankReport>,
-    /// Expected and not found, the first [`LISTED`].
+    /// Episodes that were expected but not found, the first [`LISTED`].
     pub missing: Vec<EpisodeId>,
-    /// How many are missing.
+    /// Number of missing episodes.
     #[serde(default)]
     pub missing_count: u64,
-    /// Scored more than once, the first [`LISTED`]; the first line of each is counted.
+    /// Episodes that were scored more than once, the first [`LISTED`]; of each, the first scored
+    /// line counts.
     pub duplicates: Vec<Duplicate>,
-    /// How many were scored more than once.
+    /// Number of episodes that were scored more than once.
     #[serde(default)]
     pub duplicates_count: u64,
     /// Errors of jobs, then of episodes, the first [`LISTED`].
     pub failures: Vec<Failure>,
-    /// How many errors there are.
+    /// Number of errors.
     #[serde(default)]
     pub failures_count: u64,
-    /// Their reasons, the most frequent first.
+    /// Reasons of the errors, the most frequent first.
     #[serde(default)]
     pub failures_by_reason: Vec<Reason>,
-    /// Scored and not solved, a few of each job: where to look first.
+    /// Episodes that were scored and not solved, a few of each job, as a place to start looking.
     #[serde(default)]
     pub unsolved: Vec<Unsolved>,
-    /// How many were scored and not solved.
+    /// Number of episodes that were scored and not solved.
     #[serde(default)]
     pub unsolved_count: u64,
-    /// Processes of environments that were lost, the first [`LISTED`]; their episodes began again.
+    /// Lost environment processes, the first [`LISTED`]; their episodes were started again.
     #[serde(default)]
     pub env_losses: Vec<EnvLoss>,
-    /// How many were lost.
+    /// Number of lost environment processes.
     #[serde(default)]
     pub env_losses_count: u64,
 }

@@ -1,118 +1,122 @@
-//! Ranks: how often each lived, what it did when, and what it used.
+//! The entries of a report about ranks: their lives, their jobs, and the resources they used.
 
 use serde::{Deserialize, Serialize};
 
-/// One rank.
+/// The report of one rank.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RankReport {
-    /// Which.
+    /// The rank (`RANK`).
     pub rank: usize,
-    /// Its journal, relative to the run folder.
+    /// Path of its journal, relative to the run folder.
     #[serde(default)]
     pub journal: String,
-    /// Number of its node.
+    /// Node of the rank (`GROUP_RANK`).
     #[serde(default)]
     pub node: usize,
-    /// Number within the node.
+    /// Rank within the node (`LOCAL_RANK`).
     #[serde(default)]
     pub local_rank: Option<usize>,
-    /// Machine.
+    /// Host name.
     pub host: String,
-    /// Device.
+    /// Device, as in `cpu` or `cuda:1`.
     pub device: String,
-    /// Why that one.
+    /// Why this device was chosen.
     pub device_reason: String,
-    /// How often it was begun.
+    /// How often the rank was started.
     pub starts: u64,
-    /// Of these, how often its launcher started it again.
+    /// How many of these starts were restarts by its launcher.
     #[serde(default)]
     pub restarts: u64,
-    /// How often it ended without a last line: killed, crashed, or cut off with its machine.
+    /// How often the rank died: it was killed, crashed, was cut off with its machine, or reported a
+    /// failure.
     #[serde(default)]
     pub deaths: u64,
     /// Seconds in jobs.
     pub busy_s: f64,
-    /// Seconds elsewhere: start, waiting for the others.
+    /// Seconds outside jobs: starting up, waiting for other ranks.
     pub idle_s: f64,
-    /// Jobs it ran episodes of or began.
+    /// Number of jobs that the rank began or ran episodes of.
     #[serde(default)]
     pub jobs: u64,
-    /// Episodes it ran that count.
+    /// Number of its episodes that count.
     pub episodes: u64,
-    /// Highest resident memory.
+    /// Peak resident memory in bytes.
     #[serde(default)]
     pub peak_rss_bytes: u64,
-    /// Most memory of the GPU that libtorch held; `null` without one.
+    /// Peak GPU memory that libtorch had reserved, in bytes; `null` without a GPU.
     #[serde(default)]
     pub peak_vram_bytes: Option<u64>,
-    /// Most memory that the environments' processes took together; `null` where they have no processes of their own.
+    /// Peak memory of the environment processes together, in bytes; `null` if the environments have
+    /// no processes of their own.
     #[serde(default)]
     pub peak_env_bytes: Option<u64>,
-    /// Most memory of GPUs that these processes held together.
+    /// Peak GPU memory of these processes together, in bytes.
     #[serde(default)]
     pub peak_env_vram_bytes: Option<u64>,
-    /// Inferences that failed for want of memory and were tried again.
+    /// Number of inferences that ran out of memory and were tried again.
     #[serde(default)]
     pub out_of_memory: u64,
-    /// Share of the time in jobs in which its GPU was at work, for whomever; `null` where the driver does not tell.
+    /// Share of the time in jobs in which its GPU was busy for any process; `null` if the driver
+    /// does not report it.
     #[serde(default)]
     pub gpu_busy: Option<f64>,
-    /// From each of its starts to the end that it came to, in time.
+    /// Its lives, each from a start to an end, in order of time.
     #[serde(default)]
     pub lives: Vec<Life>,
-    /// The jobs that it had, in time.
+    /// The jobs that it ran, in order of time.
     #[serde(default)]
     pub spans: Vec<Span>,
 }
 
-/// From a start of a rank to its end.
+/// One life of a rank: from a start to an end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Life {
-    /// UTC.
+    /// When the life began, RFC 3339 in UTC.
     pub started: String,
-    /// UTC: its last line.
+    /// When its last line was written, RFC 3339 in UTC.
     pub ended: String,
-    /// How it ended.
+    /// How the life ended.
     pub end: HowEnded,
-    /// Why it died, where it could say so.
+    /// Why the rank died, if it could report that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
-    /// How often its launcher had started it before.
+    /// How often its launcher had restarted the rank before.
     pub restart: u32,
-    /// Which meeting of the ranks it took part in.
+    /// Round of the rendezvous that it took part in.
     pub round: u32,
-    /// Process.
+    /// Process id.
     pub pid: u32,
 }
 
-/// How a rank ended.
+/// How a life of a rank ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HowEnded {
-    /// It had nothing left to do.
+    /// The rank had nothing left to do.
     Done,
-    /// A signal asked it to end.
+    /// A signal stopped it.
     Stopped,
-    /// Without a last line, or with one that tells a failure.
+    /// Its journal has no last line, or one that reports a failure.
     Died,
-    /// It has not ended: the report was made while it was at work.
+    /// It has not ended: the report was made while the rank was running.
     Running,
 }
 
 /// A job in a rank.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Span {
-    /// Which.
+    /// Name of the job.
     pub job: String,
-    /// How often it had failed in this rank before.
+    /// How often the job had failed in this rank before.
     pub attempt: u32,
-    /// UTC.
+    /// When the job began, RFC 3339 in UTC.
     pub started: String,
-    /// UTC: its last line, or that of the rank's life that it was cut off with.
+    /// When the job ended, RFC 3339 in UTC: its last line, or the last line of the life that was
+    /// cut off.
     pub ended: String,
-    /// Whether it came to its end.
+    /// Whether the job ran to its end.
     pub whole: bool,
-    /// Why it failed.
+    /// Why the job failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! When and where a run was, by what it was made, and what it was asked to do.
+//! The entries of a report about the run: time, machines, versions and configuration.
 
 use std::collections::BTreeMap;
 
@@ -7,103 +7,106 @@ use serde_json::Value;
 
 use crate::plan::{Git, Resumed};
 
-/// When, where, by what.
+/// When, where and with which versions the run took place.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// Names the run folder: the same whenever it is gone on with, another for another plan.
+    /// Id of the run. It stays the same whenever the run is continued.
     #[serde(default)]
     pub id: String,
-    /// UTC: first line of any journal. Here and below a launch that found nothing to do does not count.
+    /// When the first line of any journal was written, RFC 3339 in UTC. Here and below, a launch
+    /// that found nothing to do does not count.
     pub started: Option<String>,
-    /// UTC: last line of any journal.
+    /// When the last line of any journal was written, RFC 3339 in UTC.
     #[serde(deserialize_with = "some_text")]
     pub ended: Option<String>,
-    /// Seconds between the two, pauses between launches included.
+    /// Seconds between the two, including pauses between launches.
     #[serde(default)]
     pub wall_s: Option<f64>,
-    /// UTC: when the report was made.
+    /// When the report was made, RFC 3339 in UTC.
     #[serde(default)]
     pub written: String,
     /// Command line.
     pub argv: Vec<String>,
-    /// The folder that it was begun in, if that was under git.
+    /// State of the folder that the run was begun in, if that folder was under git.
     #[serde(default)]
     pub git: Option<Git>,
-    /// Ranks of the launch that made the report, or of the last one that had something to do.
+    /// Number of ranks of the launch that made the report, or of the last launch that had something
+    /// to do.
     pub world_size: usize,
-    /// Machines.
+    /// Host names.
     pub hosts: Vec<String>,
-    /// GPUs that ranks worked on.
+    /// GPUs that the ranks used.
     #[serde(default)]
     pub gpus: Vec<GpuReport>,
-    /// Versions that ranks named, by program or library; more than one where ranks differ.
+    /// Versions that the ranks reported, by program or library; more than one if ranks differ.
     #[serde(default)]
     pub versions: BTreeMap<String, Vec<String>>,
-    /// Every launch of the run, in time.
+    /// Every launch of the run, in order of time.
     #[serde(default)]
     pub launches: Vec<Launch>,
-    /// Every start after the first, and what had changed.
+    /// Every start after the first one, and what had changed.
     #[serde(default)]
     pub resumed_from: Vec<Resumed>,
-    /// How the ranks' lines came together.
+    /// How the ranks' lines were gathered.
     pub gathered_by: String,
-    /// Ranks that did not deliver.
+    /// Ranks that did not deliver their lines.
     pub missing_ranks: Vec<usize>,
-    /// Why it ended early.
+    /// Why the run ended early.
     pub stopped: Option<String>,
     /// Version of `rrun` that made the report.
     pub rrun: String,
 }
 
-/// Reports had a text here that was never `null`.
+/// Reads a text that older reports leave empty instead of `null`.
 fn some_text<'de, D: serde::Deserializer<'de>>(text: D) -> Result<Option<String>, D::Error> {
     Ok(Option::<String>::deserialize(text)?.filter(|text| !text.is_empty()))
 }
 
-/// A GPU that ranks worked on.
+/// A GPU that ranks used.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct GpuReport {
-    /// Machine.
+    /// Host name.
     pub host: String,
     /// Number of the node.
     pub node: usize,
-    /// As CUDA counted the visible ones for that rank.
+    /// Index among the devices visible to that rank.
     pub index: usize,
-    /// As its maker calls it.
+    /// Model name.
     pub name: String,
-    /// Of its memory.
+    /// Size of its memory in bytes.
     pub bytes: u64,
-    /// `GPU-…`.
+    /// UUID, as in `GPU-…`.
     pub uuid: String,
 }
 
-/// One start of the whole run.
+/// One launch of the run.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Launch {
-    /// UTC.
+    /// When the launch began, RFC 3339 in UTC.
     pub started: String,
-    /// Ranks.
+    /// Number of ranks.
     pub world_size: usize,
 }
 
-/// What was asked for, and what was in effect.
+/// What was asked for, and the settings in effect.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Config {
-    /// Jobs file.
+    /// The jobs file, as the command line named it.
     pub jobs_file: String,
-    /// Identity of its bytes.
+    /// SHA-256 of the contents of the jobs file.
     pub sha256: String,
-    /// Base seed.
+    /// Base seed (`--seed`).
     pub seed: u64,
-    /// Ranks when the run was begun.
+    /// Number of ranks when the run was begun.
     pub world_size_at_start: usize,
-    /// What the policies are made of.
+    /// Files and folders of the policies, with their checksums.
     #[serde(default)]
     pub policies: Vec<PolicyReport>,
-    /// How ranks came to their devices, each reason once.
+    /// The rules by which ranks got their devices, each once.
     #[serde(default)]
     pub device_rules: Vec<String>,
-    /// Settings in effect that all jobs had in common; `per_job[].settings` has them all.
+    /// Settings in effect that all jobs had in common; `per_job[].settings` has all settings of a
+    /// job.
     #[serde(default)]
     pub settings: BTreeMap<String, Value>,
 }
@@ -111,15 +114,16 @@ pub struct Config {
 /// A file or folder that a policy was read from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PolicyReport {
-    /// Policy type as the jobs name it.
+    /// Policy type, as the jobs name it.
     #[serde(rename = "type")]
     pub policy_type: String,
-    /// File or folder as the jobs name it.
+    /// File or folder, as the jobs name it.
     pub path: String,
-    /// Of the file, or of the list of the folder's files, see [`crate::journal::PolicyFiles`].
+    /// SHA-256 of the file, or of the list of the folder's files, see
+    /// [`crate::journal::PolicyFiles`].
     pub sha256: String,
-    /// Bytes in all.
+    /// Total size in bytes.
     pub bytes: u64,
-    /// Types of numbers that jobs with this path ran in.
+    /// The dtypes that jobs with this path ran in.
     pub dtypes: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! `docs/report.md` and the report have the same fields.
+//! Tests that `docs/report.md` and the report have the same fields.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::plan::{Git, Resumed};
 /// Objects whose keys are data.
 const MAPS: [&str; 4] = ["run.versions", "config.settings", "per_job[].settings", "per_job[].metrics"];
 
-/// A report in which no list is empty.
+/// Returns a report in which no list is empty.
 fn full() -> Report {
     let gpu = Some(Gpu { index: 0, name: String::new(), bytes: 1, uuid: String::new() });
     let lost = EnvLost {
@@ -65,7 +65,7 @@ fn paths(value: &Value, path: &str, to: &mut BTreeSet<String>) {
     }
 }
 
-/// What stands in backticks in the first cell of a row.
+/// Returns the field names in backticks in the first cell of each table row.
 fn documented() -> BTreeSet<String> {
     let text = include_str!("../../../../docs/report.md");
     let rows = text.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
@@ -79,7 +79,7 @@ fn every_field_is_documented_and_nothing_else() {
     let rates: Map<String, Value> = report["overall"].as_object().unwrap().clone();
     for list in ["per_job", "per_group", "per_policy"] {
         for entry in report[list].as_array_mut().unwrap() {
-            // The counts and rates of `overall` are in each entry.
+            // Each entry also has the counts and rates of `overall`.
             entry.as_object_mut().unwrap().retain(|key, _| !rates.contains_key(key));
         }
     }

@@ -1,4 +1,4 @@
-//! `eval_info.json` has LeRobot's names, and nothing that was not recorded.
+//! Tests that `eval_info.json` has LeRobot's names and only values that were recorded.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Reports of journals as they are on a disk: what counts, who lived how long, and what is damaged.
+//! Tests reports of journals on disk: which lines count, how long ranks lived, and what is damaged.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Seek as _, Write as _};
@@ -78,7 +78,7 @@ impl Folder {
     }
 }
 
-/// Rank 0 died in job a and came again; rank 1 did job b.
+/// Returns a run in which rank 0 died in job a and was restarted, and rank 1 ran job b.
 fn night() -> Folder {
     let folder = Folder::new();
     let start = Line::EpisodeStart(EpisodeStart { started: at(9), ..EpisodeStart::default() });
@@ -253,7 +253,7 @@ fn a_journal_that_a_rank_delivered_and_the_shared_folder_has_is_one() {
 #[test]
 fn episodes_are_written_in_order_without_the_word_that_says_what_they_are() {
     let folder = night();
-    // As somebody else might write it: the fields in another order.
+    // The same line with its fields in another order, as another program might write it.
     let other = serde_json::to_value(ended(0, 1, 6)).unwrap();
     let other: BTreeMap<String, serde_json::Value> = serde_json::from_value(other).unwrap();
     let mut file = std::fs::OpenOptions::new().append(true).open(folder.run().journal(1)).unwrap();
@@ -362,7 +362,7 @@ fn a_line_that_is_nearly_an_episode_is_damage_and_no_end_of_the_report() {
         let report = Report::of(&merged, Context::default()).unwrap();
         assert_eq!((report.overall.episodes, merged.damage().count()), (0, 1), "{text}");
     }
-    // A field of a later version is none of ours.
+    // A field of a later version is ignored.
     let text = whole.replacen("\"job\":", "\"later\":1e999,\"job\":", 1) + "\n";
     let (plan, journals) = (two_jobs(), Journals::default().and_delivered(0, text.into_bytes()));
     let merged = Merged::new(&plan, &journals).unwrap();

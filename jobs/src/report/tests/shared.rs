@@ -1,9 +1,9 @@
-//! Reports of a job that several ranks share.
+//! Tests reports of a job that several ranks share.
 
 use super::*;
 use crate::placement::Share;
 
-/// One job with 4 environments: 8 episodes, or 100 steps each.
+/// Returns a plan of one job with 4 environments and 8 episodes, or 100 steps each.
 fn shared(in_steps: bool) -> RunPlan {
     let mut entry = job("a", 8);
     entry["total_num_envs"] = 4.into();
@@ -29,7 +29,7 @@ fn ended(rank: usize, ranks: usize, at: &str, error: Option<&str>) -> Line {
     Line::JobEnd(JobEnd { rank, share: share(rank, ranks), ended, wall_s: 2.0 + rank as f64, ..end })
 }
 
-/// The episodes of one rank of two: those of environments 0 and 1, or 2 and 3.
+/// Returns the episodes of one of two ranks: those of environments 0 and 1, or of 2 and 3.
 fn half(rank: usize) -> Vec<Line> {
     let own = (0..8).filter(|number| share(rank, 2).unwrap().slot(*number).is_some());
     own.map(|number| line(Episode { rank, ..episode(0, number, true) })).collect()
@@ -128,7 +128,7 @@ fn a_rank_has_finished_when_its_own_environments_have() {
     }
 }
 
-/// At a second, an episode that ends, or ranks of so many that begin.
+/// Returns a time in this second, for the lines of episodes and ranks below.
 fn at(second: u32) -> String {
     format!("2026-11-21T10:00:{second:02}.000Z")
 }
@@ -141,14 +141,14 @@ fn a_job_in_steps_that_began_again_has_the_episodes_of_its_last_attempts() {
         let Line::JobStart(start) = began(rank, ranks) else { unreachable!("it is a start") };
         Line::JobStart(JobStart { episodes: None, started: at(second), ..start })
     };
-    // Environments 0 and 1 went on; 2 and 3 began again, and came less far.
+    // Environments 0 and 1 continued; 2 and 3 were started again, and got less far.
     let mut lines = vec![began(0, 2, 0), began(1, 2, 0)];
     lines.extend([ended(0, 1), ended(1, 1), ended(2, 1), ended(3, 1), ended(4, 2), ended(6, 2)]);
     lines.extend([began(1, 2, 3), ended(2, 4), ended(3, 4)]);
     let report = Report::new(&shared(true), &lines, Context::default());
     assert_eq!((report.overall.episodes, report.overall.successes), (5, 3));
     assert!(report.duplicates.is_empty());
-    // All of it by one rank again.
+    // One rank runs all environments again.
     lines.extend([began(0, 1, 5), ended(0, 6)]);
     assert_eq!(Report::new(&shared(true), &lines, Context::default()).overall.episodes, 1);
 }
