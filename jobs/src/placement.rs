@@ -1,16 +1,18 @@
-//! Who sits where: RLinf's `component_placement`, and what follows from it.
+//! Places environments and policies on GPUs: RLinf's `component_placement`.
 //!
 //! ```text
 //! --placement, YAML ─► Components ─ grammar ─► segments ─ mapping ─► Placement { env, rollout }
 //!                                                                      │
 //!      total_num_envs ─ check ─► share ─► one Share a rank, one Seat an environment ◄┘
 //! ```
-//! Two components are placed. A process of `env` is an environment worker: a contiguous share of the environments, and
-//! the GPU that they draw on. A process of `rollout` is a policy, and so a rank. Ranks run the environments that are
-//! routed to them; a worker is where they sit and what their files are called after. Everything here is pure.
+//! There are two components to place. A process of `env` is an environment worker: it has a
+//! contiguous share of the environments, and the GPU that they render on. A process of `rollout` is
+//! a policy, and so a rank. A rank runs the environments that are routed to it; the worker
+//! determines their GPU and the names of their files. Everything in this module is pure: it reads
+//! no file and no device.
 //!
-//! Grammar and rules are those of rlinf/scheduler/placement/placement.py (a3816b596); docs/placement.md has them in
-//! words.
+//! The grammar and the rules are those of rlinf/scheduler/placement/placement.py (a3816b596);
+//! docs/placement.md describes them in prose.
 
 use serde::{Deserialize, Serialize};
 
@@ -27,23 +29,24 @@ pub use components::Components;
 pub use error::{Fault, PlacementError};
 pub use seat::{Seat, Share};
 
-/// What the numbers of a placement count.
+/// The resources that the numbers of a placement refer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Resources {
-    /// GPUs over all nodes: node 0 has the first `per_node` of them, node 1 the next.
+    /// GPUs, numbered over all nodes: node 0 has the first `per_node` of them, node 1 the next.
     Gpus {
-        /// Visible CUDA devices of a node, at least one.
+        /// Number of visible CUDA devices of a node, at least one.
         per_node: usize,
-        /// Nodes of the launch, at least one.
+        /// Number of nodes of the launch, at least one.
         nodes: usize,
     },
-    /// There is no GPU: numbers are labels, `all` is one of them, and everything runs on the CPU.
+    /// There is no GPU: numbers are labels, `all` stands for a single label, and everything runs on
+    /// the CPU.
     Labels,
 }
 
 impl Resources {
-    /// GPUs where there are any, else labels.
+    /// Returns GPUs if a node has any, otherwise labels.
     pub fn new(gpus_per_node: usize, nodes: usize) -> Self {
         match gpus_per_node {
             0 => Self::Labels,
@@ -51,7 +54,7 @@ impl Resources {
         }
     }
 
-    /// CUDA's index, on its node, of what the placement calls `gpu`; `None` of a label.
+    /// Returns the CUDA index, on its node, of the GPU with this number; `None` for a label.
     pub fn device(self, gpu: usize) -> Option<usize> {
         match self {
             Self::Gpus { per_node, .. } => Some(gpu % per_node),
@@ -59,7 +62,7 @@ impl Resources {
         }
     }
 
-    /// The node of `gpu`; a label has none.
+    /// Returns the node of the GPU with this number; a label has none.
     pub fn node(self, gpu: usize) -> Option<usize> {
         match self {
             Self::Gpus { per_node, .. } => Some(gpu / per_node),
@@ -68,22 +71,22 @@ impl Resources {
     }
 }
 
-/// One process of a component, and the GPUs it may use.
+/// One process of a component, and the GPUs that it may use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Process {
-    /// Numbers as [`Resources`] counts them, ascending, at least one.
+    /// Numbers in terms of [`Resources`], ascending, at least one.
     pub gpus: Vec<usize>,
 }
 
 impl Process {
-    /// The first of its GPUs: where a policy sits.
+    /// Returns the first of its GPUs, the one that a policy runs on.
     pub fn gpu(&self) -> usize {
         self.gpus.first().copied().unwrap_or(0)
     }
 }
 
-/// The processes of both components, by their numbers.
+/// The processes of both components, by their process numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
     /// Environment workers.
@@ -93,21 +96,21 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Places both components on what there is.
+    /// Places both components on the resources.
     ///
     /// # Errors
-    /// [`PlacementError`] for the first rule that is broken.
+    /// Returns [`PlacementError`] for the first rule that is broken.
     pub fn new(components: &Components, resources: Resources) -> Result<Self, PlacementError> {
         Ok(Self { env: components.place("env", resources)?, rollout: components.place("rollout", resources)? })
     }
 
-    /// What holds where nothing is placed: every rank is a worker of its own, on its own GPU.
+    /// Returns the default placement: every rank has its own environment worker, on its own GPU.
     pub fn of_ranks(gpus: impl IntoIterator<Item = usize>) -> Self {
         let env: Vec<_> = gpus.into_iter().map(|gpu| Process { gpus: vec![gpu] }).collect();
         Self { rollout: env.clone(), env }
     }
 
-    /// How many ranks it is for.
+    /// Returns the number of ranks.
     pub fn world_size(&self) -> usize {
         self.rollout.len()
     }

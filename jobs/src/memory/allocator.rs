@@ -1,41 +1,44 @@
-//! libtorch's caching allocator of a card, as far as sizes go: what it has from the card after tensors came and went.
+//! Models libtorch's caching allocator of a GPU: how much memory it has reserved after tensors were
+//! allocated and freed. Only sizes are modeled.
 //!
 //! ```text
 //! take(bytes) ─► smallest free block that is large enough, cut if enough is left ─┐
 //!             └► else a new segment from the card, cut likewise ──────────────────┴─► Tensor
 //! give(tensor) ─► free, joined with free neighbours in its segment; segments stay
 //! ```
-//! What is reserved is far more than what tensors take at any time: a tensor that is larger than every gap needs a new
-//! segment, however much is free in gaps. Source: c10/cuda/CUDACachingAllocator.cpp, torch 2.11 (`round_size`,
-//! `get_allocation_size`, `get_free_block`, `should_split`, `try_merge_blocks`).
+//! The reserved memory is far more than the tensors take at any time: a tensor that is larger than
+//! every gap needs a new segment, however much memory is free in gaps. Source:
+//! c10/cuda/CUDACachingAllocator.cpp, torch 2.11 (`round_size`, `get_allocation_size`,
+//! `get_free_block`, `should_split`, `try_merge_blocks`).
 
-/// Sizes are rounded up to this many bytes (`kMinBlockSize`).
+/// Sizes are rounded up to a multiple of this many bytes (`kMinBlockSize`).
 const ROUND: u64 = 512;
 
-/// Tensors up to this many bytes lie in segments of their own kind (`kSmallSize`); a large block is cut where more is left.
+/// Tensors up to this many bytes are in segments for small tensors (`kSmallSize`). A block for a
+/// larger tensor is split if more than this is left.
 pub(super) const SMALL: u64 = 1 << 20;
 
-/// Bytes of a segment of small tensors (`kSmallBuffer`).
+/// Size of a segment for small tensors in bytes (`kSmallBuffer`).
 const SMALL_SEGMENT: u64 = 2 << 20;
 
-/// Bytes of a segment for a large tensor below [`OWN_SEGMENT`] (`kLargeBuffer`).
+/// Size of a segment for a large tensor below [`OWN_SEGMENT`], in bytes (`kLargeBuffer`).
 const LARGE_SEGMENT: u64 = 20 << 20;
 
-/// From this many bytes on a tensor gets a segment of its own size (`kMinLargeAlloc`).
+/// From this many bytes on, a tensor gets a segment of its own size (`kMinLargeAlloc`).
 const OWN_SEGMENT: u64 = 10 << 20;
 
-/// To multiples of this many bytes (`kRoundLarge`).
+/// The sizes of such segments are rounded up to a multiple of this many bytes (`kRoundLarge`).
 const ROUND_SEGMENT: u64 = 2 << 20;
 
-/// A pool of segments.
+/// The segments that the allocator has reserved.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Allocator {
     segments: Vec<Segment>,
-    /// Names that were given to tensors.
+    /// Number of tensors so far, which gives each tensor a name.
     names: u64,
 }
 
-/// Blocks side by side.
+/// A segment of adjacent blocks.
 #[derive(Clone, Debug, PartialEq)]
 struct Segment {
     is_small: bool,
@@ -48,7 +51,7 @@ struct Block {
     tensor: Option<u64>,
 }
 
-/// Memory of a tensor; it is held until it is given back.
+/// An allocated tensor; its memory is held until it is passed to [`Allocator::give`].
 #[derive(Debug)]
 #[must_use = "a tensor that nobody gives back is held for good"]
 pub(super) struct Tensor {
@@ -57,22 +60,22 @@ pub(super) struct Tensor {
 }
 
 impl Allocator {
-    /// Bytes that it has from the card.
+    /// Returns the reserved bytes.
     pub(super) fn reserved(&self) -> u64 {
         self.segments.iter().flat_map(|segment| &segment.blocks).map(|block| block.bytes).sum()
     }
 
-    /// Gives segments that are free as a whole back to the card (`empty_cache`).
+    /// Returns segments that are entirely free to the GPU (`empty_cache`).
     pub(super) fn release(&mut self) {
         for segment in
             self.segments.iter_mut().filter(|segment| segment.blocks.iter().all(|block| block.tensor.is_none()))
         {
-            // Tensors know their segments by number.
+            // Tensors refer to segments by index, so the empty segment stays in the list.
             segment.blocks.clear();
         }
     }
 
-    /// A tensor of so many bytes.
+    /// Allocates a tensor of this many bytes.
     pub(super) fn take(&mut self, bytes: u64) -> Tensor {
         let bytes = bytes.max(1).next_multiple_of(ROUND);
         let is_small = bytes <= SMALL;
@@ -82,20 +85,20 @@ impl Allocator {
         Tensor { segment, name: self.names }
     }
 
-    /// Takes tensors back.
+    /// Frees tensors.
     pub(super) fn give(&mut self, tensors: impl IntoIterator<Item = Tensor>) {
         for Tensor { segment, name } in tensors {
             self.segments[segment].free(name);
         }
     }
 
-    /// A tensor that comes and goes at once.
+    /// Allocates a tensor and frees it at once.
     pub(super) fn touch(&mut self, bytes: u64) {
         let tensor = self.take(bytes);
         self.give([tensor]);
     }
 
-    /// The smallest free block that is large enough; of several the first.
+    /// Returns the smallest free block that is large enough; of several equal ones the first.
     fn best(&self, bytes: u64, is_small: bool) -> Option<(usize, usize)> {
         let mut best: Option<(u64, usize, usize)> = None;
         for (at, segment) in self.segments.iter().enumerate().filter(|(_, segment)| segment.is_small == is_small) {

@@ -1,4 +1,4 @@
-//! Amounts of memory, as people write them: `12GiB`, `12GB`, `12288MiB`, `12884901888`.
+//! Parses amounts of memory: `12GiB`, `12GB`, `12288MiB`, `12884901888`.
 
 use std::fmt::{Display, Formatter};
 use std::str::FromStr;
@@ -7,15 +7,17 @@ use serde::{Deserialize, Serialize};
 
 const GIB: f64 = (1_u64 << 30) as f64;
 
-/// A number without a unit is bytes from here on. Below it somebody has left out the unit, as in `--gpu-memory 16`.
+/// The smallest number without a unit that is taken as bytes. A smaller one lacks its unit, as in
+/// `--gpu-memory 16`.
 const FEWEST_BARE: u64 = 1 << 20;
 
-/// Bytes of memory.
+/// An amount of memory in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ByteSize(pub u64);
 
-/// Units by their names in lower case, and their bytes. `G` alone is 2^30, as with `--mem` of SLURM and `-m` of docker.
+/// Names of units in lower case, and their bytes. `G` alone is 2^30, as in `--mem` of SLURM and
+/// `-m` of docker.
 const UNITS: &[(&str, u64)] = &[
     ("", 1),
     ("b", 1),
@@ -34,12 +36,12 @@ const UNITS: &[(&str, u64)] = &[
 ];
 
 impl ByteSize {
-    /// In GiB.
+    /// Returns the amount in GiB.
     pub fn gib(self) -> f64 {
         self.0 as f64 / GIB
     }
 
-    /// The nearest number of bytes; nothing for what is no amount.
+    /// Returns the number of bytes, rounded down; `None` if `gib` is not a valid amount.
     pub fn of_gib(gib: f64) -> Option<Self> {
         (gib.is_finite() && (0.0..1e9).contains(&gib)).then_some(Self((gib * GIB) as u64))
     }
@@ -79,7 +81,8 @@ impl FromStr for ByteSize {
     }
 }
 
-/// `number` units: whole numbers exactly, fractions to the byte below; nothing from 2^63 on, which no machine has.
+/// Returns `number` units in bytes: whole numbers exactly, fractions rounded down. Returns `None`
+/// from 2^63 on, which no machine has.
 fn amount(number: &str, unit: u64) -> Option<u64> {
     let is_plain = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let bytes = match number.parse::<u64>() {

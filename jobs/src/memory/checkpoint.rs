@@ -1,4 +1,4 @@
-//! The weights of a checkpoint, counted from the headers of its files; no tensor is read.
+//! Computes the size of a checkpoint's weights from the headers of its files; no tensor is read.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -9,28 +9,28 @@ use safetensors::Dtype;
 use safetensors::tensor::Metadata;
 use serde_json::Value;
 
-/// Bytes of the length in front of a header.
+/// Size of the length field before a header, in bytes.
 const LENGTH: u64 = 8;
 
-/// A header is refused above this many bytes, as safetensors' own reader does.
+/// Maximum size of a header in bytes, the same as in the reader of safetensors.
 const MAX_HEADER: u64 = 100_000_000;
 
-/// An index is refused above this size; that of GR00T N1.7 has 90 KB.
+/// Maximum size of an index in bytes; that of GR00T N1.7 has 90 KB.
 const MAX_INDEX: u64 = 64 << 20;
 
-/// A checkpoint in one file.
+/// Name of a checkpoint in a single file.
 const SINGLE: &str = "model.safetensors";
 
-/// Which file holds what, of a checkpoint in several.
+/// Name of the index of a checkpoint in several files.
 const INDEX: &str = "model.safetensors.index.json";
 
-/// Files that hold weights, for what has no header that can be read.
+/// Extensions of weight files whose headers cannot be read; their file sizes are used instead.
 const FORMATS: &[&str] = &["safetensors", "bin", "pt", "pth", "ts"];
 
-/// Folders within a checkpoint that are looked into.
+/// Depth up to which the subfolders of a checkpoint are searched.
 const DEPTH: usize = 3;
 
-/// Elements of a tensor, and bytes of one.
+/// Size of a tensor: its number of elements and the bits of an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tensor {
     elements: u64,
@@ -39,15 +39,15 @@ pub(super) struct Tensor {
 }
 
 impl Tensor {
-    /// Bytes when numbers with a point are held in `float_bytes` each.
+    /// Returns the size in bytes if a floating-point element has `float_bytes` bytes.
     pub(super) fn bytes(self, float_bytes: u64) -> u64 {
         let bits = if self.is_float { 8 * float_bytes } else { self.bits };
         self.elements.saturating_mul(bits).div_ceil(8)
     }
 }
 
-/// Tensors by name, of `model.safetensors` or the files that its index names. `None` where there is no such file, or one
-/// that cannot be read.
+/// Returns the tensors of `model.safetensors`, or of the files in its index, by name. Returns
+/// `None` if a file is missing or cannot be read.
 pub(super) fn tensors(folder: &Path) -> Option<BTreeMap<String, Tensor>> {
     let single = folder.join(SINGLE);
     if single.is_file() {
@@ -68,7 +68,7 @@ pub(super) fn tensors(folder: &Path) -> Option<BTreeMap<String, Tensor>> {
     Some(all)
 }
 
-/// The tensors that one file describes.
+/// Returns the tensors in the header of one file.
 fn header(path: &Path) -> Option<BTreeMap<String, Tensor>> {
     let mut file = File::open(path).ok()?;
     let size = file.metadata().ok()?.len();
@@ -95,7 +95,8 @@ fn described(json: &[u8]) -> Option<BTreeMap<String, Tensor>> {
     metadata.offset_keys().into_iter().map(tensor).collect()
 }
 
-/// Bytes of the weights in a file or folder, by the sizes of files; a checkpoint that has them in two formats loads one.
+/// Returns the bytes of the weights in a file or folder, by file size. If a checkpoint has its
+/// weights in two formats, only one is counted, because only one is loaded.
 pub(super) fn file_bytes(path: &Path) -> Option<u64> {
     if path.is_file() {
         return Some(path.metadata().ok()?.len());
@@ -122,7 +123,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    /// A file whose header describes these tensors, without their bytes.
+    /// Writes a file whose header describes these tensors, without their data.
     fn file(path: &Path, tensors: &Value) {
         let json = tensors.to_string();
         let bytes = [&(json.len() as u64).to_le_bytes()[..], json.as_bytes()].concat();

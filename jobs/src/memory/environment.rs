@@ -1,4 +1,4 @@
-//! What environments take on the GPU that they draw on.
+//! Estimates the memory of environments on the GPU that they render on.
 
 use serde_json::Value;
 
@@ -8,13 +8,14 @@ use super::measured::{DECLARED, Measured};
 use super::part::Part;
 use crate::job::Job;
 
-/// Simulators whose need is published, by a part of their environments' names, in GiB an environment.
+/// Simulators with published memory needs: a part of the environment's name, and GiB per
+/// environment.
 ///
-/// OmniGibson, on which BEHAVIOR stands: about 10 (RLinf's BEHAVIOR report: 11.5 before tuning, 8.2 after it). s000 says 4
-/// to 6, for its small scenes.
+/// OmniGibson, which BEHAVIOR is built on, takes about 10 (RLinf's BEHAVIOR report: 11.5 before
+/// tuning, 8.2 after it). s000 says 4 to 6, for its small scenes.
 const PUBLISHED: &[(&str, f64)] = &[("omnigibson", 10.0), ("behavior", 10.0)];
 
-/// What the environments of a job take: `base`, once a rank, and `each`.
+/// The memory of a job's environments: `base` once per rank, and `each` per environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Environment {
     pub(super) base: Part,
@@ -22,7 +23,8 @@ pub(super) struct Environment {
 }
 
 impl Environment {
-    /// By what the job declares in its arguments (`env_memory_gb`), else what was measured, else what is published.
+    /// Uses what the job declares in its arguments (`env_memory_gb`), otherwise what was measured,
+    /// otherwise what is published.
     pub(super) fn of(job: &Job, measured: &Measured) -> Self {
         let nothing = Part::default();
         let declared = job.env_args.get(DECLARED).and_then(Value::as_f64).and_then(ByteSize::of_gib);
@@ -30,7 +32,7 @@ impl Environment {
             return Self { base: nothing, each: Part::certain(each) };
         }
         if let Some(line) = measured.find(job).and_then(|entry| entry.gpu) {
-            // The rank that was measured had a context of its own, which is counted already.
+            // The measured rank had a CUDA context, which is counted separately.
             let base = Part::certain(line.base.0.saturating_sub(CONTEXT));
             return Self { base, each: Part::certain(line.slope.0) };
         }
@@ -40,7 +42,7 @@ impl Environment {
         Self { base: nothing, each: each.map_or(Part::UNKNOWN, |ByteSize(bytes)| Part::estimated(bytes)) }
     }
 
-    /// `count` of them in one rank; none are nothing.
+    /// Returns the memory of `count` environments in one rank; none take nothing.
     pub(super) fn of_count(&self, count: usize) -> Part {
         if count == 0 { Part::default() } else { self.base + self.each * count as u64 }
     }

@@ -1,4 +1,4 @@
-//! What environments take, measured by short runs: a line through two numbers of environments.
+//! Memory of environments as measured by short runs: a line through two numbers of environments.
 
 use std::path::{Path, PathBuf};
 
@@ -8,73 +8,74 @@ use serde_json::{Map, Value};
 use super::bytes::ByteSize;
 use crate::job::Job;
 
-/// Schema of the file.
+/// Schema of the file of measurements.
 pub const SCHEMA: &str = "rrun/memory/1";
 
-/// A file of measurements is refused above this size.
+/// Maximum size of a file of measurements, in bytes.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// The argument of an environment that says what it takes; it is no difference between two environments.
+/// The environment argument that declares its memory. It does not distinguish environments.
 pub const DECLARED: &str = "env_memory_gb";
 
-/// Everything that was measured.
+/// All measurements.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// [`SCHEMA`].
+    /// Schema of the file, [`SCHEMA`].
     pub schema: String,
-    /// One entry an environment with its arguments.
+    /// One entry for each environment with its arguments.
     pub environments: Vec<Entry>,
 }
 
-/// What one environment takes.
+/// The measured memory of one environment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Its registered name.
+    /// Registered name of the environment.
     pub environment: String,
     /// Its other arguments.
     pub env_args: Map<String, Value>,
-    /// Whether it has cameras, if its job says.
+    /// Whether cameras are enabled; `None` if the job does not say.
     pub enable_cameras: Option<bool>,
-    /// Numbers of environments that were run.
+    /// Numbers of environments that were measured.
     pub num_envs: Vec<usize>,
-    /// Memory of the machine: rank and processes of the environments together.
+    /// Host memory: the rank and the environment processes together.
     pub host: Line,
-    /// Memory of the GPU, where there is one.
+    /// GPU memory; `None` without a GPU.
     pub gpu: Option<Line>,
 }
 
-/// `base + slope × num_envs`.
+/// A linear model of memory: `base + slope × num_envs`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Line {
     /// Bytes without an environment.
     pub base: ByteSize,
-    /// Bytes an environment.
+    /// Bytes per environment.
     pub slope: ByteSize,
 }
 
 /// Why a file of measurements is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum MeasuredError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read measurements `{}`: {err}", path.display())]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The error of the file system.
         err: std::io::Error,
     },
-    /// It is something else.
+    /// The file has no measurements.
     #[error("`{}` has no measurements of `rrun fit --probe`: {reason}", path.display())]
     Syntax {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// What is wrong with it.
         reason: String,
     },
 }
 
 impl Line {
-    /// Through two measurements of (num_envs, bytes). Less memory for more environments is noise: then all is base.
+    /// Returns the line through two measurements of (num_envs, bytes). If more environments took
+    /// less memory, that is noise: then all memory is `base`.
     pub fn through(few: (usize, u64), many: (usize, u64)) -> Self {
         let ((few_envs, few_bytes), (many_envs, many_bytes)) = if few.0 <= many.0 { (few, many) } else { (many, few) };
         let slope = many_bytes.saturating_sub(few_bytes) / (many_envs - few_envs).max(1) as u64;
@@ -83,17 +84,17 @@ impl Line {
         Self { base: ByteSize(base), slope: ByteSize(slope) }
     }
 
-    /// Bytes of `num_envs` environments.
+    /// Returns the bytes of `num_envs` environments.
     pub fn at(self, num_envs: usize) -> u64 {
         self.base.0.saturating_add(self.slope.0.saturating_mul(num_envs as u64))
     }
 }
 
 impl Measured {
-    /// Reads a file.
+    /// Reads a file of measurements.
     ///
     /// # Errors
-    /// [`MeasuredError`].
+    /// Returns [`MeasuredError`] if the file cannot be read or has no measurements.
     pub fn read(path: &Path) -> Result<Self, MeasuredError> {
         let read = |err| MeasuredError::Read { path: path.to_owned(), err };
         let refuse = |reason: String| MeasuredError::Syntax { path: path.to_owned(), reason };
@@ -109,12 +110,12 @@ impl Measured {
         Err(refuse(format!("its schema is `{}`, `{SCHEMA}` is needed", found.schema)))
     }
 
-    /// What was measured of a job's environment with the same arguments.
+    /// Returns the measurement of a job's environment with the same arguments.
     pub fn find(&self, job: &Job) -> Option<&Entry> {
         self.environments.iter().find(|entry| entry.is_of(job))
     }
 
-    /// Takes an entry in, in place of an older one of the same environment.
+    /// Adds an entry, which replaces an older one of the same environment.
     pub fn add(&mut self, entry: Entry) {
         SCHEMA.clone_into(&mut self.schema);
         let same = |other: &Entry| {
@@ -127,7 +128,7 @@ impl Measured {
 }
 
 impl Entry {
-    /// Of a job's environment, from runs with two numbers of them.
+    /// Creates the entry of a job's environment from runs with two numbers of environments.
     pub fn new(job: &Job, num_envs: [usize; 2], host: Line, gpu: Option<Line>) -> Self {
         Self {
             environment: job.environment.clone(),
@@ -139,7 +140,7 @@ impl Entry {
         }
     }
 
-    /// Whether it is about a job's environment.
+    /// Returns whether the entry is about a job's environment.
     pub fn is_of(&self, job: &Job) -> bool {
         self.environment == job.environment
             && self.enable_cameras == job.enable_cameras
@@ -147,7 +148,7 @@ impl Entry {
     }
 }
 
-/// What tells environments of one name apart.
+/// Returns the arguments that distinguish environments of the same name.
 fn arguments(job: &Job) -> Map<String, Value> {
     job.env_args
         .iter()

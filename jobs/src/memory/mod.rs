@@ -1,5 +1,6 @@
-//! How much GPU memory a run will need, before anything is started: what is known about checkpoints and simulators, added
-//! up for each GPU and held against what is free. What is not known is said to be unknown, and never counted as nothing.
+//! Predicts the GPU memory of a run before anything is started. It adds up what is known about
+//! checkpoints and simulators for each GPU, and compares the sum with the free memory. An unknown
+//! amount is reported as unknown, and never counted as zero.
 //!
 //! ```text
 //! job ─┬─ policy       weights (headers), activations, graphs (allocator) ─────────────┐
@@ -7,7 +8,7 @@
 //! rank ─── context ────────────────────────────────────────────────────────────────────┴─► Need of each GPU ─┬─► Fit
 //!                                                              Budget (NVML, --gpu-memory) ──────────────────┴─► Proposal
 //! ```
-//! Pure but for the files of checkpoints and measurements, which are read once.
+//! Everything here is pure, except that the files of checkpoints and measurements are read once.
 
 mod allocator;
 pub mod bytes;
@@ -31,6 +32,7 @@ pub use planner::{Planner, Terms};
 pub use policy::graph_cap;
 pub use propose::{Batch, Proposal, Why};
 
-/// A CUDA context with the kernels of libtorch, cuBLAS and NCCL that it loads, a process. An assumption: contexts of
-/// PyTorch are between 0.3 and 0.6 GiB by card and CUDA version, and none was measured here.
+/// Memory of a CUDA context in each process, with the kernels of libtorch, cuBLAS and NCCL that it
+/// loads. This is an assumption: contexts of PyTorch take between 0.3 and 0.6 GiB depending on GPU
+/// and CUDA version, and none was measured here.
 pub const CONTEXT: u64 = 512 << 20;

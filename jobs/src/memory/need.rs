@@ -1,73 +1,75 @@
-//! What one GPU will hold, and whether it can.
+//! Compares the memory that one GPU will hold with what is free.
 
 use serde::Serialize;
 
 use super::bytes::ByteSize;
 use super::part::Part;
 
-/// Use of what is free above which a GPU is tight: allocators fragment, and a simulator grows with its scene.
+/// Share of the free memory above which a GPU is tight: allocators fragment, and a simulator grows
+/// with its scene.
 const TIGHT: f64 = 0.9;
 
-/// Use by others above which it is said what of a GPU is free; a driver keeps some hundred MiB for itself.
+/// Bytes used by other processes above which the free memory is displayed; a driver keeps a few
+/// hundred MiB for itself.
 const WORTH_SAYING: u64 = 1 << 30;
 
 /// Memory of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Budget {
-    /// There in all.
+    /// Total memory.
     pub total: ByteSize,
-    /// Of it not in use by others.
+    /// Memory that other processes do not use.
     pub free: ByteSize,
 }
 
 impl Budget {
-    /// A GPU that nobody uses.
+    /// Returns the budget of a GPU that no process uses.
     pub fn whole(bytes: u64) -> Self {
         Self { total: ByteSize(bytes), free: ByteSize(bytes) }
     }
 
-    /// What NVML tells of a GPU, and no more than `limit` of it.
+    /// Returns the budget of a GPU with NVML's numbers, at most `limit`.
     pub fn of_gpu(total: u64, used: u64, limit: Option<ByteSize>) -> Self {
         let free = total.saturating_sub(used);
         Self { total: ByteSize(total), free: ByteSize(limit.map_or(free, |limit| free.min(limit.0))) }
     }
 }
 
-/// What one GPU will hold.
+/// The memory that one GPU will hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Need {
-    /// The GPU, as the placement numbers it.
+    /// The GPU, as numbered by the placement.
     pub gpu: usize,
     /// Weights of policies.
     pub weights: Part,
-    /// What a policy computes with at one time.
+    /// Largest activations of a policy at any time.
     pub activations: Part,
-    /// Captured CUDA graphs of all sizes of a batch.
+    /// Captured CUDA graphs of all batch sizes.
     pub graphs: Part,
     /// CUDA contexts of the ranks.
     pub context: Part,
-    /// Environments.
+    /// Memory of environments.
     pub environments: Part,
 }
 
-/// Whether a GPU can hold what it is to hold.
+/// Whether a need fits on a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fit {
-    /// By everything that is known.
+    /// Everything that is known fits.
     Yes,
-    /// Hardly.
+    /// It fits, but barely.
     Tight,
-    /// By estimate it cannot.
+    /// The estimate does not fit.
     No,
-    /// What is certain alone is too much.
+    /// Even the certain part does not fit.
     Never,
-    /// What the GPU has is not known, or nothing of what it will hold.
+    /// The memory of the GPU is unknown, or everything that it will hold.
     Unknown,
 }
 
 impl Fit {
-    /// For a table.
+    /// Returns the word for a table.
     pub fn text(self) -> &'static str {
         match self {
             Self::Yes => "yes",
@@ -77,19 +79,19 @@ impl Fit {
         }
     }
 
-    /// Whether it must be taken for too much.
+    /// Returns whether it must be treated as not fitting.
     pub fn is_too_much(self) -> bool {
         matches!(self, Self::No | Self::Never)
     }
 }
 
 impl Need {
-    /// All of it.
+    /// Returns the sum of all parts.
     pub fn sum(&self) -> Part {
         self.weights + self.activations + self.graphs + self.context + self.environments
     }
 
-    /// Whether it fits into `budget`.
+    /// Returns whether the sum fits into `budget`.
     pub fn fit(&self, budget: Option<Budget>) -> Fit {
         let sum = self.sum();
         match budget {
@@ -102,7 +104,7 @@ impl Need {
         }
     }
 
-    /// In words, beside what the GPU has.
+    /// Describes the need and the memory of the GPU in one line.
     pub fn text(&self, budget: Option<Budget>) -> String {
         let sum = self.sum();
         let is_only_context = sum.bytes == self.context.bytes;
@@ -123,7 +125,7 @@ impl Need {
         }
     }
 
-    /// Adds what one rank has on this GPU.
+    /// Adds the need of one rank on this GPU.
     pub(super) fn add(&mut self, other: &Need) {
         self.weights += other.weights;
         self.activations += other.activations;

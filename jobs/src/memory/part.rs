@@ -1,4 +1,4 @@
-//! An amount of memory of which not everything need be known.
+//! An amount of memory that may be partly unknown.
 
 use std::ops::{Add, AddAssign, Mul};
 
@@ -6,32 +6,33 @@ use serde::Serialize;
 
 use super::bytes::ByteSize;
 
-/// An amount, and how well it is known.
+/// An amount of memory, and how certain it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Part {
-    /// What is known or estimated.
+    /// The known or estimated bytes.
     pub bytes: ByteSize,
-    /// What of it is certain: weights by the headers of their files, environments by declaration or measurement.
+    /// The certain part of these bytes: weights by the headers of their files, environments by
+    /// declaration or measurement.
     pub certain: ByteSize,
-    /// There is more, and nobody knows how much.
+    /// Whether there is an additional unknown amount.
     pub has_unknown: bool,
 }
 
 impl Part {
-    /// Nothing is known.
+    /// An amount of which nothing is known.
     pub const UNKNOWN: Self = Self { bytes: ByteSize(0), certain: ByteSize(0), has_unknown: true };
 
-    /// Known for certain.
+    /// Creates a certain amount.
     pub fn certain(bytes: u64) -> Self {
         Self { bytes: ByteSize(bytes), certain: ByteSize(bytes), has_unknown: false }
     }
 
-    /// Estimated.
+    /// Creates an estimated amount.
     pub fn estimated(bytes: u64) -> Self {
         Self { bytes: ByteSize(bytes), ..Self::default() }
     }
 
-    /// In words: `5.9 GiB`, `unknown`, `5.9 GiB + ?`.
+    /// Formats the amount as `5.9 GiB`, `unknown` or `5.9 GiB + ?`.
     pub fn text(&self) -> String {
         match (self.bytes.0, self.has_unknown) {
             (0, true) => "unknown".to_owned(),

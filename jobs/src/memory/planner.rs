@@ -1,4 +1,5 @@
-//! What each GPU will hold when jobs run on a placement, with their own numbers of environments or with others.
+//! Computes what each GPU will hold when jobs run on a placement, with their own numbers of
+//! environments or with others.
 
 use std::collections::BTreeMap;
 
@@ -12,38 +13,38 @@ use crate::assign::{self, Assignment};
 use crate::job::Job;
 use crate::placement::Placement;
 
-/// What of the command line bears on memory.
+/// The settings of the command line that affect memory.
 #[derive(Clone, Debug, Default)]
 pub struct Terms {
-    /// `--max-batch`: rows of one inference, all of a group if it is not given.
+    /// `--max-batch`: maximum rows of one inference; `None` means all rows of a group.
     pub max_batch: Option<usize>,
-    /// `--pipeline-stages`, of jobs that do not say.
+    /// `--pipeline-stages`, for jobs that do not set it.
     pub pipeline_stages: usize,
     /// `--policy-device cpu`.
     pub are_policies_on_cpu: bool,
-    /// What was measured of environments.
+    /// Measured memory of environments.
     pub measured: Measured,
 }
 
-/// Who runs what where, and what is known of it.
+/// The jobs with their ranks, and what is known about their memory.
 #[derive(Debug)]
 pub struct Planner<'a> {
     pub(super) jobs: &'a [Job],
     pub(super) placement: &'a Placement,
     terms: Terms,
-    /// Memory of the GPUs, by number, as far as it is known.
+    /// Memory of the GPUs by number, if it is known.
     pub(super) budgets: BTreeMap<usize, Budget>,
-    /// Ranks that run a job, by its position.
+    /// The ranks that run each job, by the job's position.
     pub(super) ranks: Vec<Vec<usize>>,
     pub(super) policies: Vec<Policy>,
     pub(super) environments: Vec<Environment>,
 }
 
-/// What one job takes: a need for each rank and GPU.
+/// The memory of one job: a need for each rank and GPU.
 pub(super) type Takes = Vec<(usize, Need)>;
 
 impl<'a> Planner<'a> {
-    /// Looks at the checkpoints of all jobs that are to run.
+    /// Creates a planner; reads the checkpoints of all jobs that are to run.
     pub fn new(
         jobs: &'a [Job],
         (placement, assignment): (&'a Placement, Assignment),
@@ -66,7 +67,7 @@ impl<'a> Planner<'a> {
                     && jobs[other].policy_type == job.policy_type
                     && jobs[other].policy_config == job.policy_config
             };
-            // Hundreds of jobs may have one checkpoint, whose headers are read once.
+            // Hundreds of jobs may share a checkpoint; its headers are read once.
             let known = (0..position).find(|other| is_same(*other)).map(|other| policies[other].clone());
             policies.push(if runs(position) { known.unwrap_or_else(|| Policy::of(job)) } else { Policy::Elsewhere });
         }
@@ -74,13 +75,13 @@ impl<'a> Planner<'a> {
         Self { jobs, placement, terms, budgets, ranks, policies, environments }
     }
 
-    /// What each GPU that is used will hold, in order of their numbers.
+    /// Returns what each used GPU will hold, ordered by its number.
     pub fn needs(&self) -> Vec<Need> {
         let takes: Vec<_> = (0..self.jobs.len()).map(|job| self.takes(job, self.jobs[job].num_envs, None)).collect();
         self.sum(&takes)
     }
 
-    /// Whether a rank runs more than one job.
+    /// Returns whether a rank runs more than one job.
     pub fn has_queues(&self) -> bool {
         let mut ranks: Vec<_> = self.ranks.iter().flatten().collect();
         let all = ranks.len();
@@ -89,7 +90,8 @@ impl<'a> Planner<'a> {
         ranks.len() < all
     }
 
-    /// What is not known of jobs that are to run, and what would tell: one line an environment or checkpoint.
+    /// Describes what is unknown about the jobs to run, and how to find it out: one line per
+    /// environment or checkpoint.
     pub fn unknown(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for (position, job) in self.jobs.iter().enumerate().filter(|(position, _)| !self.ranks[*position].is_empty()) {
@@ -109,12 +111,13 @@ impl<'a> Planner<'a> {
         lines
     }
 
-    /// Memory of a GPU, as far as it is known.
+    /// Returns the memory of a GPU, if it is known.
     pub fn budget(&self, gpu: usize) -> Option<Budget> {
         self.budgets.get(&gpu).copied()
     }
 
-    /// Memory of the machine that the ranks of one node take at most, of jobs whose environments were measured.
+    /// Returns the peak host memory of the ranks of one node, for jobs whose environments were
+    /// measured.
     pub fn host(&self, ranks_of_node: usize) -> Part {
         let of_rank = |rank: usize| {
             let mut most = Part::default();
@@ -130,19 +133,20 @@ impl<'a> Planner<'a> {
         (0..ranks_of_node.min(self.placement.world_size())).map(of_rank).fold(Part::default(), |sum, part| sum + part)
     }
 
-    /// Rows that a rank infers together of a job with `num_envs` environments: those of one group.
+    /// Returns the number of rows that a rank infers together in a job with `num_envs`
+    /// environments: those of one group.
     pub(super) fn rows(&self, job: usize, num_envs: usize) -> usize {
         let stages = self.jobs[job].rollout.pipeline_stage_num.unwrap_or(self.terms.pipeline_stages).max(1);
         self.copies(job, num_envs).div_ceil(stages)
     }
 
-    /// The same, and no more than `--max-batch`.
+    /// Returns this number of rows, limited by `--max-batch`.
     pub(super) fn batch(&self, job: usize, num_envs: usize) -> usize {
         self.rows(job, num_envs).min(self.terms.max_batch.unwrap_or(usize::MAX)).max(1)
     }
 
-    /// What a job takes with `num_envs` environments and at most `batch` rows of one inference (`None`: as the command line
-    /// says).
+    /// Returns the memory of a job with `num_envs` environments and at most `batch` rows of one
+    /// inference (`None`: the limit of the command line).
     pub(super) fn takes(&self, job: usize, num_envs: usize, batch: Option<usize>) -> Takes {
         self.ranks[job].iter().flat_map(|rank| self.takes_of_rank(job, *rank, num_envs, batch)).collect()
     }
@@ -163,7 +167,7 @@ impl<'a> Planner<'a> {
         needs.into_values().map(|need| (rank, need)).collect()
     }
 
-    /// Environments that each rank which runs a job has of `num_envs`.
+    /// Returns how many of `num_envs` environments each rank of a job has.
     fn copies(&self, job: usize, num_envs: usize) -> usize {
         match self.jobs[job].sharing {
             Some(_) => num_envs / self.placement.world_size().max(1),
@@ -178,7 +182,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Jobs together. A rank runs one job after the other, so of its jobs the one that takes most counts.
+    /// Adds up jobs. A rank runs one job after the other, so only its largest job counts.
     pub(super) fn sum(&self, takes: &[Takes]) -> Vec<Need> {
         let mut largest: BTreeMap<(usize, usize), Need> = BTreeMap::new();
         for (rank, need) in takes.iter().flatten() {
@@ -203,7 +207,7 @@ fn larger(a: Part, b: Part) -> Part {
 }
 
 impl Need {
-    /// The one that takes more; what is unknown of either stays unknown.
+    /// Returns the larger need; what is unknown in either stays unknown.
     fn or_larger(&self, other: &Need) -> Need {
         let (most, less) = if other.sum().bytes > self.sum().bytes { (other, self) } else { (self, other) };
         let with = |most: Part, less: Part| Part { has_unknown: most.has_unknown || less.has_unknown, ..most };

@@ -1,4 +1,5 @@
-//! What a policy takes on the GPU of its rank: weights, activations of a batch, captured graphs.
+//! Estimates the memory of a policy on the GPU of its rank: weights, activations of a batch,
+//! captured graphs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,45 +13,48 @@ use super::part::Part;
 use crate::job::Job;
 use crate::known::canonical_policy;
 
-/// What a policy of which only the size of its files is known needs beside its weights, as a share of them: OpenVLA has 14
-/// GB of bfloat16 weights and takes 14 to 16 GB (s000, "Per-Component Memory Usage").
+/// Working memory in addition to the weights, as a share of them, for a policy of which only the
+/// file sizes are known. OpenVLA has 14 GB of bfloat16 weights and takes 14 to 16 GB (s000,
+/// "Per-Component Memory Usage").
 const WORKING_ROOM: f64 = 0.15;
 
-/// Captured CUDA graphs of a process are dropped, the longest unused first, above this.
+/// Maximum bytes of captured CUDA graphs in a process; above it, the least recently used graphs are
+/// dropped.
 const MOST_GRAPHS: u64 = 2 << 30;
 
-/// Or above this share of the card, whichever is less.
+/// The same limit as a fraction of the GPU, one part in this many; the lower limit applies.
 const GRAPHS_SHARE: u64 = 16;
 
-/// A YAML file of a policy is not read above this size; Arena's have 2 KB.
+/// Maximum size of a policy's YAML file in bytes; Arena's have 2 KB.
 const MAX_YAML: u64 = 1 << 20;
 
-/// Bytes that captured CUDA graphs, their private memory pools included, may take in one process on a card with `total`
-/// bytes: what a policy holds them to, and what is reserved for them beforehand.
+/// Returns the bytes that captured CUDA graphs, including their private memory pools, may take in
+/// one process on a GPU with `total` bytes. A policy observes this limit, and a plan reserves that
+/// much.
 pub fn graph_cap(total: u64) -> u64 {
     MOST_GRAPHS.min(total / GRAPHS_SHARE)
 }
 
-/// What is known of a job's policy.
+/// What is known about the memory of a job's policy.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Policy {
-    /// It needs no GPU here: a script, a replay, a server elsewhere.
+    /// It needs no GPU of this rank: a script, a replay, or a remote server.
     Elsewhere,
-    /// GR00T N1.7: weights by the headers, the rest by its widths.
+    /// GR00T N1.7: the weights are known from the headers, the rest is computed from its widths.
     Gr00t {
-        /// What it takes.
+        /// Computes the memory of the network.
         network: Box<Network>,
         /// Whether it captures CUDA graphs.
         captures: bool,
     },
-    /// Files of this size.
+    /// A checkpoint of which only the size of the files is known, in bytes.
     Files(u64),
-    /// There is a checkpoint, and nothing is known about it.
+    /// There is a checkpoint, but nothing is known about it.
     Unknown,
 }
 
 impl Policy {
-    /// Looks at the files that a job names.
+    /// Examines the files that a job names.
     pub(super) fn of(job: &Job) -> Self {
         let name = canonical_policy(&job.policy_type);
         if !["gr00t", "torchscript"].contains(&name) {
@@ -72,7 +76,7 @@ impl Policy {
         Some(Self::Gr00t { network: Box::new(Network::new(widths, weights, float)), captures })
     }
 
-    /// What it takes when at most `rows` are inferred together, on a card with `total` bytes.
+    /// Returns the memory for inferences of at most `rows` rows on a GPU with `total` bytes.
     pub(super) fn need(&self, gpu: usize, rows: u64, total: Option<u64>) -> Need {
         let nothing = Need { gpu, ..Need::default() };
         match self {
@@ -95,20 +99,21 @@ impl Policy {
         }
     }
 
-    /// Whether what it takes depends on how many rows are inferred together, as far as is known.
+    /// Returns whether the known memory depends on the number of rows.
     pub(super) fn depends_on_rows(&self) -> bool {
         matches!(self, Self::Gr00t { .. })
     }
 }
 
-/// Graphs of all sizes that batches of up to `rows` rows have, at most what may be kept; and at least the largest, which is
-/// held until it is known to be too large.
+/// Returns the bytes of the graphs of all batch sizes up to `rows`, limited by what may be kept. It
+/// is at least the largest graph, which is held until it is known to be too large.
 fn graphs(network: &Network, rows: u64, total: Option<u64>) -> u64 {
     let cap = total.map_or(MOST_GRAPHS, graph_cap);
     network.graphs(rows).min(cap).max(network.peak(rows).graph)
 }
 
-/// Tensors that are loaded: not the head for words, nor decoder layers above those that are used.
+/// Returns the tensors that are loaded: all except the language-model head and the decoder layers
+/// above those that are used.
 fn used(tensors: &BTreeMap<String, Tensor>, layers: u64) -> impl Iterator<Item = &Tensor> {
     let has_embedding = tensors.keys().any(|name| name.ends_with("language_model.embed_tokens.weight"));
     let is_used = move |name: &str| {
@@ -119,7 +124,8 @@ fn used(tensors: &BTreeMap<String, Tensor>, layers: u64) -> impl Iterator<Item =
     tensors.iter().filter(move |(name, _)| is_used(name)).map(|(_, tensor)| tensor)
 }
 
-/// A setting of the job, else of the YAML file that it names, as GR00T's policy reads them.
+/// Returns a setting of the job, otherwise of the YAML file that it names, as GR00T's policy reads
+/// them.
 fn setting(config: &Map<String, Value>, name: &str) -> Option<Value> {
     config.get(name).cloned().or_else(|| yaml(config)?.get(name).cloned()).filter(|value| !value.is_null())
 }

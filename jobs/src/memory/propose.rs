@@ -1,7 +1,7 @@
-//! Other numbers of environments and rows that divide what is to be run, and fit.
+//! Proposes numbers of environments and rows that divide the work evenly and fit into memory.
 //!
-//! All proposals together fit: first every job gets as many environments as all jobs can have alike, then each, in the
-//! order of the file, as many more as are left over.
+//! All proposals fit together. First every job gets the same number of environments, as large as
+//! fits for all jobs; then each job in file order gets as many more as still fit.
 
 use serde::Serialize;
 
@@ -10,61 +10,64 @@ use super::planner::{Planner, Takes};
 use crate::job::{Job, Length};
 use crate::placement::Division;
 
-/// Copies of an environment in one rank, as a jobs file has them.
+/// Maximum number of environments of a job in one rank, as in a jobs file.
 const MOST_ENVS: usize = 4096;
 
-/// Environments of a job that all ranks share, as a jobs file has them.
+/// Maximum number of environments of a shared job, as in a jobs file.
 const MOST_SHARED: usize = 65_536;
 
-/// Rows of one inference above which more bring nothing (compute bound from about 8 on).
+/// Maximum rows of one inference that are proposed. More have no benefit: inference is
+/// compute-bound from about 8 on.
 const MOST_ROWS: usize = 4096;
 
-/// What a job could have.
+/// The proposal for a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Proposal {
-    /// Its name.
+    /// Name of the job.
     pub job: String,
-    /// `num_envs`, or of a shared job `total_num_envs`, as it is.
+    /// Current `num_envs`, or `total_num_envs` of a shared job.
     pub num_envs: usize,
-    /// The largest number that divides and fits, with what is proposed for all other jobs.
+    /// The largest number that divides the work and fits, together with the proposals for all other
+    /// jobs.
     pub proposed_num_envs: Option<usize>,
-    /// What ends it.
+    /// The reason why the number is not larger.
     pub why: Why,
-    /// Rows of one inference, of a policy for which they matter.
+    /// Rows of one inference, if the policy's memory depends on them.
     pub batch: Option<Batch>,
 }
 
-/// What a proposed number of environments is bound by.
+/// What limits a proposed number of environments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Why {
-    /// More do not fit.
+    /// More environments do not fit.
     Memory,
-    /// There are no more episodes at a time.
+    /// More episodes cannot run at a time.
     Episodes,
     /// A jobs file may not have more.
     Most,
-    /// Not even the fewest fit.
+    /// Not even the smallest number fits.
     TooLittle,
-    /// What an environment takes is not known.
+    /// The memory of an environment is unknown.
     UnknownEnvironment,
-    /// What a GPU has is not known.
+    /// The memory of a GPU is unknown.
     UnknownGpu,
-    /// It is not to run.
+    /// The job is not to run.
     NotPending,
 }
 
 /// Rows of one inference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Batch {
-    /// As many are inferred together now.
+    /// Number of rows that are inferred together now.
     pub rows: usize,
-    /// The largest number that fits; nothing if not even one row does, or the GPU is not known.
+    /// Largest number that fits; `None` if not even one row fits or the memory of the GPU is
+    /// unknown.
     pub largest: Option<usize>,
 }
 
 impl Why {
-    /// For a table.
+    /// Returns the text for a table.
     pub fn text(self) -> &'static str {
         match self {
             Self::Memory => "more do not fit",
@@ -78,21 +81,21 @@ impl Why {
     }
 }
 
-/// Numbers of environments that a job may have.
+/// The numbers of environments that a job may have.
 #[derive(Clone, Copy, Debug)]
 struct Choices {
-    /// Every number is a multiple of it.
+    /// Every number is a multiple of this.
     unit: usize,
-    /// The largest that is of use.
+    /// The largest useful number.
     most: usize,
-    /// Episodes that run at a time, if they are counted beforehand.
+    /// Number of episodes that run at a time, if it is known beforehand.
     episodes: Option<usize>,
-    /// There is no room for more than the fewest.
+    /// Whether only the smallest number fits.
     is_bound_by_memory: bool,
 }
 
 impl Choices {
-    /// Of a job that `ranks` of them run, each some of its episodes.
+    /// Returns the choices of a job that `ranks` ranks run, each some of its episodes.
     fn of(job: &Job, ranks: usize, planner: &Planner<'_>) -> Self {
         let ranks = if job.sharing.is_some() { 1 } else { ranks.max(1) };
         let at_a_time = |count: u64| count.div_ceil(job.num_rebuilds.max(1)).div_ceil(ranks as u64).max(1);
@@ -117,8 +120,9 @@ impl Choices {
         Self { unit: unit.max(1), most: episodes.unwrap_or(limit).min(limit), episodes, is_bound_by_memory: false }
     }
 
-    /// The best number up to `cap`, which is at least the fewest: one that divides the episodes evenly if one above half of
-    /// `cap` does, else the smallest that needs as few rounds.
+    /// Returns the best number up to `cap`, which is at least the smallest choice. It is a number
+    /// that divides the episodes evenly, if one above half of `cap` does; otherwise the smallest
+    /// number that needs equally few rounds.
     fn best(self, cap: usize) -> usize {
         let cap = (cap.min(self.most.max(self.unit)) / self.unit * self.unit).max(self.unit);
         let Some(episodes) = self.episodes else { return cap };
@@ -130,7 +134,7 @@ impl Choices {
 }
 
 impl Planner<'_> {
-    /// A proposal for every job, in file order.
+    /// Returns a proposal for every job, in file order.
     pub fn propose(&self) -> Vec<Proposal> {
         let search = Search::new(self);
         let levelled = search.level();
@@ -139,13 +143,14 @@ impl Planner<'_> {
     }
 }
 
-/// The search: numbers that are tried, by position of the job.
+/// The state of the search, by position of the job.
 struct Search<'a> {
     planner: &'a Planner<'a>,
     choices: Vec<Choices>,
-    /// Why a job keeps the number that it has.
+    /// For a job that keeps its number, the reason.
     fixed: Vec<Option<Why>>,
-    /// GPUs that are tight already with the fewest environments of all jobs: nothing is added to them.
+    /// GPUs that are tight even if all jobs have the smallest number of environments; nothing is
+    /// added to them.
     cramped: Vec<usize>,
 }
 
@@ -200,7 +205,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// What a job takes with this number, or with its own where it keeps that.
+    /// Returns the memory of a job with this number, or with its own if the job keeps that.
     fn takes(&self, job: usize, num_envs: usize) -> Takes {
         let number = if self.fixed[job].is_some() { self.planner.jobs[job].num_envs } else { num_envs };
         self.planner.takes(job, number, None)
@@ -212,7 +217,8 @@ impl<'a> Search<'a> {
         others.all(|need| !is_cramped(need.fit(self.planner.budget(need.gpu))))
     }
 
-    /// The largest number that all jobs can have alike, as far as each may.
+    /// Returns the numbers for the largest common level that fits, each within the choices of its
+    /// job.
     fn level(&self) -> Vec<usize> {
         let at = |level: usize| self.choices.iter().map(|choices| choices.best(level)).collect::<Vec<_>>();
         let fits = |level: usize| {
@@ -223,7 +229,7 @@ impl<'a> Search<'a> {
         at(largest(1, MOST_SHARED, fits).unwrap_or(1))
     }
 
-    /// Each job after the other as many as are left over.
+    /// Raises the number of one job after the other as far as memory allows.
     fn raise(&self, mut numbers: Vec<usize>) -> Vec<usize> {
         let mut takes: Vec<_> = numbers.iter().enumerate().map(|(job, number)| self.takes(job, *number)).collect();
         for job in (0..numbers.len()).filter(|job| self.fixed[*job].is_none()) {
@@ -257,7 +263,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// With the number of environments that the job has.
+    /// Returns the rows of one inference with the job's current number of environments.
     fn batch(&self, job: usize) -> Option<Batch> {
         let planner = self.planner;
         if planner.ranks[job].is_empty() || !planner.policies[job].depends_on_rows() {
@@ -279,12 +285,13 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Too much or tight: nothing that is proposed ends so.
+/// Returns whether a GPU is too small or tight; no proposal may lead to that.
 fn is_cramped(fit: Fit) -> bool {
     fit.is_too_much() || fit == Fit::Tight
 }
 
-/// The largest number in `from ..= to` for which `holds`, where it holds for all below one for which it does.
+/// Returns the largest number in `from ..= to` for which `holds` is true, by bisection: if it is
+/// true for a number, it is true for all smaller ones.
 fn largest(from: usize, to: usize, mut holds: impl FnMut(usize) -> bool) -> Option<usize> {
     if from > to || !holds(from) {
         return None;

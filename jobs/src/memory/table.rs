@@ -1,11 +1,11 @@
-//! Needs and proposals for the terminal.
+//! Formats needs and proposals as tables for the terminal.
 
 use super::need::{Budget, Need};
 use super::planner::Planner;
 use super::propose::Proposal;
 use crate::table::{MAX_ROWS, grid};
 
-/// One row a GPU: what it will hold, what is free, whether that fits.
+/// Returns a table with one row per GPU: what it will hold, what is free, and whether that fits.
 pub fn needs(planner: &Planner<'_>) -> String {
     let row = |need: &Need| {
         let budget = planner.budget(need.gpu);
@@ -31,7 +31,7 @@ pub fn needs(planner: &Planner<'_>) -> String {
     text
 }
 
-/// One row a job: what it has, what it could have.
+/// Returns a table with one row per job: its current numbers and the proposed ones.
 pub fn proposals(proposals: &[Proposal]) -> String {
     let number = |number: Option<usize>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
     let row = |proposal: &Proposal| {

@@ -1,52 +1,54 @@
-//! Whether environments can be dealt evenly: RLinf's checks of an evaluation, each with the nearest values that pass.
+//! Checks that environments can be divided evenly. The checks are those of RLinf for an evaluation;
+//! each error names the nearest values that pass.
 //!
-//! rlinf/config.py, a3816b596. There, `total % W % S == 0` is checked where `(total / W) % S == 0` is meant; here it is
-//! the latter.
+//! Source: rlinf/config.py, a3816b596. RLinf checks `total % W % S == 0` but means `(total / W) % S
+//! == 0`; this module checks the latter.
 
 use crate::placement::error::list;
 
 /// How the environments of a job are divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Division {
-    /// `total_num_envs`.
+    /// Number of environments, `total_num_envs`.
     pub total: usize,
-    /// Processes of `env`.
+    /// Number of processes of `env`.
     pub workers: usize,
-    /// Processes of `rollout`.
+    /// Number of processes of `rollout`.
     pub ranks: usize,
     /// `pipeline_stage_num`, 1 if it is not given.
     pub stages: usize,
-    /// `group_size`, 1 if it is not given: environments with the same task that stay together.
+    /// `group_size`, 1 if it is not given: the number of environments with the same task that stay
+    /// together.
     pub group_size: usize,
 }
 
-/// An uneven division.
+/// Why environments cannot be divided evenly.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DivisionError {
-    /// No environments.
+    /// `total_num_envs` is 0; the value is the smallest valid number.
     #[error("total_num_envs is 0; at least {0} are needed")]
     None(usize),
-    /// Not a multiple of the workers.
+    /// `total_num_envs` is not a multiple of the workers.
     #[error("total_num_envs is {total}, which cannot be dealt evenly to {workers} environment workers; {} can", list(.nearest))]
     Workers {
-        /// Asked for.
+        /// `total_num_envs`.
         total: usize,
-        /// Processes of `env`.
+        /// Number of processes of `env`.
         workers: usize,
-        /// Totals that pass every check.
+        /// Nearest totals that pass every check.
         nearest: Vec<usize>,
     },
-    /// Not a multiple of the ranks.
+    /// `total_num_envs` is not a multiple of the ranks.
     #[error("total_num_envs is {total}, which cannot be dealt evenly to {ranks} rollout workers; {} can", list(.nearest))]
     Ranks {
-        /// Asked for.
+        /// `total_num_envs`.
         total: usize,
-        /// Processes of `rollout`.
+        /// Number of processes of `rollout`.
         ranks: usize,
-        /// Totals that pass every check.
+        /// Nearest totals that pass every check.
         nearest: Vec<usize>,
     },
-    /// Not a multiple of the stages.
+    /// The environments of a worker are not a multiple of the stages.
     #[error(
         "pipeline_stage_num is {stages}, but an environment worker has {each} of {total} environments; total_num_envs {} \
          or pipeline_stage_num {} fit", list(.nearest), list(.stage_nums)
@@ -54,16 +56,16 @@ pub enum DivisionError {
     Stages {
         /// `pipeline_stage_num`.
         stages: usize,
-        /// Environments of a worker.
+        /// Number of environments of a worker.
         each: usize,
         /// `total_num_envs`.
         total: usize,
-        /// Totals that pass every check.
+        /// Nearest totals that pass every check.
         nearest: Vec<usize>,
         /// Numbers of stages that divide `each`.
         stage_nums: Vec<usize>,
     },
-    /// Groups that would be torn.
+    /// A group of environments would be split.
     #[error(
         "group_size is {group_size}, but a stage of an environment worker has {each} environments; total_num_envs {} or \
          group_size {} fit", list(.nearest), list(.sizes)
@@ -71,14 +73,14 @@ pub enum DivisionError {
     Groups {
         /// `group_size`.
         group_size: usize,
-        /// Environments of a stage.
+        /// Number of environments of a stage.
         each: usize,
-        /// Totals that pass every check.
+        /// Nearest totals that pass every check.
         nearest: Vec<usize>,
-        /// Sizes that divide `each`.
+        /// Group sizes that divide `each`.
         sizes: Vec<usize>,
     },
-    /// Steps of an epoch that end within a chunk.
+    /// The steps of an epoch end within an action chunk.
     #[error(
         "max_steps_per_rollout_epoch is {steps}, which is not a multiple of num_action_chunks {chunk}; {} are", list(.nearest)
     )]
@@ -87,16 +89,16 @@ pub enum DivisionError {
         steps: usize,
         /// `num_action_chunks`.
         chunk: usize,
-        /// Nearest multiples.
+        /// Nearest multiples of `num_action_chunks`.
         nearest: Vec<usize>,
     },
 }
 
 impl Division {
-    /// Checks it.
+    /// Checks the division.
     ///
     /// # Errors
-    /// The first check that does not pass.
+    /// Returns the first check that fails.
     pub fn check(self) -> Result<(), DivisionError> {
         let Self { total, workers, ranks, stages, group_size } = self;
         if total == 0 {
@@ -122,17 +124,17 @@ impl Division {
         Ok(())
     }
 
-    /// Of what a total that passes is a multiple.
+    /// Returns the number that every valid total is a multiple of.
     pub(crate) fn unit(self) -> usize {
         let of_workers = self.workers.max(1).saturating_mul(self.stages.max(1)).saturating_mul(self.group_size.max(1));
         least_common_multiple(of_workers, self.ranks.max(1))
     }
 }
 
-/// Checks that an epoch ends with a chunk.
+/// Checks that an epoch ends with an action chunk.
 ///
 /// # Errors
-/// [`DivisionError::Steps`].
+/// Returns [`DivisionError::Steps`].
 pub fn check_steps(steps: usize, chunk: usize) -> Result<(), DivisionError> {
     if chunk == 0 || steps.is_multiple_of(chunk) {
         return Ok(());
@@ -140,14 +142,14 @@ pub fn check_steps(steps: usize, chunk: usize) -> Result<(), DivisionError> {
     Err(DivisionError::Steps { steps, chunk, nearest: nearest_multiples(steps, chunk) })
 }
 
-/// The multiples of `unit` at or next to `value`, ascending, without 0.
+/// Returns the multiples of `unit` equal or nearest to `value`, ascending, without 0.
 fn nearest_multiples(value: usize, unit: usize) -> Vec<usize> {
     let below = value / unit * unit;
     let above = below.saturating_add(unit);
     [below, above].into_iter().filter(|number| *number > 0).collect()
 }
 
-/// The divisors of `value` next to `wanted`, ascending.
+/// Returns the divisors of `value` nearest to `wanted`, ascending.
 fn nearest_divisors(value: usize, wanted: usize) -> Vec<usize> {
     let divides = |number: &usize| value.is_multiple_of(*number);
     let below = (1..wanted.min(value + 1)).rev().find(divides);

@@ -1,4 +1,4 @@
-//! Components and their places as the user wrote them: a mapping in YAML, or one line.
+//! Parses components and their places as the user wrote them: a YAML mapping, or one line.
 
 use std::collections::BTreeMap;
 
@@ -7,23 +7,25 @@ use serde_json::Value;
 use crate::placement::error::PlacementError;
 use crate::placement::{Process, Resources, grammar, mapping};
 
-/// Components that are placed here.
+/// Components that have an effect in an evaluation.
 const PLACED: [&str; 2] = ["env", "rollout"];
 
-/// Components of RLinf's training: known, and of no use in an evaluation.
+/// Components of RLinf's training, which have no effect in an evaluation.
 const UNUSED: [&str; 6] = ["actor", "critic", "reward", "inference", "agent", "ref"];
 
-/// The place of each component, not yet looked at.
+/// The place of each component as text, not yet parsed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Components {
     places: BTreeMap<String, String>,
 }
 
 impl Components {
-    /// Reads `component_placement` of a YAML file: names, joined by commas, to a number, a text, or a list of both.
+    /// Reads `component_placement` of a YAML file. Keys are names, joined by commas; a value is a
+    /// number, a text, or a list of both.
     ///
     /// # Errors
-    /// [`PlacementError`] for what is no such mapping; the texts are looked at by [`Self::place`].
+    /// Returns [`PlacementError`] if the value is no such mapping; [`Self::place`] parses the
+    /// texts.
     pub fn from_value(value: &Value) -> Result<Self, PlacementError> {
         let Value::Object(entries) = value else {
             return Err(PlacementError::Shape { found: value.to_string().chars().take(80).collect() });
@@ -37,11 +39,12 @@ impl Components {
         Ok(components)
     }
 
-    /// Reads one line, as `env: 0-1, rollout: 2-3`, `env,rollout: all` or `env: 0-1,3, rollout: 2:0-2`.
+    /// Parses one line, as in `env: 0-1, rollout: 2-3`, `env,rollout: all` or `env: 0-1,3, rollout:
+    /// 2:0-2`.
     ///
-    /// A comma may stand between components, between names and between segments. What follows it tells: a name that is
-    /// not `all` begins another component, anything else goes on with the one that is there. Braces around it and `;`
-    /// for the comma between components are accepted.
+    /// A comma may separate components, names and segments. The text after it decides: a name other
+    /// than `all` begins another component, anything else continues the current one. Braces around
+    /// the line, and `;` instead of the comma between components, are accepted.
     ///
     /// # Errors
     /// As [`Self::from_value`].
@@ -81,19 +84,19 @@ impl Components {
         }
     }
 
-    /// These over those of an earlier file.
+    /// Returns these components merged over those of an earlier file.
     pub fn over(self, earlier: Self) -> Self {
         let mut places = earlier.places;
         places.extend(self.places);
         Self { places }
     }
 
-    /// Components that are known but not used, in order of names.
+    /// Returns the components without an effect, ordered by name.
     pub fn unused(&self) -> impl Iterator<Item = &str> {
         self.places.keys().map(String::as_str).filter(|name| !PLACED.contains(name))
     }
 
-    /// The processes of one component.
+    /// Returns the processes of one component.
     pub(super) fn place(&self, name: &'static str, resources: Resources) -> Result<Vec<Process>, PlacementError> {
         let text = self.places.get(name).ok_or(PlacementError::Missing(name))?;
         let processes = grammar::segments(text).and_then(|segments| mapping::processes(&segments, resources));
@@ -116,7 +119,7 @@ impl Components {
     }
 }
 
-/// Whether a word can be a component; `all` is a place.
+/// Returns whether a word can be a component name; `all` is a place.
 fn is_name(word: &str) -> bool {
     let begins = word.starts_with(|letter: char| letter.is_alphabetic() || letter == '_');
     begins && !grammar::is_all(word)
@@ -134,7 +137,7 @@ fn known(name: &str) -> Result<(), PlacementError> {
     Err(PlacementError::Unknown { found: name.chars().take(80).collect(), hint })
 }
 
-/// A place as a text: a number, a text, a list of them.
+/// Returns a place as text: a number, a text, or a list of them.
 fn text(component: &str, place: &Value) -> Result<String, PlacementError> {
     match place {
         Value::String(text) => Ok(text.clone()),

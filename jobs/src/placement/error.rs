@@ -1,135 +1,135 @@
-//! Why a placement is refused.
+//! The error type of placements.
 
 use crate::placement::Resources;
 
-/// A placement that breaks a rule.
+/// Why a placement is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlacementError {
-    /// No mapping of names to places.
+    /// `component_placement` is not a mapping of names to places.
     #[error(
         "component_placement is {found}, a mapping of components to GPUs is needed, as `env: 0-1` and `rollout: 2-3`"
     )]
     Shape {
-        /// What stands there.
+        /// The value found there.
         found: String,
     },
-    /// A key that names nothing.
+    /// A key without a component name.
     #[error("component_placement: {0}")]
     Names(String),
     /// A component with two places.
     #[error("component_placement: `{0}` is placed twice")]
     Twice(String),
-    /// A component that nobody knows.
+    /// An unknown component.
     #[error("component_placement: no component is called `{found}`{hint}; known are env and rollout")]
     Unknown {
-        /// As written.
+        /// The name as written.
         found: String,
-        /// The nearest one, as a clause.
+        /// The nearest name, as a clause.
         hint: String,
     },
-    /// One of the two is not there.
+    /// `env` or `rollout` is missing.
     #[error("component_placement has no `{0}`; both are needed, `env,rollout: all` puts them on the same GPUs")]
     Missing(&'static str),
-    /// Node groups.
+    /// Node groups are not supported.
     #[error("component_placement {component}: `{key}` is not supported; GPUs are numbered over all nodes, as `0-3`")]
     NodeGroup {
-        /// Whose.
+        /// The component with the mapping.
         component: String,
-        /// `node_group`, or what else stands in the mapping.
+        /// `node_group`, or another key of the mapping.
         key: String,
     },
-    /// The text of a component.
+    /// The text of a component is invalid.
     #[error("component_placement {component}: `{text}`: {fault}")]
     Component {
-        /// Whose.
+        /// Name of the component.
         component: String,
-        /// As written.
+        /// The text as written.
         text: String,
-        /// What is wrong with it.
+        /// The reason.
         fault: Fault,
     },
 }
 
-/// What is wrong with the text of a component.
+/// Why the text of a component is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// Nothing at all.
+    /// The text is empty.
     #[error("nothing is placed there; a GPU or a range is needed, as 0 or 0-3")]
     Empty,
-    /// Neither number nor range.
+    /// A segment is neither a number nor a range.
     #[error("`{0}` is no number and no range, as 0 or 0-3")]
     NotRange(String),
-    /// Two colons.
+    /// A segment has two colons.
     #[error("`{0}` has more than one colon; it is GPUs, or GPUs:processes, as 0-3:0-7")]
     Colons(String),
-    /// `3-1`.
+    /// The range is descending, as in `3-1`.
     #[error("`{first}-{last}` runs backwards; `{last}-{first}` is the range")]
     Backwards {
-        /// First number.
+        /// First number of the range.
         first: usize,
-        /// Second number.
+        /// Second number of the range.
         last: usize,
     },
-    /// `0-3:all`.
+    /// `all` in place of process numbers, as in `0-3:all`.
     #[error("`all` names GPUs, not processes; `{0}` alone gives one process a GPU")]
     AllProcesses(String),
-    /// Beyond reason.
+    /// A number is larger than the limit.
     #[error("{found} is too large a number; the largest is {most}")]
     TooLarge {
-        /// As written.
+        /// The number as written.
         found: String,
         /// The limit.
         most: usize,
     },
-    /// A GPU that is not there.
+    /// A GPU that does not exist.
     #[error("GPU {gpu} is not there, {}", there(*.resources))]
     NotThere {
-        /// The first one.
+        /// The first such GPU.
         gpu: usize,
-        /// What there is.
+        /// The available resources.
         resources: Resources,
     },
-    /// A resource again, or an earlier one.
+    /// A resource that is repeated or out of order.
     #[error("GPU {found} comes after GPU {last}; GPUs ascend and each is named once, so {} or above is needed", .last + 1)]
     GpuOrder {
-        /// First of the segment.
+        /// First number of the segment.
         found: usize,
-        /// Last of the segment before.
+        /// Last number of the segment before.
         last: usize,
     },
-    /// Processes that do not go on where the last ones ended.
+    /// The process numbers do not continue those of the segment before.
     #[error("processes go on without a gap from {wanted}, {found} was found")]
     ProcessOrder {
-        /// First of the segment.
+        /// First process of the segment.
         found: usize,
-        /// What is next.
+        /// The next process number.
         wanted: usize,
     },
-    /// Neither count is a multiple of the other.
+    /// Neither the number of processes nor that of GPUs is a multiple of the other.
     #[error("{processes} processes cannot be dealt evenly over {gpus} GPUs; {} can", list(.nearest))]
     Uneven {
-        /// Processes of the segment.
+        /// Number of processes of the segment.
         processes: usize,
-        /// GPUs of the segment.
+        /// Number of GPUs of the segment.
         gpus: usize,
-        /// Numbers of processes that can, ascending.
+        /// Nearest valid numbers of processes, ascending.
         nearest: Vec<usize>,
     },
-    /// A process with GPUs of two nodes.
+    /// A process with GPUs on two nodes.
     #[error("process {process} has GPUs {first} to {last}, which are on nodes {} and {}; a process stays on one", .nodes.0, .nodes.1)]
     Straddles {
-        /// Which.
+        /// Number of the process.
         process: usize,
         /// Its first GPU.
         first: usize,
         /// Its last GPU.
         last: usize,
-        /// Nodes of both.
+        /// The nodes of both GPUs.
         nodes: (usize, usize),
     },
 }
 
-/// What there is, as a clause.
+/// Describes the available resources, as a clause.
 fn there(resources: Resources) -> String {
     match resources {
         Resources::Gpus { per_node: 1, nodes: 1 } => "only GPU 0 is".to_owned(),
@@ -141,7 +141,7 @@ fn there(resources: Resources) -> String {
     }
 }
 
-/// `2`, `2 or 4`, `1, 2 or 4`.
+/// Formats a list as `2`, `2 or 4` or `1, 2 or 4`.
 pub(crate) fn list(numbers: &[usize]) -> String {
     let texts: Vec<_> = numbers.iter().map(usize::to_string).collect();
     match texts.split_last() {

@@ -1,32 +1,32 @@
-//! The text of one component: `segment ("," segment)*`, `segment := GPUs [":" processes]`.
+//! Parses the text of one component: `segment ("," segment)*`, `segment := GPUs [":" processes]`.
 //!
-//! Blanks are ignored and empty segments skipped, as in RLinf.
+//! As in RLinf, whitespace is ignored and empty segments are skipped.
 
 use std::ops::RangeInclusive;
 
 use crate::placement::error::Fault;
 
-/// The largest number of a GPU or a process; what is larger is a slip of the finger.
+/// The largest valid number of a GPU or a process; a larger one is taken for a typo.
 pub(super) const LARGEST: usize = 4095;
 
-/// GPUs of a segment.
+/// The GPUs of a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Gpus {
-    /// `all`, in any case.
+    /// `all`, in upper or lower case.
     All,
-    /// `3` or `0-3`.
+    /// A number or a range, as in `3` or `0-3`.
     Range(RangeInclusive<usize>),
 }
 
-/// `0-3` or `0-3:0-7`.
+/// One segment, as in `0-3` or `0-3:0-7`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Segment {
     pub(super) gpus: Gpus,
-    /// One process a GPU if not given.
+    /// The process numbers; if not given, each GPU has one process.
     pub(super) processes: Option<RangeInclusive<usize>>,
 }
 
-/// Segments of a text, in order, at least one.
+/// Parses the segments of a text; returns at least one, in order.
 pub(super) fn segments(text: &str) -> Result<Vec<Segment>, Fault> {
     let dense: String = text.chars().filter(|letter| !letter.is_whitespace()).collect();
     let parts = dense.split(',').filter(|part| !part.is_empty());

@@ -1,4 +1,4 @@
-//! Processes of a component out of its segments: block-wise, as RLinf deals them.
+//! Turns the segments of a component into processes, dealt block-wise as in RLinf.
 
 use std::ops::RangeInclusive;
 
@@ -6,7 +6,7 @@ use crate::placement::error::Fault;
 use crate::placement::grammar::{Gpus, LARGEST, Segment};
 use crate::placement::{Process, Resources};
 
-/// The processes of all segments, by their numbers.
+/// Returns the processes of all segments, by their process numbers.
 pub(super) fn processes(segments: &[Segment], resources: Resources) -> Result<Vec<Process>, Fault> {
     let mut placed: Vec<Process> = Vec::new();
     let mut last_gpu: Option<usize> = None;
@@ -39,7 +39,8 @@ fn gpus(gpus: &Gpus, resources: Resources) -> Result<RangeInclusive<usize>, Faul
     }
 }
 
-/// Consecutive processes share a GPU, or each has a block of them; `next` is the number of the first.
+/// Deals GPUs to processes: consecutive processes share a GPU, or each process has a block of GPUs.
+/// `next` is the number of the first process.
 fn deal(
     gpus: &RangeInclusive<usize>,
     processes: Option<&RangeInclusive<usize>>,
@@ -64,7 +65,7 @@ fn deal(
     Ok((0..count).map(|process| Process { gpus: vec![gpus[process / each]] }).collect())
 }
 
-/// Numbers of processes next to `count` that divide `gpus` or are multiples of it, ascending.
+/// Returns the numbers nearest to `count` that divide `gpus` or are multiples of it, ascending.
 fn nearest(count: usize, gpus: usize) -> Vec<usize> {
     let fits = |number: &usize| gpus.is_multiple_of(*number) || number.is_multiple_of(gpus);
     let below = (1..count).rev().find(fits);

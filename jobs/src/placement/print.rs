@@ -1,30 +1,31 @@
-//! A placement in words: what sits on each GPU, and which environments each worker manages.
+//! Describes a placement as text: the processes on each GPU, and the environments of each worker.
 
 use std::collections::BTreeMap;
 
 use crate::placement::Placement;
 
-/// Environments that are listed one by one; above it, the first and the last.
+/// Number of environments up to which each is listed; beyond it, only the first and the last are
+/// named.
 const LISTED: usize = 16;
 
-/// Who uses one GPU.
+/// The processes that use one GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tenants {
-    /// Environment workers.
+    /// Numbers of the environment workers.
     pub env: Vec<usize>,
-    /// Policies, which is ranks.
+    /// Numbers of the policies, which are ranks.
     pub rollout: Vec<usize>,
 }
 
 impl Tenants {
-    /// Whether environments and policies compete for it.
+    /// Returns whether environments and policies share the GPU.
     pub fn are_shared(&self) -> bool {
         !self.env.is_empty() && !self.rollout.is_empty()
     }
 }
 
 impl Placement {
-    /// Who uses each GPU, by its number.
+    /// Returns the processes that use each GPU, by the number of the GPU.
     pub fn tenants(&self) -> BTreeMap<usize, Tenants> {
         let mut tenants: BTreeMap<usize, Tenants> = BTreeMap::new();
         for (worker, process) in self.env.iter().enumerate() {
@@ -36,13 +37,14 @@ impl Placement {
         tenants
     }
 
-    /// Environments that draw on `gpu` when there are `total` in all.
+    /// Returns how many of `total` environments render on `gpu`.
     pub fn envs_on(&self, gpu: usize, total: usize) -> usize {
         let seats = (0..self.world_size()).flat_map(|rank| self.seats(rank, total));
         seats.filter(|seat| seat.gpu == gpu).count()
     }
 
-    /// One line a GPU, as s000's "Resource allocation": `GPU 0: EnvWorker 0 (1 environment)`.
+    /// Returns one line per GPU, like the "Resource allocation" of s000: `GPU 0: EnvWorker 0 (1
+    /// environment)`.
     pub fn allocation(&self, total: Option<usize>) -> Vec<String> {
         let line = |(gpu, tenants): (usize, Tenants)| {
             let envs = tenants.env.iter().map(|worker| format!("EnvWorker {worker}"));
@@ -59,7 +61,8 @@ impl Placement {
         self.tenants().into_iter().map(line).collect()
     }
 
-    /// One line a worker, as s001's "Distribution": `Worker 0 (GPU 0): Manages 2 environments (env 0, env 1)`.
+    /// Returns one line per worker, like the "Distribution" of s001: `Worker 0 (GPU 0): Manages 2
+    /// environments (env 0, env 1)`.
     pub fn distribution(&self, total: usize) -> Vec<String> {
         let each = total / self.env.len().max(1);
         let line = |(worker, process): (usize, &crate::placement::Process)| {
@@ -75,7 +78,7 @@ fn environments(count: usize) -> String {
     if count == 1 { "1 environment".to_owned() } else { format!("{count} environments") }
 }
 
-/// `env 0`, `env 0, env 1`, `env 0, 1, 2, 3`, `env 0 to 63`.
+/// Formats environments as `env 0`, `env 0, env 1`, `env 0, 1, 2, 3` or `env 0 to 63`.
 fn listed(count: usize) -> String {
     let numbers = || (0..count).map(|env| env.to_string());
     match count {

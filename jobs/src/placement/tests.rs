@@ -15,7 +15,7 @@ fn on(line: &str, resources: Resources) -> Result<Placement, String> {
     Placement::new(&components, resources).map_err(|err| err.to_string())
 }
 
-/// GPUs of each process of `env`.
+/// Returns the GPUs of each process of `env`.
 fn env(text: &str, resources: Resources) -> Result<Vec<Vec<usize>>, String> {
     let text = format!("env: {text}, rollout: 0");
     on(&text, resources).map(|placement| placement.env.into_iter().map(|process| process.gpus).collect())
@@ -208,7 +208,7 @@ fn uneven_totals_are_refused_with_the_nearest_ones() {
 
 #[test]
 fn stages_divide_the_environments_of_a_worker_not_their_remainder() {
-    // RLinf lets this pass: 4 % 2 % 3 is 0.
+    // RLinf accepts this, because 4 % 2 % 3 is 0.
     assert_eq!(
         division(4, 2, 2, 3, 1),
         "pipeline_stage_num is 3, but an environment worker has 2 of 4 environments; total_num_envs 6 or \

@@ -1,40 +1,41 @@
-//! A checkpoint on its way to the card: one block for all weights, then layers that are joined, each beside what it is made
-//! of, which leaves gaps.
+//! Models how a checkpoint is loaded to the GPU: one block for all weights, then fused layers, each
+//! allocated while its parts are still there, which leaves gaps.
 //!
-//! As `runtime/src/policy/gr00t/weights/ahead.rs` and `Gr00t::lean` do it. Tensors that nothing happens to are one.
+//! It follows `runtime/src/policy/gr00t/weights/ahead.rs` and `Gr00t::lean`. Tensors that are not
+//! changed are counted as one.
 
 use super::Widths;
 use crate::memory::allocator::{Allocator, SMALL, Tensor};
 
-/// Bytes of the weights, in the type that they are computed in.
+/// Bytes of the weights in the dtype of the computation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::memory) struct Weights {
-    /// Of tensors that are cut from the one block.
+    /// Bytes of the tensors that are slices of the single block.
     pub(in crate::memory) large: u64,
-    /// Of small ones, for which the allocator has other segments.
+    /// Bytes of small tensors, which the allocator keeps in other segments.
     pub(in crate::memory) small: u64,
 }
 
 impl Weights {
-    /// Of tensors of these sizes.
+    /// Sums tensors of these sizes.
     pub(in crate::memory) fn of(tensors: impl Iterator<Item = u64>) -> Self {
         let mut weights = Self::default();
         tensors.for_each(|bytes| *weights.share(bytes) += bytes);
         weights
     }
 
-    /// All of them.
+    /// Returns the bytes of all weights.
     pub(in crate::memory) fn sum(self) -> u64 {
         self.large + self.small
     }
 
-    /// Where a tensor of this size counts.
+    /// Returns the sum that a tensor of this size belongs to.
     fn share(&mut self, bytes: u64) -> &mut u64 {
         if bytes <= SMALL { &mut self.small } else { &mut self.large }
     }
 }
 
-/// Loads weights of numbers of `float` bytes.
+/// Loads weights whose elements have `float` bytes.
 pub(super) fn load(widths: &Widths, pool: &mut Allocator, weights: Weights, float: u64) {
     pool.touch(weights.sum());
     let mut left = weights;
@@ -108,7 +109,7 @@ pub(super) fn load(widths: &Widths, pool: &mut Allocator, weights: Weights, floa
     pool.release();
 }
 
-/// The layer that `parts` become.
+/// Fuses `parts` into one layer.
 fn join(pool: &mut Allocator, parts: Vec<Tensor>, bytes: u64) {
     let _joined = pool.take(bytes);
     pool.give(parts);

@@ -1,13 +1,15 @@
-//! What GR00T N1.7 computes with, from the widths in its `config.json`: bytes of a batch beside the weights.
+//! Estimates the working memory of GR00T N1.7 from the widths in its `config.json`: the bytes of a
+//! batch in addition to the weights.
 //!
 //! ```text
 //! pictures ─► vision ─► image features ─┐
 //! words ─► embedding ───────────────────┴─► language ─► vl self-attention ─► vl ─► K/V of all cross blocks ─► head
 //! ```
-//! What the process has of the card is what libtorch's allocator has reserved, and that is more than all tensors together at
-//! any time: up to a half more for activations. So the tensors of loading ([`load`]) and of one inference ([`pass`]) go
-//! through a model of the allocator in their order. Nothing is kept for gradients; attention is fused (flash or
-//! memory-efficient), so scores are never there whole.
+//! The process holds all GPU memory that libtorch's allocator has reserved, which is more than all
+//! tensors together at any time: up to a half more for activations. So the tensors of loading
+//! ([`load`]) and of one inference ([`pass`]) go through a model of the allocator in their order.
+//! Nothing is kept for gradients. Attention is fused (flash or memory-efficient), so the score
+//! matrix never exists as a whole.
 
 mod load;
 mod network;
@@ -20,35 +22,36 @@ pub(super) use network::Network;
 pub use network::graph_sizes;
 use serde_json::{Map, Value};
 
-/// Tokens of a prompt beside its pictures: 10 of the chat template and an instruction of up to 25 words or so. Jobs do not
-/// say how long the instructions of their environments are.
+/// Text tokens of a prompt: 10 of the chat template and an instruction of up to about 25 words.
+/// Jobs do not say how long the instructions of their environments are.
 const TEXT_TOKENS: u64 = 40;
 
-/// Tokens around a picture: `<|vision_start|>` and `<|vision_end|>`.
+/// Tokens around an image: `<|vision_start|>` and `<|vision_end|>`.
 const AROUND: u64 = 2;
 
-/// Edge of a picture that goes into the network, pixels, where the processor does not say (all releases: 256).
+/// Edge of an input image of the network in pixels, if the processor does not give it (all
+/// releases: 256).
 const EDGE: u64 = 256;
 
-/// Widths in `config.json` files are believed up to this, so that products of four fit into 64 bits.
+/// Maximum width accepted from a `config.json`, so that products of four fit into 64 bits.
 const MAX_WIDTH: u64 = 1 << 16;
 
-/// Numbers of layers, and of heads, are believed up to this.
+/// Maximum number of layers or heads that is accepted.
 const MAX_COUNT: u64 = 1 << 10;
 
-/// Pictures of a sample are believed up to this.
+/// Maximum number of images of a sample that is accepted.
 const MAX_IMAGES: u64 = 64;
 
-/// Sizes that activations depend on.
+/// The sizes that activations depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Widths {
-    /// Pictures of a sample.
+    /// Number of images of a sample.
     images: u64,
-    /// Patches of a picture.
+    /// Number of patches of an image.
     patches: u64,
-    /// Patches that become one token.
+    /// Number of patches that are merged into one token.
     merge: u64,
-    /// Tokens of a prompt beside its pictures and what is around them.
+    /// Number of text tokens of a prompt, without images and the tokens around them.
     text: u64,
     vision: u64,
     vision_inner: u64,
@@ -60,24 +63,25 @@ pub(super) struct Widths {
     heads: u64,
     kv_heads: u64,
     head: u64,
-    /// Blocks and heads of the attention over image and text features.
+    /// Blocks and heads of the self-attention over image and text features.
     vl_blocks: u64,
     vl_heads: u64,
-    /// Width of the action transformer, and what it comes down to.
+    /// Width of the action transformer, and its output width.
     embedding: u64,
     hidden: u64,
     dit_heads: u64,
     cross_blocks: u64,
-    /// Blocks that look at their own tokens.
+    /// Number of blocks with self-attention over the action tokens.
     own_blocks: u64,
-    /// Numbers of an action, filled up.
+    /// Padded length of an action.
     action: u64,
     horizon: u64,
-    /// Decoder layers that are used.
+    /// Number of decoder layers that are used.
     pub(super) layers: u64,
 }
 
-/// The released backbone, `nvidia/Cosmos-Reason2-2B`, which a checkpoint need not bring.
+/// Returns the configuration of the released backbone, `nvidia/Cosmos-Reason2-2B`, which a
+/// checkpoint need not include.
 fn released_vlm() -> Value {
     serde_json::json!({
         "text_config": {"hidden_size": 2048, "intermediate_size": 6144, "num_attention_heads": 16,
@@ -89,8 +93,9 @@ fn released_vlm() -> Value {
 }
 
 impl Widths {
-    /// Of the checkpoint in `folder`; `None` if it is no GR00T N1.7 that can be read. `tag` is the embodiment, of several
-    /// the one with the most pictures if it is not named. A missing field has the default of its class.
+    /// Reads the widths of the checkpoint in `folder`; returns `None` if it is not a readable GR00T
+    /// N1.7. `tag` is the embodiment; without it, the one with the most images is used. A missing
+    /// field has the default of its class.
     pub(super) fn read(folder: &Path, vlm: Option<&Path>, tag: Option<&str>) -> Option<Self> {
         let config = object(&folder.join("config.json"))?;
         if config.get("model_type").and_then(Value::as_str) != Some("Gr00tN1d7") {
@@ -143,7 +148,7 @@ impl Widths {
         })
     }
 
-    /// Tokens of a prompt.
+    /// Returns the number of tokens of a prompt.
     fn tokens(&self) -> u64 {
         self.image_tokens() + self.text_tokens()
     }
@@ -168,7 +173,8 @@ fn width(value: &Value) -> Option<u64> {
     value.as_u64().filter(|width| (1..=MAX_WIDTH).contains(width))
 }
 
-/// `image_target_size`, a square; else what every release has.
+/// Returns the edge of `image_target_size`, which must be a square; if it is not given, the value
+/// of all releases.
 fn edge(processor: &Value) -> Option<u64> {
     match processor.get("image_target_size").and_then(Value::as_array) {
         Some(sides) => sides.iter().map(width).max()?.filter(|edge| *edge <= 4096),
@@ -176,7 +182,7 @@ fn edge(processor: &Value) -> Option<u64> {
     }
 }
 
-/// Views times time steps of the embodiment.
+/// Returns the number of images of the embodiment: views times time steps.
 fn images(processor: &Value, tag: Option<&str>) -> Option<u64> {
     let all = processor.get("modality_configs")?.as_object()?;
     let count = |modalities: &Value| {

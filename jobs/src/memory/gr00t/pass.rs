@@ -1,41 +1,42 @@
-//! One inference as the tensors that it makes and lets go, in their order.
+//! Models one inference as the sequence of its tensor allocations.
 //!
-//! The same as `runtime/src/policy/gr00t/model` does on a card, in the form that is arranged for inference: a change there is
-//! a change here, and the measured peaks of `measured.json` tell if one was forgotten. Blocks of a kind repeat each other,
-//! so two of them stand for all. What takes some hundred bytes a row is left out.
+//! It follows `runtime/src/policy/gr00t/model` on a GPU, in its form for inference. A change there
+//! needs a change here; the measured peaks of `measured.json` fail the test if one was forgotten.
+//! Blocks of a kind are alike, so two of them stand for all. Tensors of a few hundred bytes per row
+//! are left out.
 
 use super::Widths;
 use crate::memory::allocator::{Allocator, Tensor};
 
-/// Bytes of a number in float32, in which norms and attention keep their statistics.
+/// Bytes of a float32, in which norms and attention keep their statistics.
 const WIDE: u64 = 4;
 
 /// Bytes of an index.
 const INDEX: u64 = 8;
 
-/// Values of a patch of a picture: 3 channels of 16 × 16 pixels.
+/// Values of an image patch: 3 channels of 16 × 16 pixels.
 const PATCH: u64 = 768;
 
-/// Pictures are two frames to the network.
+/// The network treats an image as two frames.
 const FRAMES: u64 = 2;
 
-/// Blocks that stand for all of their kind.
+/// Number of blocks that stand for all of their kind.
 const BLOCKS: u64 = 2;
 
-/// cuBLAS's workspace on Hopper, the largest (aten/src/ATen/cuda/CUDABlas.cpp: `chooseCuBLASWorkspaceSize`), and that of
-/// cuBLASLt.
+/// Bytes of the workspaces of cuBLAS on Hopper, the largest (aten/src/ATen/cuda/CUDABlas.cpp:
+/// `chooseCuBLASWorkspaceSize`), and of cuBLASLt.
 const WORKSPACES: [u64; 2] = [32 << 20, 1 << 20];
 
-/// Tensors of a batch of `rows`.
+/// The allocations of a batch of `rows`.
 pub(super) struct Pass<'a> {
     widths: &'a Widths,
     pool: &'a mut Allocator,
     rows: u64,
-    /// Bytes of a number.
+    /// Bytes of an element.
     float: u64,
 }
 
-/// What stays of vision and language until the end.
+/// The vision and language tensors that are kept until the end.
 struct Features {
     images: Vec<Tensor>,
     features: Tensor,
@@ -46,11 +47,12 @@ impl<'a> Pass<'a> {
         Self { widths, pool, rows, float }
     }
 
-    /// What the first inference makes and keeps: tables of the batch's shape, workspaces, the sampler's constants, and the
-    /// batch itself.
+    /// Allocates what the first inference keeps: tables of the batch's shape, workspaces, the
+    /// sampler's constants, and the batch itself.
     pub(super) fn prepare(&mut self) {
         let (patches, tokens) = (self.patches(), self.tokens());
-        // Of every token: positions on three axes, cosines, sines before and after their signs.
+        // For each token: positions on three axes, cosines, and sines before and after their sign
+        // change.
         self.hold([tokens * 3 * INDEX]);
         self.hold([tokens * self.widths.head * self.float; 3]);
         self.hold(WORKSPACES);
@@ -59,7 +61,7 @@ impl<'a> Pass<'a> {
         self.hold([tokens * INDEX, patches * PATCH, self.rows * self.widths.horizon * self.widths.action * WIDE]);
     }
 
-    /// All operators from pixels to actions.
+    /// Runs all operators from pixels to actions.
     pub(super) fn run(&mut self) {
         let pixels = self.pixels();
         let images = self.vision();
@@ -77,7 +79,7 @@ impl<'a> Pass<'a> {
         self.rows * self.widths.tokens()
     }
 
-    /// `count` numbers of the network's type.
+    /// Allocates `count` elements of the network's dtype.
     fn take(&mut self, count: u64) -> Tensor {
         self.pool.take(count * self.float)
     }
@@ -86,15 +88,16 @@ impl<'a> Pass<'a> {
         self.pool.touch(count * self.float);
     }
 
-    /// Tensors for good.
+    /// Allocates tensors that are never freed.
     fn hold<const N: usize>(&mut self, bytes: [u64; N]) {
         for bytes in bytes {
             let _held = self.pool.take(bytes);
         }
     }
 
-    /// Of every patch: neighbours in the position table and their shares, angles, cosines and sines; the interpolated
-    /// positions, of four terms.
+    /// Allocates the position tables of the vision tower. For each patch: neighbours in the
+    /// position table and their weights, angles, cosines and sines; and the interpolated positions
+    /// of four terms.
     fn vision_tables(&mut self) {
         let (patches, width, head) =
             (self.patches(), self.widths.vision, self.widths.vision / self.widths.vision_heads);
@@ -114,7 +117,7 @@ impl<'a> Pass<'a> {
         let _held = sum;
     }
 
-    /// The sampler's constants of an embodiment, computed in float32.
+    /// Allocates the sampler's constants of an embodiment, which are computed in float32.
     fn plan(&mut self) {
         let Widths { embedding, hidden, .. } = *self.widths;
         let halves = [embedding * embedding * WIDE; 2].map(|bytes| self.pool.take(bytes));
@@ -131,7 +134,7 @@ impl<'a> Pass<'a> {
         pixels
     }
 
-    /// Image tokens, and features for the first decoder layers.
+    /// Returns the image tokens, and the features for the first decoder layers.
     fn vision(&mut self) -> Vec<Tensor> {
         let x = self.take(self.patches() * self.widths.vision);
         let mut images = Vec::new();
@@ -146,7 +149,7 @@ impl<'a> Pass<'a> {
     fn vision_block(&mut self) {
         let (patches, width) = (self.patches(), self.widths.vision);
         let normed = self.normed(patches, width);
-        // Queries and keys come with half of each head repeated, and are turned in float32.
+        // Half of each head of queries and keys is repeated; the rotation is computed in float32.
         let qkv = self.take(patches * 4 * width);
         let turned = self.take(patches * 2 * width);
         self.pool.touch(patches * 2 * width * WIDE);
@@ -157,7 +160,7 @@ impl<'a> Pass<'a> {
         self.pool.give([normed, attended]);
     }
 
-    /// Norm, a layer, its activation, a layer.
+    /// Runs a norm, a layer, its activation and a second layer.
     fn merger(&mut self) -> Tensor {
         let (patches, width) = (self.patches(), self.widths.vision);
         let normed = self.normed(patches / self.widths.merge, width * self.widths.merge);
@@ -194,7 +197,8 @@ impl<'a> Pass<'a> {
         self.pool.give([silu, product, gate_up, normed]);
     }
 
-    /// Blocks over the features, then keys and values of all cross-attention blocks, which stay.
+    /// Runs the blocks over the features, then computes the keys and values of all cross-attention
+    /// blocks, which are kept.
     fn condition(&mut self) -> Vec<Tensor> {
         let tokens = self.tokens();
         let Widths { language, embedding, cross_blocks, .. } = *self.widths;
@@ -228,7 +232,7 @@ impl<'a> Pass<'a> {
         self.pool.give([bias]);
     }
 
-    /// Attention of tokens among themselves, and a network four times as wide.
+    /// Runs self-attention and a feed-forward network four times as wide.
     fn self_attention(&mut self, tokens: u64, width: u64, heads: u64) {
         let first = self.normed(tokens, width);
         let qkv = self.take(tokens * 3 * width);
@@ -239,7 +243,7 @@ impl<'a> Pass<'a> {
         self.pool.give([second, first]);
     }
 
-    /// A norm's result; its statistics go at once.
+    /// Returns the result of a norm; its statistics are freed at once.
     fn normed(&mut self, rows: u64, width: u64) -> Tensor {
         let normed = self.take(rows * width);
         let statistics = [(); 2].map(|()| self.pool.take(rows * WIDE));
@@ -247,7 +251,7 @@ impl<'a> Pass<'a> {
         normed
     }
 
-    /// The result of attention; the logarithm of its sums goes at once.
+    /// Returns the result of attention; the log-sum-exp is freed at once.
     fn attended(&mut self, rows: u64, width: u64, heads: u64) -> Tensor {
         let attended = self.take(rows * width);
         self.pool.touch(rows * heads * WIDE);

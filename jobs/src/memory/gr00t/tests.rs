@@ -1,18 +1,19 @@
-//! The model of a network beside peaks that libtorch's allocator really had.
+//! Compares the model of a network with measured peaks of libtorch's allocator.
 
 use super::*;
 use serde_json::json;
 
 const MIB: f64 = (1 << 20) as f64;
 
-/// Peaks of networks of three sizes, in the type bfloat16, one process each: `tests/imitation/test_memory.py --write`
-/// measures them anew.
+/// Peaks of networks of three sizes in bfloat16, one process each; `tests/imitation/test_memory.py
+/// --write` measures them again.
 const MEASURED: &str = include_str!("measured.json");
 
-/// What is assumed about CUDA itself, which the peaks do not have.
+/// The assumed memory of CUDA itself, which the measured peaks do not include.
 const UNSEEN: u64 = 16 << 20;
 
-/// With as many tokens of text as the peak had, or those that are assumed of every job.
+/// Returns a network with this number of text tokens: that of the measured peak, or the one assumed
+/// for every job.
 fn network(size: &Value, cameras: u64, text: u64) -> Network {
     let keys: Vec<_> = (0..cameras).map(|camera| format!("camera_{camera}")).collect();
     let processor = json!({"image_target_size": [256, 256],
@@ -22,7 +23,7 @@ fn network(size: &Value, cameras: u64, text: u64) -> Network {
     Network::new(Widths { text, ..widths }, Weights { large: bytes("large"), small: bytes("small") }, 2)
 }
 
-/// A peak: bytes beside the weights, as measured and as estimated.
+/// A peak: bytes in addition to the weights, measured and estimated.
 struct Compared {
     peak: Value,
     measured: f64,
@@ -42,14 +43,14 @@ impl Compared {
         self.estimated / self.measured
     }
 
-    /// For `--nocapture`.
+    /// Prints the comparison, for `--nocapture`.
     fn print(&self) {
         let Self { peak, measured, estimated } = self;
         println!("{peak}: {:.0} MiB, {:.0} MiB estimated, {:.3}", measured / MIB, estimated / MIB, self.ratio());
     }
 }
 
-/// All peaks of a size, estimated for the tokens that `text` gives.
+/// Returns all peaks of a size, estimated for the number of tokens that `text` returns.
 fn compared(name: &str, text: impl Fn(&Value) -> u64) -> Vec<Compared> {
     let measured: Value = serde_json::from_str(MEASURED).unwrap();
     let size = &measured[name];
@@ -82,7 +83,8 @@ fn with_the_length_of_the_prompts_known_it_is_at_most_8_percent_above() {
     }
 }
 
-/// Of a small network 20 MiB are a segment of the allocator more or less, so that a share says nothing.
+/// For a small network, 20 MiB are one segment of the allocator more or less, so the test does not
+/// compare ratios.
 #[test]
 fn the_estimate_for_small_sizes_is_never_below_and_at_most_two_segments_above() {
     for it in ["160m", "tiny"].into_iter().flat_map(|name| compared(name, own_text)) {

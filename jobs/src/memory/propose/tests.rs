@@ -10,7 +10,7 @@ use crate::placement::{Components, Placement, Resources};
 
 const GIB: u64 = 1 << 30;
 
-/// One environment of `gib`, in so many copies.
+/// Returns a job with `envs` copies of an environment that takes `gib`.
 fn entry(name: &str, gib: f64, envs: usize, episodes: u64) -> Value {
     json!({"name": name, "policy_type": "zero_action", "num_episodes": episodes,
            "arena_env_args": {"environment": "reach", "env_memory_gb": gib, "num_envs": envs}})
@@ -57,7 +57,8 @@ impl Case {
 fn as_many_environments_are_proposed_as_fit_and_divide_the_episodes() {
     let proposed =
         |gib: u64, episodes: u64| Case::new(&[entry("a", 1.0, 2, episodes)], "env: 0, rollout: 0", gib).proposals()[0];
-    // 0.5 GiB of context and 20 environments of 1 GiB are 20.5 of 24 GiB; 21 would be tight (above 21.6).
+    // 0.5 GiB of context and 20 environments of 1 GiB are 20.5 of 24 GiB; 21 would be tight (above
+    // 21.6).
     assert_eq!(proposed(24, 40), (Some(20), Why::Memory));
     assert_eq!(proposed(24, 30), (Some(15), Why::Memory), "two rounds of 15 and not one of 21 and one of 9");
     assert_eq!(proposed(24, 53), (Some(18), Why::Memory), "a prime number: three rounds, the last one shorter by one");
@@ -71,8 +72,9 @@ fn a_shared_job_is_proposed_what_workers_ranks_and_stages_divide() {
     job["pipeline_stage_num"] = json!(2);
     let case = Case::new(&[job], "env: 0-2, rollout: 0-1", 12);
     let (proposed, why) = case.proposals()[0];
-    // A multiple of 6: three workers with two groups each. 30 is 10 a GPU and 0.5 of context, below 10.8; of 30, 24 and
-    // 18 none divides 1000, and 34 rounds take 30.
+    // A multiple of 6: three workers with two groups each. With 30, a GPU has 10 environments and
+    // 0.5 of context, below 10.8. None of 30, 24 and 18 divides 1000, and 30 is the smallest number
+    // that needs 34 rounds.
     assert_eq!((proposed, why), (Some(30), Why::Memory));
     let total = proposed.unwrap();
     let division = Division { total, workers: 3, ranks: 2, stages: 2, group_size: 1 };

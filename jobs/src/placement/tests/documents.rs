@@ -1,4 +1,4 @@
-//! The options of s000 and the examples of s001, as the documents have them.
+//! Tests the options of s000 and the examples of s001 as they are in these documents.
 
 use super::*;
 
