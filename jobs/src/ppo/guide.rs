@@ -1,33 +1,34 @@
-//! The sizes that s003 recommends, each looked at.
+//! The sizes that s003 recommends, with Brax's verdict on each.
 
 use super::rules::{Change, Sizes};
 
-/// A row of s003, or of the files that it speaks of.
+/// A row of the tables in s003, or of the files that it refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Where it stands.
+    /// The place in s003 or the file.
     pub place: &'static str,
-    /// The card it is for, in GB, if it says.
+    /// Memory of the GPU that the row is for, in GB, if given.
     pub gpu_gb: Option<u64>,
-    /// Its sizes.
+    /// The sizes of the row.
     pub sizes: Sizes,
-    /// Whether s003 says that it is valid; a recommendation says so, too.
+    /// Whether s003 calls the sizes valid or recommends them.
     pub is_said_valid: bool,
 }
 
 impl Row {
-    /// Whether Brax accepts it.
+    /// Returns whether Brax accepts the sizes.
     pub fn is_valid(&self) -> bool {
         self.sizes.check().is_ok()
     }
 
-    /// What would be accepted in its place, the nearest.
+    /// Returns the nearest change that Brax accepts; `None` if the sizes are valid.
     pub fn correction(&self) -> Option<Change> {
         if self.is_valid() { None } else { self.sizes.nearest().into_iter().next() }
     }
 }
 
-/// All rows, in the order of the document. Two of those that it recommends or calls valid are refused by Brax.
+/// Returns all rows, in the order of the document. Brax refuses two of those that s003 recommends
+/// or calls valid.
 pub fn rows() -> Vec<Row> {
     let row = |place, gpu_gb, (num_envs, batch_size, num_minibatches), is_said_valid| Row {
         place,

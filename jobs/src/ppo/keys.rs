@@ -1,4 +1,4 @@
-//! Names of settings: those that are known, and the nearest ones to one that is not.
+//! Names of settings: checks them, and suggests the nearest names for an unknown one.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -9,7 +9,8 @@ use super::PpoError;
 use super::preset::Preset;
 use crate::config::Override;
 
-/// Settings beside those of the presets: arguments of Brax's `ppo.train`, and where s003's snippets put `num_timesteps`.
+/// Known settings that the presets lack: arguments of Brax's `ppo.train`, and the place where
+/// s003's examples put `num_timesteps`.
 const MORE: &[&str] = &[
     "ppo.num_timesteps",
     "ppo.num_evals",
@@ -23,13 +24,13 @@ const MORE: &[&str] = &[
     "network.activation",
 ];
 
-/// Names that are told beside one that is not known.
+/// Number of names that are suggested for an unknown one.
 const NEAREST: usize = 3;
 
-/// Likeness above which a name in a file is taken for a misspelt one.
+/// Similarity above which a name in a file is taken for a misspelled one.
 const LIKE: f64 = 0.93;
 
-/// Whether `set` names something that is there or known.
+/// Checks that `set` names an existing or known setting.
 pub(super) fn check(config: &Value, set: &Override) -> Result<(), PpoError> {
     let mut known = known();
     collect(config, "", &mut known);
@@ -40,7 +41,7 @@ pub(super) fn check(config: &Value, set: &Override) -> Result<(), PpoError> {
     Err(PpoError::Unknown { key: name.clone(), near: near(&name, &known) })
 }
 
-/// Names of `ppo` and `network` in a file that nobody knows and that are like one that is known.
+/// Returns the unknown names of `ppo` and `network` in a file that resemble a known one.
 pub(super) fn doubtful(own: &Value) -> Vec<String> {
     let (known, mut found) = (known(), BTreeSet::new());
     collect(own, "", &mut found);
@@ -60,7 +61,7 @@ fn known() -> BTreeSet<String> {
     known
 }
 
-/// Dotted names of everything that is no mapping.
+/// Collects the dotted names of all leaves.
 fn collect(value: &Value, name: &str, names: &mut BTreeSet<String>) {
     match value {
         Value::Object(entries) => {
@@ -73,7 +74,7 @@ fn collect(value: &Value, name: &str, names: &mut BTreeSet<String>) {
     }
 }
 
-/// The nearest names, of which the best may be the whole of which `name` is the end.
+/// Formats the nearest names. A known name may also match if `name` is its last part.
 fn near(name: &str, known: &BTreeSet<String>) -> String {
     let likeness = |known: &str| {
         let end = known.rsplit('.').next().unwrap_or(known);

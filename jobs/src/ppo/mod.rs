@@ -1,11 +1,13 @@
-//! Sizes of a PPO training with Brax, as WildRobot's YAML has them: whether they divide, whether they fit, and what would.
+//! Checks the sizes of a PPO training with Brax, given by a YAML file of WildRobot: whether they
+//! divide evenly, whether they fit into memory, and what would.
 //!
 //! ```text
 //! preset ─► FILE.yaml ─► --set a.b=c ─► merged ─► Sizes ─┬─ rules: batch_size × num_minibatches % num_envs == 0 ─► Changes
 //!                                                       └─ vram: 3 GB + 5.9 MB × num_envs ─► largest num_envs
 //! ```
-//! `rrun` trains nothing; it answers before a night is lost. Sources: s003 (WildRobot's GPU memory guide), WildRobot's
-//! `playground/*.yaml`, `brax/training/agents/ppo/train.py`.
+//! `rrun` trains nothing; it finds such errors before a night of training is lost. Sources: s003
+//! (WildRobot's GPU memory guide), WildRobot's `playground/*.yaml`,
+//! `brax/training/agents/ppo/train.py`.
 
 mod guide;
 mod keys;
@@ -24,70 +26,70 @@ pub use vram::{bytes, most_envs};
 
 use crate::config::{ConfigError, Override, tree};
 
-/// Sizes are believed up to this, so that products of two fit into 64 bits by far.
+/// Maximum size that is accepted, so that products of two fit into 64 bits with a large margin.
 const MOST: u64 = 1 << 24;
 
-/// The section that makes a file a training.
+/// The section that a file of a training must have.
 const PPO: &str = "ppo";
 
-/// A training, as preset, file and command line say together.
+/// The configuration of a training, merged from preset, file and command line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Training {
-    /// The file, if there is one.
+    /// Path of the file; `None` without one.
     pub file: Option<PathBuf>,
-    /// What the command line changes.
+    /// The `--set` options of the command line.
     pub overrides: Vec<Override>,
-    /// Everything together.
+    /// The merged configuration.
     pub config: Value,
-    /// Names in the file that look misspelt.
+    /// Names in the file that look misspelled.
     pub notes: Vec<String>,
 }
 
 /// Why a training is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum PpoError {
-    /// The file.
+    /// The file cannot be read or parsed.
     #[error(transparent)]
     File(#[from] ConfigError),
-    /// `--set` of what nobody knows.
+    /// `--set` names an unknown setting.
     #[error("--set {key}: there is no such setting; {near}")]
     Unknown {
-        /// As given.
+        /// The name as given.
         key: String,
-        /// The nearest names.
+        /// The nearest known names.
         near: String,
     },
-    /// A size that is none.
+    /// A size is not a positive whole number in range.
     #[error("{key} is {found}, a whole number from 1 to {MOST} is needed")]
     Size {
-        /// The setting.
+        /// Name of the setting.
         key: String,
-        /// What is there.
+        /// The value found there.
         found: String,
     },
-    /// A file without a training in it.
+    /// The file has no section of a training.
     #[error("`{file}` has no section `{PPO}`, so it is no PPO training of Brax; {hint}")]
     NoTraining {
-        /// The file.
+        /// Path of the file.
         file: String,
-        /// What it may be, or how one begins.
+        /// What the file may be instead, or how to begin one.
         hint: &'static str,
     },
-    /// A section that is none.
+    /// A section is not a mapping.
     #[error("`{section}` is {found}, a mapping is needed")]
     Section {
-        /// Its name.
+        /// Name of the section.
         section: String,
-        /// What is there.
+        /// The value found there.
         found: String,
     },
 }
 
 impl Training {
-    /// Reads a file over a preset, and settings of the command line over both.
+    /// Reads a file, merges it over a preset, and applies the settings of the command line.
     ///
     /// # Errors
-    /// [`PpoError`] for the first thing that is wrong.
+    /// Returns [`PpoError`] for the first problem found.
     pub fn read(file: Option<&Path>, preset: Option<Preset>, overrides: &[Override]) -> Result<Self, PpoError> {
         let own = file.map(|path| tree::parse(path, &tree::read(path)?)).transpose()?;
         if let (Some(file), Some(own)) = (file, &own) {
@@ -114,10 +116,11 @@ impl Training {
         training.sizes(1).map(|_| training)
     }
 
-    /// The sizes that divide each other, with Brax's defaults for what is not said.
+    /// Returns the sizes that must divide each other, with Brax's defaults for those that are not
+    /// set.
     ///
     /// # Errors
-    /// [`PpoError::Size`].
+    /// Returns [`PpoError::Size`].
     pub fn sizes(&self, devices: u64) -> Result<Sizes, PpoError> {
         let size = |name: &str, default: u64| {
             let key = format!("ppo.{name}");
@@ -137,15 +140,16 @@ impl Training {
         })
     }
 
-    /// What WildRobot's training keeps of its configuration: `{config_file, overrides, final_config}`.
+    /// Returns the record that WildRobot's training keeps of its configuration: `{config_file,
+    /// overrides, final_config}`.
     pub fn effective(&self) -> Value {
         let overrides: Map<String, Value> = self.overrides.iter().map(|set| (set.name(), set.value.clone())).collect();
         json!({"config_file": self.file, "overrides": overrides, "final_config": self.config})
     }
 }
 
-/// Refuses a file that says nothing about a training: its sizes would be Brax's defaults, which are valid. Over a preset
-/// any section of one will do.
+/// Refuses a file without a training: its sizes would all be Brax's defaults, which are valid. With
+/// a preset, any section of the preset is enough.
 fn check_training(file: &Path, own: &Value, preset: Option<Preset>) -> Result<(), PpoError> {
     let is_section = |name: &str| name == PPO || preset.is_some_and(|preset| preset.config().get(name).is_some());
     let names: Vec<&str> = own.as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();

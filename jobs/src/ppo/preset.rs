@@ -1,4 +1,4 @@
-//! Settings to begin with, under the names of WildRobot's files.
+//! Presets of training settings, under the names of WildRobot's files.
 
 use clap::ValueEnum;
 use serde_json::{Value, json};
@@ -15,9 +15,10 @@ pub enum Preset {
 }
 
 impl Preset {
-    /// Its settings. `quick` and `default` are those of `playground/quick.yaml` and `default.yaml`; `production` has the
-    /// sizes of s003 (the repository's own file has 4096/1024/16 meanwhile, 27 GB by s003's line) and the repository's
-    /// networks.
+    /// Returns the settings of the preset. `quick` and `default` are those of
+    /// `playground/quick.yaml` and `default.yaml`. `production` has the sizes of s003 (the
+    /// repository's own file now has 4096/1024/16, which takes 27 GB by s003's line) and the
+    /// repository's networks.
     pub fn config(self) -> Value {
         let (timesteps, evals, length) = match self {
             Self::Quick => (100_000, 2, 200),

@@ -1,56 +1,57 @@
-//! What Brax's PPO asks of its sizes, and the nearest ones that it accepts.
+//! Checks the rules of Brax's PPO for its sizes, and finds the nearest valid sizes.
 //!
-//! brax/training/agents/ppo/train.py: `batch_size * num_minibatches % num_envs == 0`, `num_envs % device_count == 0`.
+//! The rules in brax/training/agents/ppo/train.py are `batch_size * num_minibatches % num_envs ==
+//! 0` and `num_envs % device_count == 0`.
 
 use std::fmt::{Display, Formatter};
 
 use serde::Serialize;
 
-/// Sizes that have to divide each other; each at least 1.
+/// Sizes that must divide each other; each is at least 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Sizes {
-    /// Environments of all devices.
+    /// Number of environments over all devices.
     pub num_envs: u64,
-    /// Unrolls of a minibatch.
+    /// Number of unrolls in a minibatch.
     pub batch_size: u64,
-    /// Minibatches of an update.
+    /// Number of minibatches in an update.
     pub num_minibatches: u64,
-    /// Devices that share the environments.
+    /// Number of devices that share the environments.
     pub devices: u64,
 }
 
-/// A rule that is broken.
+/// A rule that the sizes break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// Unrolls that do not come out even.
+    /// The unrolls of an update are not a multiple of the environments.
     #[error(
         "batch_size {batch_size} × num_minibatches {num_minibatches} = {} is no multiple of num_envs {num_envs}",
         .batch_size * .num_minibatches
     )]
     Unrolls {
-        /// Environments.
+        /// Number of environments.
         num_envs: u64,
-        /// Unrolls of a minibatch.
+        /// Number of unrolls in a minibatch.
         batch_size: u64,
-        /// Minibatches.
+        /// Number of minibatches.
         num_minibatches: u64,
     },
-    /// Environments that cannot be shared out.
+    /// The environments are not a multiple of the devices.
     #[error("num_envs {num_envs} is no multiple of the {devices} devices")]
     Devices {
-        /// Environments.
+        /// Number of environments.
         num_envs: u64,
-        /// Devices.
+        /// Number of devices.
         devices: u64,
     },
 }
 
-/// Other sizes: those that differ.
+/// A change from one set of sizes to another; displays the sizes that differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Change {
-    /// What is changed.
+    /// The current sizes.
     pub from: Sizes,
-    /// What is accepted.
+    /// The valid sizes.
     pub to: Sizes,
 }
 
@@ -58,7 +59,7 @@ impl Sizes {
     /// Checks both rules.
     ///
     /// # Errors
-    /// The first [`Violation`].
+    /// Returns the first [`Violation`].
     pub fn check(self) -> Result<(), Violation> {
         let Self { num_envs, batch_size, num_minibatches, devices } = self;
         if !num_envs.is_multiple_of(devices) {
@@ -70,8 +71,9 @@ impl Sizes {
         Ok(())
     }
 
-    /// Accepted sizes near these, nearest first: one size changed, by as small a factor as it goes (of equal ones
-    /// `num_minibatches` before `batch_size` before `num_envs`); if no single one helps, `num_envs` and `num_minibatches`.
+    /// Returns valid sizes near these, the nearest first. One size is changed by the smallest
+    /// possible factor (for equal factors, `num_minibatches` before `batch_size` before
+    /// `num_envs`). If no single change helps, `num_envs` and `num_minibatches` change together.
     pub fn nearest(self) -> Vec<Change> {
         let Self { num_envs, batch_size, num_minibatches, devices } = self;
         let of_minibatches = num_envs / gcd(num_envs, batch_size);
@@ -83,18 +85,19 @@ impl Sizes {
         let envs = envs.map(|n| Self { num_envs: n, ..self });
         let mut all: Vec<_> = minibatches.chain(batches).chain(envs).filter(|sizes| sizes.check().is_ok()).collect();
         if all.is_empty() {
-            // A multiple of batch and devices takes few minibatches.
+            // A common multiple of the batch size and the number of devices needs few minibatches.
             let both = devices / gcd(devices, batch_size) * batch_size;
             let near = around(num_envs, devices).chain(around(num_envs, both));
             all = near.filter_map(|num_envs| self.with_minibatches(num_envs)).collect();
         }
-        // The sort is stable, so of equals the first of the list stays first.
+        // The sort is stable, so equally near sizes keep their order.
         all.sort_by_key(|sizes| self.distance(*sizes));
         all.dedup();
         all.into_iter().map(|to| Change { from: self, to }).collect()
     }
 
-    /// As many environments with the nearest number of minibatches that is accepted.
+    /// Returns these sizes with `num_envs` environments and the nearest valid number of
+    /// minibatches.
     pub fn with_minibatches(self, num_envs: u64) -> Option<Self> {
         let unit = num_envs / gcd(num_envs, self.batch_size);
         let fitting = around(self.num_minibatches, unit).map(|n| Self { num_envs, num_minibatches: n, ..self });
@@ -102,13 +105,15 @@ impl Sizes {
         fitting.min_by_key(|sizes| self.distance(*sizes))
     }
 
-    /// The largest accepted number of environments up to `most`, with batch and minibatches as they are.
+    /// Returns the largest valid number of environments up to `most`, with the batch size and
+    /// minibatches unchanged.
     pub fn largest_envs(self, most: u64) -> Option<u64> {
         let product = self.batch_size * self.num_minibatches;
         divisors(product).filter(|n| *n <= most && n.is_multiple_of(self.devices)).max()
     }
 
-    /// Logarithm of the factors between two sizes, in millionths, so that a half is as far as the double.
+    /// Returns the logarithm of the factors between two sizes, in millionths, so that half and
+    /// double are equally far.
     fn distance(self, other: Self) -> u64 {
         let factor = |a: u64, b: u64| (a as f64 / b as f64).ln().abs();
         let all = factor(self.num_envs, other.num_envs)
@@ -131,20 +136,20 @@ impl Display for Change {
     }
 }
 
-/// The multiples of `unit` at or next to `value`, without 0.
+/// Returns the multiples of `unit` equal or nearest to `value`, without 0.
 fn around(value: u64, unit: u64) -> impl Iterator<Item = u64> {
     let below = value / unit * unit;
     let above = if below == value { None } else { Some(below + unit) };
     [Some(below), above].into_iter().flatten().filter(|number| *number > 0)
 }
 
-/// The next of `numbers` below and above `value`, or `value` itself.
+/// Returns the nearest of `numbers` below and above `value`, or `value` itself.
 fn beside(value: u64, numbers: impl Iterator<Item = u64>) -> impl Iterator<Item = u64> {
     let (below, above): (Vec<u64>, Vec<u64>) = numbers.partition(|number| *number <= value);
     below.into_iter().max().into_iter().chain(above.into_iter().min())
 }
 
-/// All divisors, in pairs. The root of the largest product is 2^24.
+/// Returns all divisors, in pairs. The square root of the largest product is 2^24.
 fn divisors(product: u64) -> impl Iterator<Item = u64> {
     let small = (1..).take_while(move |n| n * n <= product).filter(move |n| product.is_multiple_of(*n));
     small.flat_map(move |n| if n * n == product { vec![n] } else { vec![n, product / n] })

@@ -41,7 +41,7 @@ fn environments_are_dealt_evenly_to_devices() {
     let of = |num_envs: u64, devices: u64| Sizes { devices, ..sizes(num_envs, 256, 4) };
     assert_eq!(of(1024, 3).check(), Err(Violation::Devices { num_envs: 1024, devices: 3 }));
     assert_eq!(of(1024, 4).check(), Ok(()));
-    // No divisor of 1024 is a multiple of 3: two sizes have to change.
+    // No divisor of 1024 is a multiple of 3, so two sizes must change.
     let both = of(1024, 3).nearest();
     assert!(!both.is_empty() && both.iter().all(|change| change.to.check().is_ok()));
     assert!(both.iter().all(|change| change.to.num_envs != 1024 && change.to.num_minibatches != 4), "{both:?}");
