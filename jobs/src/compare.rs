@@ -1,11 +1,12 @@
-//! Two runs on the same episodes: which policy is the better one, and how sure is that?
+//! Compares two runs on the same episodes: which policy is better, and how certain that is.
 //!
 //! ```text
 //! A, B ─► side (episodes by job, what was in effect) ─► pairs by job, number and seed ─► per task and over all:
 //!                                                   McNemar, difference with interval, returns, largest rewards, lengths
 //! ```
-//! Episodes of the same seed begin in the same state, so the pair tells more than both rates do. What is not a pair is
-//! counted and said, never mixed in; whatever else than the policy differs is told as a warning.
+//! Episodes with the same seed begin in the same state, so a pair tells more than the two rates do.
+//! Unpaired episodes are counted and reported, but never mixed in. Any difference other than the
+//! policy is reported as a warning.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,91 +23,91 @@ mod warnings;
 use side::{Outcome, SideJob};
 pub use side::{Side, SideError};
 
-/// Schema of what `rrun compare --json` prints.
+/// Schema of the output of `rrun compare --json`.
 const SCHEMA: &str = "rrun/compare/1";
 
-/// Two runs, compared.
+/// The comparison of two runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// `rrun/compare/1`.
+    /// Schema of the output: `rrun/compare/1`.
     pub schema: &'static str,
     /// The first run.
     pub a: About,
-    /// The second.
+    /// The second run.
     pub b: About,
-    /// Over all pairs.
+    /// The result over all pairs.
     pub overall: Paired,
-    /// By task, which is the environment of the job of A.
+    /// Results by task, which is the environment of the job of A.
     pub per_task: BTreeMap<String, Paired>,
-    /// By job of A.
+    /// Results by job of A.
     pub per_job: BTreeMap<String, Paired>,
-    /// What could not be paired.
+    /// Jobs and episodes that could not be paired.
     pub unpaired: Unpaired,
-    /// What else differs than the policy.
+    /// Differences between the runs other than the policy.
     pub warnings: Vec<String>,
 }
 
-/// What a side is.
+/// A run of the comparison.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct About {
-    /// As it was named.
+    /// Path, as the command line named it.
     pub path: PathBuf,
-    /// Its policies.
+    /// Policies of the run.
     pub policies: Vec<String>,
-    /// Its episodes that were found.
+    /// Number of episodes found.
     pub episodes: u64,
 }
 
-/// Pairs, and what they say; every difference is B − A.
+/// Statistics over a set of pairs; every difference is B − A.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Paired {
-    /// How many.
+    /// Number of pairs.
     pub pairs: u64,
-    /// By outcome.
+    /// Pairs by outcome.
     #[serde(flatten)]
     pub counts: Pairs,
-    /// Share that A solved.
+    /// Share of pairs that A solved.
     pub rate_a: Option<f64>,
-    /// Wilson interval of it at 95 %.
+    /// Wilson interval of `rate_a` at 95 %.
     pub wilson95_a: Option<[f64; 2]>,
-    /// Share that B solved.
+    /// Share of pairs that B solved.
     pub rate_b: Option<f64>,
-    /// Wilson interval of it at 95 %.
+    /// Wilson interval of `rate_b` at 95 %.
     pub wilson95_b: Option<[f64; 2]>,
     /// Rate of B minus rate of A.
     pub difference: Option<f64>,
-    /// Newcombe's interval of it for pairs at 95 %.
+    /// Newcombe's interval of the difference for pairs at 95 %.
     pub interval95: Option<[f64; 2]>,
-    /// Whether both solve equally many; `null` where no pair differs.
+    /// Test of the hypothesis that both solve equally many; `null` if no pair differs.
     pub mcnemar: Option<McNemar>,
-    /// Sum of rewards.
+    /// Difference of the sums of rewards.
     pub returns: Option<MeanDifference>,
-    /// Largest reward of a step, of the pairs in which both have one.
+    /// Difference of the largest rewards of a step, over the pairs in which both have one.
     pub max_rewards: Option<MeanDifference>,
-    /// Steps.
+    /// Difference of the numbers of steps.
     pub lengths: Option<MeanDifference>,
 }
 
-/// Episodes without a partner.
+/// Jobs and episodes without a partner.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Unpaired {
-    /// Jobs that A alone has.
+    /// Jobs that only A has.
     pub jobs_of_a: Vec<String>,
-    /// Jobs that B alone has.
+    /// Jobs that only B has.
     pub jobs_of_b: Vec<String>,
-    /// Episodes of common jobs that A alone has.
+    /// Number of episodes of common jobs that only A has.
     pub episodes_of_a: u64,
-    /// Episodes of common jobs that B alone has.
+    /// Number of episodes of common jobs that only B has.
     pub episodes_of_b: u64,
-    /// Episodes that both have, from different seeds.
+    /// Number of common episodes with different seeds.
     pub other_seed: u64,
-    /// Episodes that both have from one seed, broken by an error in A.
+    /// Number of common episodes with the same seed that ended with an error in A.
     pub errors_of_a: u64,
-    /// Episodes that both have from one seed, broken by an error in B.
+    /// Number of common episodes with the same seed that ended with an error in B.
     pub errors_of_b: u64,
 }
 
-/// Pairs of one set while they are counted.
+/// The pairs of one set while they are being counted.
 #[derive(Default)]
 struct Counting {
     counts: Pairs,
@@ -151,8 +152,9 @@ impl Counting {
     }
 }
 
-/// Compares two runs; `renamed` says which job of B is the partner of a job of A where the names differ. Such a job has no
-/// other partner, and within one run there are no others: a job would be compared with itself.
+/// Compares two runs. `renamed` maps jobs of A to their partners in B if the names differ. Such a
+/// job has no other partner. If both sides are the same run and `renamed` is not empty, only its
+/// pairs are made: any other job would be compared with itself.
 pub fn compare(a: &Side, b: &Side, renamed: &BTreeMap<String, String>) -> Comparison {
     let is_one_run = !renamed.is_empty() && a.is_also(b);
     let taken: BTreeSet<&String> = renamed.values().collect();
@@ -187,7 +189,7 @@ pub fn compare(a: &Side, b: &Side, renamed: &BTreeMap<String, String>) -> Compar
     }
 }
 
-/// The pairs of one job; both sides ascend.
+/// Pairs the episodes of one job; those of both sides must be ascending.
 fn pair(a: &SideJob, b: &SideJob, unpaired: &mut Unpaired) -> Counting {
     let mut counting = Counting::default();
     let (mut ours, mut theirs) = (a.episodes.iter().peekable(), b.episodes.iter().peekable());

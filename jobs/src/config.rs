@@ -1,11 +1,11 @@
-//! `--config FILE.yaml`: RLinf's configuration of an evaluation, as far as an evaluation needs it.
+//! Reads `--config FILE.yaml`: RLinf's configuration of an evaluation.
 //!
 //! ```text
 //! a.yaml ─► tree ─┐
 //! b.yaml ─► tree ─┴─ merge (later files win) ─ references ─► sections ─► Config ─► jobs
 //! ```
-//! Sections that are ours refuse names that nobody knows; what RLinf has beside them (training, models' inner settings,
-//! Hydra) is accepted and counted up once as unused.
+//! Unknown names in the sections that `rrun` reads are refused. Other sections of RLinf (training,
+//! inner settings of models, Hydra) are accepted, and reported once as unused.
 
 use std::path::{Path, PathBuf};
 
@@ -24,17 +24,17 @@ pub(crate) mod tree;
 
 pub use set::Override;
 
-/// What settings on the command line are called where a file would be named.
+/// Stands in for a file name in errors about `--set`.
 const SET: &str = "--set";
 
-/// What one or more configuration files say.
+/// The merged content of one or more configuration files.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Config {
-    /// The files, in order.
+    /// Paths of the files, in order.
     pub files: Vec<PathBuf>,
-    /// The last one that names an environment, and so its job.
+    /// The last file that names an environment, after which the job is named.
     namesake: Option<PathBuf>,
-    /// Whether settings of the command line are in it.
+    /// Whether settings of the command line are included.
     is_set: bool,
     /// `cluster.component_placement`.
     pub components: Option<Components>,
@@ -42,61 +42,62 @@ pub struct Config {
     pub num_nodes: Option<usize>,
     /// `runner.logger.log_path`: the run folder.
     pub log_path: Option<PathBuf>,
-    /// `model_server`: as in a jobs file, whose own it takes the place of.
+    /// `model_server`: as in a jobs file, whose own model server it replaces.
     pub model_server: Option<ModelServer>,
     /// `jobs`: as in a jobs file.
     jobs: Option<Value>,
-    /// Fields of a job that hold for all jobs.
+    /// Fields that replace those of every job.
     over: Map<String, Value>,
-    /// Fields of a job that hold for those that do not say.
+    /// Fields for the jobs that do not set them.
     under: Map<String, Value>,
-    /// Settings that have no effect here, by their dotted names.
+    /// Dotted names of the settings without effect.
     pub unused: Vec<String>,
 }
 
 /// Why a configuration is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read config `{}`: {reason}", path.display())]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// It is no YAML.
+    /// The file is not valid YAML.
     #[error("`{}`: {reason}", path.display())]
     Syntax {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Where, and why.
+        /// The place of the error, and the reason.
         reason: String,
     },
     /// A name or a value is wrong.
     #[error("`{}`: {refusal}", path.display())]
     Field {
-        /// The last file that says it.
+        /// Path of the last file with this field.
         path: PathBuf,
-        /// Which, and why.
+        /// The field, and why it is refused.
         refusal: Refusal,
     },
-    /// The placement.
+    /// The placement is invalid.
     #[error("`{}`: {err}", path.display())]
     Placement {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The error of the placement.
         #[source]
         err: PlacementError,
     },
 }
 
 impl Config {
-    /// Reads files, later ones over earlier ones, and `sets` over all of them; `variable` answers `${oc.env:NAME}`.
+    /// Reads files, merges later ones over earlier ones, and applies `sets` over all of them.
+    /// `variable` looks up `${oc.env:NAME}`.
     ///
     /// # Errors
-    /// [`ConfigError`] for the first thing that is wrong.
+    /// Returns [`ConfigError`] for the first problem found.
     pub fn read(
         files: &[PathBuf],
         sets: &[Override],
@@ -106,7 +107,7 @@ impl Config {
         Self::from_texts(texts.collect::<Result<Vec<_>, _>>()?, sets, variable)
     }
 
-    /// The same for texts that are there.
+    /// Does the same for texts that were already read.
     fn from_texts(
         texts: Vec<(PathBuf, String)>,
         sets: &[Override],
@@ -137,22 +138,22 @@ impl Config {
         Ok(Self { files, namesake, components, is_set: !sets.is_empty(), ..config })
     }
 
-    /// Whether it brings jobs of its own: a list, or the environment and the policy of one.
+    /// Returns whether it defines jobs: a list, or the environment and the policy of one job.
     pub fn has_jobs(&self) -> bool {
         self.jobs.is_some() || (self.environment().is_some() && self.under.contains_key("policy_type"))
     }
 
-    /// Whether nothing was read.
+    /// Returns whether no file and no setting was given.
     pub(crate) fn is_empty(&self) -> bool {
         self.files.is_empty() && !self.is_set
     }
 
-    /// Whether it has settings of jobs.
+    /// Returns whether it has settings of jobs.
     pub fn changes_jobs(&self) -> bool {
         !self.over.is_empty() || !self.under.is_empty()
     }
 
-    /// Whether it brings a list of jobs.
+    /// Returns whether it has a list of jobs.
     pub(crate) fn has_list(&self) -> bool {
         self.jobs.is_some()
     }
@@ -162,7 +163,8 @@ impl Config {
     }
 }
 
-/// Refuses a setting on the command line that has no effect: in a file it may be there for another program.
+/// Refuses a setting on the command line that has no effect. In a file such a setting may be there
+/// for another program.
 fn refuse_idle(sets: &[Override], unused: &[String]) -> Result<(), ConfigError> {
     let is_below =
         |name: &str, of: &str| name.strip_prefix(of).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
@@ -180,7 +182,7 @@ fn names_environment(tree: &Value) -> bool {
     ["environment", "env_type"].iter().any(|name| eval.and_then(|eval| eval.get(name)).is_some())
 }
 
-/// The last file that has what was refused, else the last one.
+/// Returns the last file that has the refused field, otherwise the last file.
 fn culprit(trees: &[(PathBuf, Value)], refusal: &Refusal) -> PathBuf {
     let path = refusal.place.replace(" field ", ".");
     let parts: Vec<&str> = path.split('.').collect();

@@ -15,53 +15,56 @@ pub struct Episode {
     pub job_index: JobIndex,
     /// Number within the job, from 0.
     pub episode: u64,
-    /// See [`crate::seed`].
+    /// Seed of the episode, see [`crate::seed`].
     pub seed: u64,
-    /// Where it ran.
+    /// Rank that ran the episode.
     pub rank: usize,
-    /// Copy of the environment within the rank.
+    /// Index of the environment within the rank.
     pub env: usize,
-    /// Which build of the environment, from 0.
+    /// Number of the environment's build, from 0.
     pub rebuild: u64,
-    /// Whether the task was solved; `null` when an error ended it.
+    /// Whether the task was solved; `null` if the episode ended with an error.
     pub success: Option<bool>,
-    /// Whether the task was solved after the last step: differs from `success` where an episode goes on after that.
+    /// Whether the task was solved after the last step. It differs from `success` if the episode
+    /// continues after success.
     #[serde(default)]
     pub success_at_end: Option<bool>,
-    /// How it ended.
+    /// How the episode ended.
     pub end: End,
-    /// Steps taken.
+    /// Number of steps.
     pub length: u64,
     /// Sum of rewards.
     #[serde(rename = "return")]
     pub return_: f64,
-    /// Largest reward of a step; none of an episode without a step, and of one that an older version ran.
+    /// Largest reward of a step; `None` for an episode without a step, and for one of an older
+    /// version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_reward: Option<f64>,
     /// The instruction that the policy was given.
     pub language_instruction: String,
-    /// Seconds from reset to the last step.
+    /// Seconds from the reset to the last step.
     pub wall_s: f64,
-    /// Chunks inferred for it.
+    /// Number of action chunks that were inferred.
     pub infer_calls: u64,
-    /// Steps whose action had a number beyond its range.
+    /// Number of steps whose action had a value out of range.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub actions_out_of_bounds: u64,
-    /// UTC, when it ended.
+    /// When the episode ended, RFC 3339 in UTC.
     pub ended: String,
-    /// What broke it; a crash is not a failure of the policy.
+    /// The error that ended the episode; a crash is not a failure of the policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// `data/<demo>` in the dataset file.
+    /// Its demonstration in a dataset file, `data/<demo>`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dataset: Option<DemoRef>,
-    /// Where to see it.
+    /// The video that shows the episode, and its position there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub video: Option<VideoRef>,
-    /// The video that has it alone, relative to the run folder.
+    /// Video of this episode alone, relative to the run folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub episode_video: Option<String>,
-    /// What its policy counted, by name: a planner's `planner_steps`, `num_invalid_actions`, tokens and the like.
+    /// Metrics of its policy by name: a planner's `planner_steps`, `num_invalid_actions`, tokens
+    /// and the like.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metrics: BTreeMap<String, f64>,
 }
@@ -70,51 +73,51 @@ pub struct Episode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum End {
-    /// The success predicate held.
+    /// The success predicate was true.
     Success,
-    /// The task ended otherwise.
+    /// The task ended without success.
     Terminated,
-    /// The time limit.
+    /// The episode reached its time limit.
     TimeLimit,
-    /// An error, see [`Episode::error`].
+    /// An error ended the episode, see [`Episode::error`].
     Error,
 }
 
 /// A demonstration in a dataset file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DemoRef {
-    /// File, relative to the run folder.
+    /// Path of the file, relative to the run folder.
     pub file: String,
-    /// Group below `data`.
+    /// Name of the group below `data`.
     pub demo: String,
 }
 
-/// A span of a video file.
+/// The part of a video file that shows an episode.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VideoRef {
-    /// File, relative to the run folder.
+    /// Path of the file, relative to the run folder.
     pub file: String,
-    /// First frame of the episode.
+    /// Index of the episode's first frame.
     pub first_frame: u64,
-    /// Frames of the episode.
+    /// Number of frames of the episode.
     pub frames: u64,
-    /// Frames a second.
+    /// Frames per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fps: Option<u32>,
 }
 
-/// What must be the same wherever an episode ran.
+/// The result of an episode, which must be the same no matter where it ran.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outcome {
     /// Position of the job in its file.
     pub job_index: JobIndex,
     /// Number within the job.
     pub episode: u64,
-    /// Its seed.
+    /// Seed of the episode.
     pub seed: u64,
-    /// How it ended.
+    /// How the episode ended.
     pub end: End,
-    /// Steps taken.
+    /// Number of steps.
     pub length: u64,
     /// Sum of rewards.
     pub return_: f64,
@@ -126,7 +129,7 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl Episode {
-    /// What must be the same wherever the episode ran.
+    /// Returns the fields that must be the same no matter where the episode ran.
     pub fn outcome(&self) -> Outcome {
         let Self { job_index, episode, seed, end, length, return_, .. } = *self;
         Outcome { job_index, episode, seed, end, length, return_ }

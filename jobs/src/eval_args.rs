@@ -1,4 +1,5 @@
-//! The command line of `eval`, the same in the launcher (which checks it) and in the rank (which runs it).
+//! The command line of `eval`. Launcher and ranks share it: the launcher checks it, and the ranks
+//! run it.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -266,7 +267,8 @@ const OF_ONE_START: &[&str] = &[
     "lease-timeout",
 ];
 
-/// Nor does it take over options under these headings: they say where, and what is shown.
+/// Headings whose options `--resume` does not take over either, because they name places or control
+/// the output.
 const HEADINGS_OF_ONE_START: &[&str] = &["Devices", "Output"];
 
 /// Form of a dataset.
@@ -295,12 +297,12 @@ pub enum ExportMode {
     None,
 }
 
-/// Rows and columns of one camera's picture.
+/// Size of one camera's image in a video, written as `HEIGHTxWIDTH`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VideoSize {
-    /// Rows.
+    /// Height in pixels, 16 to 4096.
     pub height: u32,
-    /// Columns.
+    /// Width in pixels, 16 to 4096.
     pub width: u32,
 }
 
@@ -316,14 +318,14 @@ impl std::str::FromStr for VideoSize {
     }
 }
 
-/// Columns, rows and bits a pixel of an X display.
+/// Size of an X display, written as `WIDTHxHEIGHTxDEPTH`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Screen {
-    /// Columns.
+    /// Width in pixels, 16 to 16384.
     pub width: u32,
-    /// Rows.
+    /// Height in pixels, 16 to 16384.
     pub height: u32,
-    /// Bits a pixel.
+    /// Bits per pixel: 8, 16 or 24.
     pub depth: u32,
 }
 
@@ -348,10 +350,10 @@ impl std::fmt::Display for Screen {
 }
 
 impl EvalArgs {
-    /// Parses what follows `eval` on the command line.
+    /// Parses the arguments after `eval`.
     ///
     /// # Errors
-    /// clap's, help included: its `exit_code` and text are the ones to use.
+    /// Returns clap's error, also for `--help`; its `exit_code` and text are to be used.
     pub fn parse_words(words: &[OsString]) -> Result<Self, clap::Error> {
         let name = std::iter::once(OsString::from("eval"));
         let words = name.chain(words.iter().map(|word| with_dashes(word)));
@@ -370,24 +372,24 @@ impl EvalArgs {
         }
     }
 
-    /// By which rule jobs or episodes are dealt to ranks.
+    /// Returns the rule by which jobs or episodes are dealt to ranks.
     pub fn assignment(&self) -> Assignment {
         let shard = if self.assign == Assign::Dynamic { Shard::Episodes } else { Shard::Jobs };
         Assignment { assign: self.assign, shard: self.shard.unwrap_or(shard) }
     }
 
-    /// Time without a step after which a rank's leases are taken over.
+    /// Returns the time without a step after which other ranks take over a rank's leases.
     pub fn lease_timeout(&self) -> Duration {
         Duration::from_secs(self.lease_timeout.unwrap_or(self.stall_timeout))
     }
 
-    /// Time without a sign of life after which a rank is missing.
+    /// Returns the time without a sign of life after which a rank counts as missing.
     pub fn gather_timeout(&self) -> Duration {
         Duration::from_secs(self.gather_timeout)
     }
 }
 
-/// Whether `--resume` takes an option over, by its long name.
+/// Returns whether `--resume` takes over the option with this long name.
 pub(crate) fn is_taken_over(name: &str) -> bool {
     EvalArgs::command().get_arguments().any(|option| option.get_long() == Some(name) && !is_of_one_start(option))
 }
@@ -398,7 +400,8 @@ fn is_of_one_start(option: &Arg) -> bool {
         || option.get_long().is_some_and(|name| OF_ONE_START.contains(&name))
 }
 
-/// Name and value of an option that stands on the command line and is worth taking over.
+/// Returns the name and value of an option that was given on the command line and that `--resume`
+/// takes over.
 fn given(option: &Arg, matches: &ArgMatches) -> Option<(String, String)> {
     let (id, name) = (option.get_id().as_str(), option.get_long()?);
     if is_of_one_start(option) || matches.try_get_raw(id).is_err() {
@@ -411,7 +414,7 @@ fn given(option: &Arg, matches: &ArgMatches) -> Option<(String, String)> {
     Some((name.to_owned(), values.join(",")))
 }
 
-/// `--a_b=c_d` as `--a-b=c_d`.
+/// Replaces underscores in the name of an option by dashes: `--a_b=c_d` becomes `--a-b=c_d`.
 pub fn with_dashes(word: &OsStr) -> OsString {
     let Some(text) = word.to_str().filter(|text| text.starts_with("--")) else { return word.to_owned() };
     match text.split_once('=') {

@@ -1,5 +1,5 @@
-//! What a rank's exit code says to its launcher.
+//! The exit codes by which a rank tells its launcher why it ended.
 
-/// Something failed in a way that starting the rank again would not change: bad input, a job that failed for good. A
-/// launcher that restarts ranks one by one leaves it at that.
+/// A failure that a restart would not fix: invalid input, or a job that has failed for good. A
+/// launcher that restarts ranks individually does not restart this one.
 pub const FINAL: u8 = 3;

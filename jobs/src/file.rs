@@ -1,7 +1,9 @@
-//! Arena's `jobs.json` (all spellings of generations A to C) to [`Job`]s, refusing with file, job and field.
+//! Parses Arena's `jobs.json` (all spellings of generations A to C) into [`Job`]s; errors name
+//! file, job and field.
 //!
-//! Unknown fields inside `arena_env_args`, `policy_config_dict` and `variations` belong to the environment or the
-//! policy and are kept; anywhere else they are refused with the nearest known name.
+//! Unknown fields inside `arena_env_args`, `policy_config_dict` and `variations` belong to the
+//! environment or the policy and are kept. Anywhere else they are refused with the nearest known
+//! name.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -18,74 +20,75 @@ pub(crate) mod video;
 
 use field::Fields;
 
-/// A jobs file is refused above this size; the largest known real one has 509 KB.
+/// Maximum size of a jobs file in bytes; the largest known real one has 509 KB.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// What Windows editors write before UTF-8.
+/// The byte order mark that Windows editors write before UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Copies of an environment in one rank: each has its simulator and its video.
+/// Maximum number of copies of an environment in one rank; each has its own simulator and video.
 pub(crate) const MAX_ENVS: u64 = 4096;
 
-/// A jobs file, read and checked.
+/// A jobs file that was read and checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobFile {
-    /// Where it was read.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Of the bytes, in hex: the identity of a run. With `--config`, of the jobs that come of both.
+    /// SHA-256 of the file as hex digits, which identifies a run. With `--config`, SHA-256 of the
+    /// resulting jobs.
     pub sha256: String,
-    /// In file order, at least one.
+    /// Jobs in file order, at least one.
     pub jobs: Vec<Job>,
-    /// What `rrun` keeps running beside the ranks of a node.
+    /// The model server that `rrun` keeps running beside the ranks of a node.
     pub model_server: Option<ModelServer>,
 }
 
-/// Why a jobs file was refused.
+/// Why a jobs file is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum JobFileError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read jobs file `{}`: {err}", path.display())]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The error of the file system.
         #[source]
         err: std::io::Error,
     },
-    /// It is no jobs file by its size.
+    /// The file is too large for a jobs file.
     #[error("jobs file `{}` has {bytes} bytes, at most {MAX_BYTES} are read", path.display())]
     TooLarge {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Its size.
+        /// Its size in bytes.
         bytes: u64,
     },
-    /// It is not JSON.
+    /// The file is not valid JSON.
     #[error("`{}` line {} column {}: {err}", path.display(), err.line(), err.column())]
     Syntax {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why and where.
+        /// The parse error with its position.
         #[source]
         err: serde_json::Error,
     },
     /// A field is wrong.
     #[error("`{}`: {refusal}", path.display())]
     Field {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Which, and why.
+        /// The field, and why it is refused.
         refusal: Refusal,
     },
 }
 
-/// A field that was refused.
+/// A refused field.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {reason}")]
 pub struct Refusal {
-    /// Job and field, as `job 3 (push) field num_envs`.
+    /// Job and field, as in `job 3 (push) field num_envs`.
     pub place: String,
-    /// What was found and what is wanted.
+    /// What was found and what is expected.
     pub reason: String,
 }
 
@@ -93,7 +96,7 @@ impl JobFile {
     /// Reads and checks a jobs file.
     ///
     /// # Errors
-    /// [`JobFileError`] for the first thing that is wrong.
+    /// Returns [`JobFileError`] for the first problem found.
     pub fn read(path: &Path) -> Result<Self, JobFileError> {
         let text = read(path)?;
         Self::new(path, sha256::of(&text), &json(path, &text)?)
@@ -107,7 +110,7 @@ impl JobFile {
     }
 }
 
-/// The bytes of a file that every rank can read.
+/// Reads a regular file; a pipe is refused, because every rank must read the file again.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, JobFileError> {
     let read = |err| JobFileError::Read { path: path.to_owned(), err };
     let metadata = std::fs::metadata(path).map_err(read)?;
@@ -122,21 +125,21 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, JobFileError> {
     std::fs::read(path).map_err(read)
 }
 
-/// The JSON of a jobs file.
+/// Parses the JSON of a jobs file.
 pub(crate) fn json(path: &Path, text: &[u8]) -> Result<Value, JobFileError> {
     let json = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
     serde_json::from_slice(json).map_err(|err| JobFileError::Syntax { path: path.to_owned(), err })
 }
 
-/// Jobs out of the parsed JSON.
+/// Converts parsed JSON to jobs.
 ///
 /// # Errors
-/// [`Refusal`] for the first thing that is wrong.
+/// Returns [`Refusal`] for the first problem found.
 pub fn parse(file: &Value) -> Result<Vec<Job>, Refusal> {
     Ok(whole(file)?.0)
 }
 
-/// All that stands in a jobs file.
+/// Converts everything in a jobs file: the jobs and the model server.
 fn whole(file: &Value) -> Result<(Vec<Job>, Option<ModelServer>), Refusal> {
     let mut top = Fields::new("top level", file)?;
     let entries = match top.take("jobs") {
@@ -230,7 +233,7 @@ fn job(index: usize, entry: &Value) -> Result<Job, Refusal> {
     Ok(job)
 }
 
-/// What [`crate::layout`] puts beside the folders of the jobs.
+/// Names that [`crate::layout`] uses beside the folders of the jobs.
 const OWN_NAMES: &[&str] = &[
     "journal",
     "logs",
@@ -247,10 +250,11 @@ const OWN_NAMES: &[&str] = &[
     "episodes.jsonl",
 ];
 
-/// A name is a file name: no separator, nothing hidden, short enough for `dataset_<name>_rank<r>.hdf5`.
+/// Checks that a name can be a file name: no separator, not hidden, short enough for
+/// `dataset_<name>_rank<r>.hdf5`.
 ///
 /// # Errors
-/// Why it is none.
+/// Returns the reason why it cannot.
 pub(crate) fn check_name(name: &str) -> Result<(), String> {
     let reason = if name.is_empty() {
         "it is empty"

@@ -1,22 +1,25 @@
-//! Models of the Hugging Face hub that have been downloaded, where `huggingface_hub` keeps them.
+//! Finds downloaded models of the Hugging Face hub in the cache of `huggingface_hub`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Whether a path that is no folder may be the name of a model, as `nvidia/GR00T-N1.7-3B`.
+/// Returns whether a path that is not a folder may be the name of a model, such as
+/// `nvidia/GR00T-N1.7-3B`.
 pub fn is_name(path: &Path) -> bool {
     let name = path.to_string_lossy();
     name.split('/').count() == 2 && !path.is_absolute() && !name.starts_with('.')
 }
 
-/// The folder of the snapshot of a model that `main` names; `variable` is the environment.
+/// Returns the snapshot folder of a model's `main` revision; `variable` looks up environment
+/// variables.
 pub fn snapshot(name: &str, variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let model = cache(variable).join(format!("models--{}", name.replace('/', "--")));
     let commit = std::fs::read_to_string(model.join("refs/main")).ok()?;
     Some(model.join("snapshots").join(commit.trim())).filter(|folder| folder.is_dir())
 }
 
-/// `HF_HUB_CACHE`, else `HF_HOME/hub`, else `~/.cache/huggingface/hub`.
+/// Returns the cache folder: `HF_HUB_CACHE`, otherwise `HF_HOME/hub`, otherwise
+/// `~/.cache/huggingface/hub`.
 fn cache(variable: impl Fn(&str) -> Option<OsString>) -> PathBuf {
     let folder = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let home = || {

@@ -1,21 +1,21 @@
-//! The environments and policies that this `rrun` brings, so that a job which names another is refused before
-//! anything was started.
+//! The environments and policies that `rrun` includes, so that a job with an unknown name is
+//! refused before anything is started.
 
 use crate::job::{Job, Status};
 
 pub mod fields;
 
-/// Environments of `rrun-rank`.
+/// Names of the environments of `rrun-rank`.
 pub const ENVIRONMENTS: &[&str] = &["reach", "push", "pick_and_place"];
 
-/// Whether a name means an environment in Python: `gym:<id>`, `file.py:factory`, `package.module:factory` or
-/// `package.module.factory`. Whether there is one, only Python can say.
+/// Returns whether a name refers to a Python environment: `gym:<id>`, `file.py:factory`,
+/// `package.module:factory` or `package.module.factory`. Only Python can tell whether it exists.
 pub fn is_python_environment(name: &str) -> bool {
     let is_spec_file = name.ends_with(".yaml") || name.ends_with(".yml");
     !is_spec_file && !name.contains(char::is_whitespace) && name.contains([':', '.'])
 }
 
-/// Policies of `rrun-rank`.
+/// Names of the policies of `rrun-rank`.
 pub const POLICIES: &[&str] = &[
     "zero_action",
     "random_action",
@@ -39,67 +39,68 @@ const ALIASES: &[(&str, &str)] = &[
     ("isaaclab_arena_openpi.policy.pi0_remote_policy.Pi0RemotePolicy", "pi0_remote"),
 ];
 
-/// The name in [`POLICIES`] of a policy that has several.
+/// Returns the name in [`POLICIES`] of a policy that may be given by another name.
 pub fn canonical_policy(name: &str) -> &str {
     ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, canonical)| canonical)
 }
 
-/// A job that is not begun.
+/// Why a job is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// It names something that is not there.
+    /// The job names an unknown environment or policy.
     #[error("job {index} ({job}) field {field}: `{found}` is not known{hint}; known are {known}")]
     Unknown {
-        /// Position in the file.
+        /// Position of the job in the file.
         index: usize,
-        /// Name.
+        /// Name of the job.
         job: String,
         /// `arena_env_args.environment` or `policy_type`.
         field: &'static str,
-        /// What was asked for.
+        /// The unknown name.
         found: String,
-        /// The nearest name, as a clause.
+        /// The nearest known name, as a clause.
         hint: String,
-        /// What there is, comma separated.
+        /// The known names, separated by commas.
         known: String,
     },
-    /// It gives its environment a field that nobody reads.
+    /// The job has an environment field that is not read.
     #[error("job {index} ({job}) field arena_env_args.{field}: unknown field; {hint}")]
     Field {
-        /// Position in the file.
+        /// Position of the job in the file.
         index: usize,
-        /// Name.
+        /// Name of the job.
         job: String,
-        /// As it was written.
+        /// The field as written.
         field: String,
-        /// The nearest name, or all of them.
+        /// The nearest known name, or all of them.
         hint: String,
     },
-    /// It has a key where only the name of a variable belongs.
+    /// The job has an API key instead of the name of a variable.
     #[error(
         "job {index} ({job}) field policy_config_dict.{KEY} is a key, but plan and journal would show it; {KEY}_env names \
          the variable that has it"
     )]
     Key {
-        /// Position in the file.
+        /// Position of the job in the file.
         index: usize,
-        /// Name.
+        /// Name of the job.
         job: String,
     },
 }
 
-/// A planner's key, which jobs do not hold.
+/// The field with a planner's API key, which jobs must not have.
 const KEY: &str = "api_key";
 
-/// Likeness above which a name is taken for a misspelt one.
+/// Similarity above which a name is taken for a misspelled one.
 const LIKE: f64 = 0.85;
 
-/// Checks the names of all jobs that are to run, and those of their environments' fields.
+/// Checks the environments and policies of all jobs that are to run, and the fields of their
+/// environments.
 ///
 /// # Errors
-/// [`Refused`] for the first one.
+/// Returns [`Refused`] for the first job that is refused.
 pub fn check(jobs: &[Job]) -> Result<(), Refused> {
-    // Also where it will not run: the plan shows all jobs.
+    // Jobs that will not run are checked, too, because the plan shows all jobs.
     if let Some(job) = jobs.iter().find(|job| job.policy_config.contains_key(KEY)) {
         return Err(Refused::Key { index: job.index.0, job: job.name.clone() });
     }
@@ -131,7 +132,7 @@ fn look_up(job: &Job, field: &'static str, found: &str, known: &[&str]) -> Resul
     })
 }
 
-/// The known name that a misspelt one is likest to, if it is like one at all.
+/// Returns the known name that a misspelled one resembles most, if any is similar enough.
 pub fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
     let likeness = |name: &str| strsim::jaro_winkler(name, found);
     let nearest = known.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));

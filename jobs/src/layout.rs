@@ -1,4 +1,4 @@
-//! Where the files of a run are.
+//! The paths of the files of a run.
 //!
 //! ```text
 //! <output>/plan.json                                     what was asked for
@@ -29,21 +29,21 @@ pub struct RunFolder {
 }
 
 impl RunFolder {
-    /// Names the folder; makes nothing.
+    /// Creates the paths of a run folder, without touching the disk.
     pub fn new(root: &Path) -> Self {
         Self { root: root.to_owned() }
     }
 
-    /// The folder itself.
+    /// Returns the path of the folder.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Makes the folder if it is not there, so that nobody but this user can look into it. One that is there is left as
-    /// its user has made it.
+    /// Creates the folder, if it does not exist, so that no other user can read it. An existing
+    /// folder keeps its permissions.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Returns the errors of the file system.
     pub fn make_private(&self) -> std::io::Result<()> {
         if let Some(parent) = self.root.parent() {
             std::fs::create_dir_all(parent)?;
@@ -54,62 +54,63 @@ impl RunFolder {
         }
     }
 
-    /// What was asked for.
+    /// Returns the path of the plan: what the run was asked to do.
     pub fn plan(&self) -> PathBuf {
         self.root.join("plan.json")
     }
 
-    /// What a merged folder was made of.
+    /// Returns the path of the list of runs that a merged folder was made of.
     pub fn merge(&self) -> PathBuf {
         self.root.join("merge.json")
     }
 
-    /// Held while the plan is changed, or looked at by a rank that starts.
+    /// Returns the path of the lock that is held while the plan is changed, or read by a rank that
+    /// starts.
     pub fn plan_lock(&self) -> PathBuf {
         self.root.join("plan.lock")
     }
 
-    /// Folder of the locks of the launch that writes here, one file a node.
+    /// Returns the folder with the locks of the launch that writes here, one file per node.
     pub fn launches(&self) -> PathBuf {
         self.root.join("launch.lock")
     }
 
-    /// Folder of what belonged to earlier jobs, see [`crate::plan`].
+    /// Returns the folder with the files of earlier jobs, see [`crate::plan`].
     pub fn superseded(&self) -> PathBuf {
         self.root.join("superseded")
     }
 
-    /// Folder of the journals.
+    /// Returns the folder of the journals.
     pub fn journals(&self) -> PathBuf {
         self.root.join("journal")
     }
 
-    /// Journal of one rank.
+    /// Returns the path of a rank's journal.
     pub fn journal(&self, rank: usize) -> PathBuf {
         self.journals().join(format!("journal_rank{rank}.jsonl"))
     }
 
-    /// What a rank has said, with times.
+    /// Returns the path of a rank's log, whose lines have times.
     pub fn log(&self, rank: usize) -> PathBuf {
         self.root.join("logs").join(format!("rank{rank}.log"))
     }
 
-    /// What the model server of a node has written.
+    /// Returns the path of the log of a node's model server.
     pub fn model_server_log(&self, host: &str) -> PathBuf {
         self.root.join("logs").join(format!("model_server_{host}.log"))
     }
 
-    /// What is remembered of the files of policies, so that they are not read again.
+    /// Returns the path of the cached checksums of policy files, so that they are not read again.
     pub fn policy_files(&self) -> PathBuf {
         self.journals().join("policy_files.json")
     }
 
-    /// Folder of one job's dataset and videos.
+    /// Returns the folder of a job's dataset and videos.
     pub fn job(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
 
-    /// Dataset of one job in one rank, named as Arena names it.
+    /// Returns the path of a job's dataset in one rank, named as in Arena.
     pub fn dataset(&self, name: &str, rank: usize, world_size: usize) -> PathBuf {
         let file = match world_size {
             1 => format!("dataset_{name}.hdf5"),
@@ -118,90 +119,94 @@ impl RunFolder {
         self.job(name).join(file)
     }
 
-    /// Folder of what planners keep of a job's episodes.
+    /// Returns the folder of the files that planners keep about a job's episodes.
     pub fn planner(&self, name: &str) -> PathBuf {
         self.job(name).join("planner")
     }
 
-    /// Folder of a job's videos: its own, unless the job names another (`video_base_dir`).
+    /// Returns the folder of a job's videos: that of the job, unless it names another one
+    /// (`video_base_dir`).
     pub fn videos(&self, job: &Job) -> PathBuf {
         job.video.base_dir.clone().unwrap_or_else(|| self.job(&job.name))
     }
 
-    /// Name of the video of one environment, without `.mp4`. The number after `rank` is that of its environment worker,
-    /// which is the rank where nothing is placed; without a GPU it is `gpu0`, so that scripts which match the name go on
-    /// to do so.
+    /// Returns the name of the video of one environment, without `.mp4`. The number after `rank` is
+    /// that of its environment worker, which equals the rank unless there is a placement. Without a
+    /// GPU the name has `gpu0`, so that scripts that match the name still work.
     pub fn video_stem(name: &str, Seat { worker, gpu, env }: Seat) -> String {
         format!("{name}_video_rank{worker}_gpu{gpu}_env{env}")
     }
 
-    /// Name of the video that shows all environments of a worker in a rank.
+    /// Returns the name of the video that shows all environments of a worker in a rank.
     pub fn grid_stem(name: &str, Seat { worker, gpu, .. }: Seat) -> String {
         format!("{name}_video_rank{worker}_gpu{gpu}_grid")
     }
 
-    /// The report, our schema.
+    /// Returns the path of the report in the schema of `rrun`.
     pub fn report(&self) -> PathBuf {
         self.root.join("report.json")
     }
 
-    /// The same report under the name that merge scripts look for.
+    /// Returns the path of the same report under the name that merge scripts look for.
     pub fn final_benchmark_report(&self) -> PathBuf {
         self.root.join("final_benchmark_report.json")
     }
 
-    /// The report to look at.
+    /// Returns the path of the report as an HTML page.
     pub fn page(&self) -> PathBuf {
         self.root.join("report.html")
     }
 
-    /// `{job: {metric: value}}`, as Arena's `save_metrics_to_file` writes it.
+    /// Returns the path of `{job: {metric: value}}`, as Arena's `save_metrics_to_file` writes it.
     pub fn metrics(&self) -> PathBuf {
         self.root.join("metrics.json")
     }
 
-    /// As LeRobot's `lerobot-eval` writes it.
+    /// Returns the path of the results in the format of LeRobot's `lerobot-eval`.
     pub fn eval_info(&self) -> PathBuf {
         self.root.join("eval_info.json")
     }
 
-    /// Every finished episode, one a line, in the order of jobs and episodes.
+    /// Returns the path of the list of all finished episodes, one per line, ordered by job and
+    /// episode.
     pub fn episodes(&self) -> PathBuf {
         self.root.join("episodes.jsonl")
     }
 
-    /// Everything that is made out of plan and journals.
+    /// Returns the paths of all files that are made from plan and journals.
     pub fn reports(&self) -> Vec<PathBuf> {
         let others = ["report.html", "eval_info.json"].map(|name| self.root.join(name));
         let ours = [self.report(), self.final_benchmark_report(), self.metrics(), self.episodes()];
         ours.into_iter().chain(others).collect()
     }
 
-    /// A path as the journal has it: relative to the folder, or absolute where it is elsewhere (`video_base_dir`).
+    /// Returns a path as journals have it: relative to the folder, or absolute if it is elsewhere
+    /// (`video_base_dir`).
     pub fn relative(&self, path: &Path) -> String {
         let elsewhere = || std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         path.strip_prefix(&self.root).map_or_else(|_| elsewhere(), Path::to_owned).to_string_lossy().into_owned()
     }
 }
 
-/// The rank that a journal is of, by its name: `journal_rank3.jsonl`, and in a merged folder `journal_rank3_5f1c….jsonl`.
+/// Returns the rank of a journal by its file name: `journal_rank3.jsonl`, or
+/// `journal_rank3_5f1c….jsonl` in a merged folder.
 pub fn journal_rank(path: &Path) -> Option<usize> {
     let name = path.file_name()?.to_str()?.strip_prefix("journal_rank")?;
     name.split(['_', '.']).next()?.parse().ok()
 }
 
-/// Writes a file so that there is never half of it: a new file beside it, synced, then renamed.
+/// Writes a file atomically: writes a new file beside it, syncs it and renames it.
 ///
 /// # Errors
-/// Those of the file system; the old file is then still there.
+/// Returns the errors of the file system; the old file is still there then.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     write_whole_with(path, |file| std::io::Write::write_all(file, bytes))
 }
 
-/// As [`write_whole`], for what is too large to hold: `write` fills the file.
+/// As [`write_whole`], for content that is too large for memory: `write` fills the file.
 ///
 /// # Errors
-/// As [`write_whole`], and those of `write`.
+/// Returns the errors of [`write_whole`] and of `write`.
 pub fn write_whole_with(
     path: &Path,
     write: impl FnOnce(&mut std::fs::File) -> std::io::Result<()>,
@@ -212,8 +217,8 @@ pub fn write_whole_with(
     })
 }
 
-/// As [`write_whole_with`], without waiting for the disk: whole for every reader, and perhaps not there after a loss of
-/// power.
+/// As [`write_whole_with`], without syncing: every reader sees a whole file, but it may be lost
+/// with the power.
 ///
 /// # Errors
 /// As [`write_whole_with`].
@@ -223,14 +228,14 @@ pub fn replace(path: &Path, write: impl FnOnce(&mut std::fs::File) -> std::io::R
     match written.and_then(|()| std::fs::rename(&beside, path)) {
         Ok(()) => Ok(()),
         Err(err) => {
-            // The half file is of no use; that it may not go away changes nothing about the error.
+            // The incomplete file is of no use; failing to remove it does not change the error.
             let _ = std::fs::remove_file(&beside);
             Err(err)
         }
     }
 }
 
-/// A name beside `path` that no other process, thread or node uses.
+/// Returns a path beside `path` that no other process, thread or node uses.
 pub(crate) fn beside(path: &Path) -> PathBuf {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let nanos = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();

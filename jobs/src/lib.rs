@@ -1,11 +1,11 @@
-//! What to evaluate, where, and what came out: the data that launcher and rank share.
+//! The data that launcher and ranks share: what to evaluate, where, and the results.
 //!
 //! ```text
 //! file, config ─► setup ─► Job ─► plan ─► assign ─► seed     (what each rank runs)
 //!            placement ──────────────┼──────┘                   (and who sits where)
 //!                                    └──► journal ─► report ─► table, page   (what came out: a pure merge of both)
 //! ```
-//! No async, no libtorch, no unsafe.
+//! This crate has no async code, no libtorch and no unsafe code.
 
 #![forbid(unsafe_code)]
 

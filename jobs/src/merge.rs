@@ -1,15 +1,17 @@
-//! One run folder of several: what workers, nodes or nights did apart, as one run.
+//! Merges several run folders into one, when workers, nodes or nights ran parts of an evaluation
+//! separately.
 //!
 //! ```text
 //! folders ─► inputs (run folders in them) ─► plans (one job list, or refused) ─► journals (lines of each, rewritten)
 //!                                                                                  └─► report, as of any run folder
 //! ```
-//! The output holds plan and journals; datasets and videos stay where they are, and the journals say where that is. What
-//! comes out is a function of the set of runs: merged in any order, in one go or step by step, or twice, it is the same
-//! but for the time of writing. It is never its own input.
+//! The output has a plan and journals; datasets and videos stay where they are, and the journals
+//! have their paths. The result depends on the set of runs only: merging in any order, at once or
+//! step by step, or twice, gives the same result except for the time of writing. The output is
+//! never one of its own inputs.
 //!
-//! A journal of a merged folder is `journal_rank<r>_<run>.jsonl`, with the first letters of the run's name: so it is known
-//! again when the folder is merged with another.
+//! A journal of a merged folder is named `journal_rank<r>_<run>.jsonl`, with the first characters
+//! of the run's id, so that it is recognized when the folder is merged with another.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -28,65 +30,65 @@ mod rewrite;
 
 pub use inputs::Input;
 
-/// Schema of `merge.json`.
+/// The `schema` field of `merge.json`.
 const SCHEMA: &str = "rrun/merge/1";
 
-/// Why folders are not merged. Nothing has been written then, but for [`MergeError::Io`].
+/// Why folders are not merged. Nothing has been written then, except with [`MergeError::Io`].
 #[derive(Debug, thiserror::Error)]
 pub enum MergeError {
-    /// A folder is not there.
+    /// A folder does not exist.
     #[error("cannot look into `{}`: {err}", dir.display())]
     Missing {
-        /// Which.
+        /// Path of the folder.
         dir: PathBuf,
-        /// Why.
+        /// The error of the file system.
         #[source]
         err: io::Error,
     },
     /// A folder has no runs.
     #[error("`{}` is no run folder and has none in it: there is no plan.json", dir.display())]
     NoRuns {
-        /// Which.
+        /// Path of the folder.
         dir: PathBuf,
     },
-    /// Only the output itself was named.
+    /// The only folder named is the output itself.
     #[error("nothing is left to merge: `{}` is the output of this merge, which is not read", output.display())]
     OnlyOutput {
-        /// The output.
+        /// Path of the output.
         output: PathBuf,
     },
     /// The output is a run of its own.
     #[error("`{}` holds a run of its own: name another --output", output.display())]
     OutputIsRun {
-        /// The output.
+        /// Path of the output.
         output: PathBuf,
     },
-    /// A run folder that cannot be used.
+    /// A run folder cannot be used.
     #[error(transparent)]
     Folder(#[from] RunFolderError),
-    /// Two runs have jobs of one name that are not the same.
+    /// Two runs have different jobs of the same name.
     #[error("`{}` and `{}` ran different jobs under the same names:\n  {}", a.display(), b.display(), lines.join("\n  "))]
     Jobs {
-        /// One run.
+        /// Folder of one run.
         a: PathBuf,
-        /// The other.
+        /// Folder of the other run.
         b: PathBuf,
-        /// What differs.
+        /// The differences, one line each.
         lines: Vec<String>,
     },
-    /// Jobs without a seed of their own have different ones.
+    /// Jobs without a seed of their own ran with different base seeds.
     #[error("the base seed of `{}` is {a_seed}, that of `{}` is {b_seed}: jobs need a seed of their own to be merged", a.display(), b.display())]
     Seeds {
-        /// One run.
+        /// Folder of one run.
         a: PathBuf,
-        /// Its seed.
+        /// Base seed of that run.
         a_seed: u64,
-        /// The other.
+        /// Folder of the other run.
         b: PathBuf,
-        /// Its seed.
+        /// Base seed of that run.
         b_seed: u64,
     },
-    /// The file system.
+    /// A file cannot be read or written.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -99,7 +101,8 @@ pub struct Merge {
     plan: RunPlan,
 }
 
-/// `merge.json`: what a merged folder was made of. Where it is, a folder may be written over by the next merge.
+/// `merge.json`: what a merged folder was made of. The next merge may overwrite a folder that has
+/// this file.
 #[derive(Debug, Serialize)]
 struct Made<'a> {
     schema: &'a str,
@@ -108,10 +111,10 @@ struct Made<'a> {
 }
 
 impl Merge {
-    /// Finds the runs in `dirs` and checks that they are parts of one. Writes nothing.
+    /// Finds the runs in `dirs` and checks that they are parts of one evaluation. Writes nothing.
     ///
     /// # Errors
-    /// [`MergeError`] for the first thing that is in the way.
+    /// Returns [`MergeError`] for the first problem found.
     pub fn of(dirs: &[PathBuf], output: &Path) -> Result<Self, MergeError> {
         let output = RunFolder::new(&paths::resolved(output)?);
         if journals::is_run(&output)? {
@@ -122,17 +125,17 @@ impl Merge {
         Ok(Self { inputs, output, plan })
     }
 
-    /// The runs that are merged.
+    /// Returns the runs that are merged.
     pub fn inputs(&self) -> &[Input] {
         &self.inputs
     }
 
-    /// The plan of all of them.
+    /// Returns the merged plan.
     pub fn plan(&self) -> &RunPlan {
         &self.plan
     }
 
-    /// The output.
+    /// Returns the output folder.
     pub fn output(&self) -> &RunFolder {
         &self.output
     }

@@ -1,4 +1,4 @@
-//! One side of a comparison: a run folder, or the files of a report.
+//! Reads one side of a comparison: a run folder, or the files of a report.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufReader};
@@ -18,47 +18,47 @@ use crate::report::{Context, Journals, Merged, Report};
 /// Why a side cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum SideError {
-    /// Neither a run folder nor a file.
+    /// The path is neither a run folder nor a file.
     #[error("`{}` is neither a run folder (with plan.json) nor a report or episodes.jsonl", path.display())]
     Nothing {
-        /// What was named.
+        /// The path, as the command line named it.
         path: PathBuf,
     },
-    /// A report without its episodes.
+    /// A report without its `episodes.jsonl`.
     #[error("`{}` has no episodes.jsonl beside it, without which there are no pairs", report.display())]
     NoEpisodes {
-        /// The report.
+        /// Path of the report.
         report: PathBuf,
     },
-    /// A report that is none.
+    /// A file that is not a valid report.
     #[error("`{}` is no report: {err}", path.display())]
     Report {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Where and why.
+        /// The parse error.
         #[source]
         err: serde_json::Error,
     },
-    /// A line that is no episode.
+    /// A line that is not an episode.
     #[error("`{}` line {line} is no episode: {err}", path.display())]
     Line {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// From 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// Where in it, and why.
+        /// The parse error.
         #[source]
         err: serde_json::Error,
     },
-    /// The run folder.
+    /// The run folder cannot be used.
     #[error(transparent)]
     Folder(#[from] RunFolderError),
-    /// The file system.
+    /// A file cannot be read.
     #[error("cannot read `{}`: {err}", path.display())]
     Io {
-        /// What was named.
+        /// The path, as the command line named it.
         path: PathBuf,
-        /// Why.
+        /// The error of the file system.
         #[source]
         err: io::Error,
     },
@@ -74,22 +74,22 @@ pub struct Side {
 /// One job of a side.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct SideJob {
-    /// Its environment; its name where only episodes are known.
+    /// The environment of the job, or its name if only episodes are known.
     pub(super) task: String,
     pub(super) policy: String,
-    /// What its results depend on, as far as the plan is known.
+    /// The identity of the job; `None` if its plan is unknown.
     pub(super) identity: Option<Identity>,
     pub(super) settings: BTreeMap<String, Value>,
-    /// Ascending.
+    /// Episodes by ascending number.
     pub(super) episodes: Vec<Outcome>,
 }
 
-/// What came out of an episode.
+/// The result of an episode.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Outcome {
     pub(super) episode: u64,
     pub(super) seed: u64,
-    /// `None`: an error broke it.
+    /// Whether the episode was solved; `None` if it ended with an error.
     pub(super) solved: Option<bool>,
     pub(super) return_: f64,
     pub(super) max_reward: Option<f64>,
@@ -108,7 +108,7 @@ impl Side {
     /// Reads a run folder, a `report.json` with its `episodes.jsonl`, or an `episodes.jsonl` alone.
     ///
     /// # Errors
-    /// [`SideError`], naming file and line.
+    /// Returns [`SideError`] with the file and the line.
     pub fn read(path: &Path) -> Result<Self, SideError> {
         let folder = RunFolder::new(path);
         if folder.plan().exists() {
@@ -162,23 +162,23 @@ impl Side {
         Ok(Self { path: path.to_owned(), jobs })
     }
 
-    /// As it was named.
+    /// Returns the path, as the command line named it.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether both are the same files.
+    /// Returns whether both sides are the same files.
     pub(super) fn is_also(&self, other: &Self) -> bool {
         let place = |side: &Self| std::fs::canonicalize(&side.path).ok();
         place(self).is_some_and(|here| Some(here) == place(other))
     }
 
-    /// Whether it has a job of that name.
+    /// Returns whether the side has a job of this name.
     pub fn has(&self, job: &str) -> bool {
         self.jobs.contains_key(job)
     }
 
-    /// A side that is made of nothing that was read.
+    /// Creates a side from jobs, without reading files.
     #[cfg(test)]
     pub(super) fn of_jobs(jobs: BTreeMap<String, SideJob>) -> Self {
         Self { path: PathBuf::new(), jobs }

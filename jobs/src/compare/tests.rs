@@ -138,7 +138,7 @@ proptest! {
         prop_assert_eq!(episodes_of_b + common, theirs.len() as u64);
         let broken = common - other_seed - found.overall.pairs;
         prop_assert!(errors_of_a.max(errors_of_b) <= broken && broken <= errors_of_a + errors_of_b);
-        // The other way round it is the same with the other sign.
+        // With the sides swapped, the result has the opposite sign.
         let back = compared(&of(&theirs), &of(&ours)).overall;
         prop_assert_eq!(back.mcnemar, found.overall.mcnemar);
         prop_assert_eq!(back.difference.map(|d| -d), found.overall.difference.map(|d| if d == 0.0 { -0.0 } else { d }));

@@ -1,14 +1,15 @@
-//! What else differs than the policy: then the policy alone does not explain the difference.
+//! Reports differences other than the policy, because the policy alone does not explain the results
+//! then.
 
 use std::collections::BTreeMap;
 
 use super::side::SideJob;
 use crate::verify::HOW;
 
-/// Jobs that are named in one warning.
+/// Number of jobs that one warning names.
 const NAMED: usize = 3;
 
-/// A line for each thing that differs, with the jobs in which it does.
+/// Returns one line per difference, with the jobs that it is in.
 pub(super) fn warnings(common: &[(&str, &SideJob, &SideJob)]) -> Vec<String> {
     let mut differences: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for (name, a, b) in common {
@@ -24,7 +25,8 @@ pub(super) fn warnings(common: &[(&str, &SideJob, &SideJob)]) -> Vec<String> {
     differences.into_iter().map(line).collect()
 }
 
-/// Settings that were in effect and may have a say in the results, where both sides name them.
+/// Returns the settings in effect that may affect the results and that both sides report with
+/// different values.
 fn settings(a: &SideJob, b: &SideJob) -> Vec<String> {
     let named = a.settings.iter().filter(|(name, _)| !HOW.contains(&name.as_str()));
     let both = named.filter_map(|(name, ours)| Some((name, ours, b.settings.get(name)?)));
@@ -33,7 +35,8 @@ fn settings(a: &SideJob, b: &SideJob) -> Vec<String> {
         .collect()
 }
 
-/// Fields of the jobs that results depend on, but for the policy and the number of episodes.
+/// Returns the fields of the jobs that affect the results and differ, except the policy and the
+/// number of episodes.
 fn jobs(a: &SideJob, b: &SideJob) -> Vec<String> {
     let (Some(ours), Some(theirs)) = (&a.identity, &b.identity) else { return Vec::new() };
     let is_policy = |field: &str| field.starts_with("policy_");

@@ -1,16 +1,17 @@
-//! The jobs of a configuration, and its settings on jobs that come from elsewhere.
+//! Applies a configuration: creates its jobs, or changes the jobs of a jobs file.
 
 use serde_json::{Map, Value, json};
 
 use super::Config;
 use crate::known::canonical_policy;
 
-/// Policies with a checkpoint, which `rollout.model` is about.
+/// Policies with a checkpoint, to which `rollout.model` applies.
 const WITH_CHECKPOINT: &[&str] = &["gr00t", "torchscript"];
 
 impl Config {
-    /// The jobs as a jobs file has them: those of `jobs` (a parsed jobs file), else the list of the configuration, else
-    /// the one job that it describes, called after the file that names its environment. `None` if there are none.
+    /// Returns the jobs in the form of a jobs file: those of `jobs` (a parsed jobs file), otherwise
+    /// the list of the configuration, otherwise the single job that it describes, named after the
+    /// file that names its environment. Returns `None` if there are none.
     pub(crate) fn jobs(&self, jobs: Option<Value>) -> Option<Value> {
         let list = self.jobs.clone().map(|list| json!({"jobs": list}));
         let mut file = jobs.or(list).or_else(|| self.has_jobs().then(|| json!({"jobs": [{"name": self.name()}]})))?;
@@ -21,8 +22,9 @@ impl Config {
         Some(file)
     }
 
-    /// Stem of the last file that names an environment (`behavior.yaml`: `behavior`), else of the last one. So a file that
-    /// only says where to run, on top of it, does not rename the job and its videos.
+    /// Returns the stem of the last file that names an environment (`behavior` for
+    /// `behavior.yaml`), otherwise of the last file. So an additional file that only says where to
+    /// run does not rename the job and its videos.
     pub(crate) fn name(&self) -> String {
         let file = self.namesake.as_ref().or(self.files.last());
         file.and_then(|file| file.file_stem()).unwrap_or_default().to_string_lossy().into_owned()
@@ -50,7 +52,8 @@ impl Config {
         }
     }
 
-    /// What a job does not say. Arguments belong to the environment or the policy that stands beside them.
+    /// Sets the fields that a job lacks. Arguments are only set together with the environment or
+    /// policy that they belong to.
     fn fill_in(&self, job: &mut Map<String, Value>) {
         if let Some(policy) = self.under.get("policy_type") {
             job.entry("policy_type").or_insert(policy.clone());
@@ -77,7 +80,7 @@ impl Config {
     }
 }
 
-/// Adds what is not there.
+/// Adds the missing fields.
 fn fill(own: &mut Value, ours: &Map<String, Value>) {
     let Value::Object(own) = own else { return };
     for (key, value) in ours {

@@ -1,11 +1,12 @@
-//! Names that a configuration may have: those that are read, and those of RLinf that are known and not needed.
+//! The names that a configuration may have: those that are read, and those of RLinf that are known
+//! but unused.
 //!
-//! Gathered from evaluations/ and examples/embodiment/config/env/ of RLinf a3816b596.
+//! They were collected from evaluations/ and examples/embodiment/config/env/ of RLinf a3816b596.
 
 use crate::file::Refusal;
 use crate::file::field::Fields;
 
-/// `env.eval`, what is read.
+/// Names of `env.eval` that are read.
 pub(super) const EVAL: &[&str] = &[
     "total_num_envs",
     "auto_reset",
@@ -22,7 +23,7 @@ pub(super) const EVAL: &[&str] = &[
     "video_cfg",
 ];
 
-/// `env.eval`, settings of RLinf's own environments.
+/// Names of `env.eval` that only RLinf's own environments use.
 pub(super) const EVAL_UNUSED: &[&str] = &[
     "action_clip",
     "action_dim",
@@ -125,11 +126,11 @@ pub(super) const EVAL_UNUSED: &[&str] = &[
     "wrap_obs_mode",
 ];
 
-/// `rollout`, what is read.
+/// Names of `rollout` that are read.
 pub(super) const ROLLOUT: &[&str] =
     &["pipeline_stage_num", "policy_type", "policy_config_dict", "policy_args", "model", "enable_offload"];
 
-/// `rollout`, settings of RLinf's own backends.
+/// Names of `rollout` that only RLinf's own backends use.
 pub(super) const ROLLOUT_UNUSED: &[&str] = &[
     "backend",
     "collect_prev_infos",
@@ -148,10 +149,10 @@ pub(super) const ROLLOUT_UNUSED: &[&str] = &[
     "unnorm_key",
 ];
 
-/// `cluster`, what is read.
+/// Names of `cluster` that are read.
 pub(super) const CLUSTER: &[&str] = &["component_placement", "num_nodes"];
 
-/// Settings elsewhere that are read.
+/// Settings of other sections that are read.
 const ELSEWHERE: &[&str] = &[
     "algorithm.eval_rollout_epoch",
     "rollout.model.model_path",
@@ -159,10 +160,11 @@ const ELSEWHERE: &[&str] = &[
     "runner.logger.log_path",
 ];
 
-/// Likeness above which a setting is taken for a misspelt one.
+/// Similarity above which a setting is taken for a misspelled one.
 const LIKE: f64 = 0.93;
 
-/// The setting that is read whose dotted name is most like this one, if one is.
+/// Returns the setting that is read whose dotted name is most similar to this one, if any is
+/// similar enough.
 pub(super) fn nearest(name: &str) -> Option<String> {
     let below = |section: &str, keys: &[&str]| keys.iter().map(|key| format!("{section}.{key}")).collect::<Vec<_>>();
     let mut known = [below("env.eval", EVAL), below("rollout", ROLLOUT), below("cluster", CLUSTER)].concat();
@@ -172,7 +174,8 @@ pub(super) fn nearest(name: &str) -> Option<String> {
     (likeness(&best) > LIKE).then_some(best)
 }
 
-/// Keeps what RLinf alone knows in `unused`, and refuses the rest with the nearest known name.
+/// Adds names that only RLinf uses to `unused`, and refuses unknown names with the nearest known
+/// one.
 pub(super) fn sort_out(
     fields: &Fields,
     place: &str,

@@ -1,19 +1,19 @@
-//! OmegaConf's references: `${runner.logger.log_path}/video` and `${oc.env:HOME}`.
+//! Resolves the references of OmegaConf: `${runner.logger.log_path}/video` and `${oc.env:HOME}`.
 //!
-//! What cannot be resolved stays as it is: most of a configuration is never looked at. A setting that is looked at says
-//! so itself.
+//! A reference that cannot be resolved stays as it is, because most of a configuration is never
+//! read. A setting that is read reports the unresolved reference itself.
 
 use serde_json::Value;
 
-/// References that may lead to references.
+/// Maximum depth of references that lead to references.
 const DEPTH: usize = 8;
 
-/// The tree with its references resolved.
+/// Returns the tree with its references resolved.
 pub(super) fn resolve(tree: &Value, variable: &dyn Fn(&str) -> Option<String>) -> Value {
     Resolver { tree, variable }.value(tree, 0)
 }
 
-/// The first reference that is left in a text.
+/// Returns the first unresolved reference in a text.
 pub(super) fn unresolved(text: &str) -> Option<&str> {
     let start = text.find("${")?;
     let end = text[start..].find('}').map_or(text.len(), |end| start + end + 1);
@@ -58,7 +58,7 @@ impl Resolver<'_> {
             return (self.variable)(name.trim()).or(default.map(|or| or.trim().to_owned())).map(Value::String);
         }
         let found = inner.split('.').try_fold(self.tree, |tree, part| tree.get(part))?;
-        // A mapping that contains its own reference would grow with every step.
+        // A mapping that contains a reference to itself would grow with every step.
         if found.is_object() || found.is_array() {
             return None;
         }

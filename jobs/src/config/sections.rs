@@ -1,4 +1,4 @@
-//! The sections of a configuration as fields of a job.
+//! Converts the sections of a configuration to fields of a job.
 
 use serde_json::{Map, Value, json};
 
@@ -6,10 +6,10 @@ use super::{Config, keys, references};
 use crate::file::Refusal;
 use crate::file::field::Fields;
 
-/// What stands at the top of a file and is read.
+/// Top-level sections that are read.
 const TOP: &[&str] = &["cluster", "env", "rollout", "runner", "algorithm", "jobs", "model_server"];
 
-/// What RLinf has beside it.
+/// Top-level sections of RLinf that are not used.
 const TOP_UNUSED: &[&str] = &["actor", "agent", "critic", "defaults", "hydra", "inference", "reward"];
 
 /// Reads all sections of a merged tree.
@@ -49,7 +49,7 @@ pub(super) fn read(tree: &Value) -> Result<Config, Refusal> {
     Ok(config)
 }
 
-/// A mapping within another; nothing and `null` are none.
+/// Takes a mapping out of another; returns `None` if it is missing or `null`.
 fn section<'a>(fields: &mut Fields<'a>, name: &str, place: &str) -> Result<Option<Fields<'a>>, Refusal> {
     match fields.take(name) {
         None | Some(Value::Null) => Ok(None),
@@ -66,7 +66,7 @@ fn cluster(mut cluster: Fields, config: &mut Config) -> Result<(), Refusal> {
     cluster.finish(keys::CLUSTER)
 }
 
-/// Settings of `env.eval` that have the same name in a job, where they are checked.
+/// Settings of `env.eval` with the same name in a job, which checks them.
 const SAME: &[&str] = &[
     "total_num_envs",
     "auto_reset",
@@ -152,7 +152,7 @@ fn runner(mut runner: Fields, config: &mut Config) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// A setting that a job has under the same name; `null` says nothing.
+/// Copies a setting that has the same name in a job; `null` counts as not set.
 fn copy(fields: &mut Fields, name: &str, to: &mut Map<String, Value>) -> Result<(), Refusal> {
     if let Some(value) = fields.take(name).filter(|value| !value.is_null()) {
         check_references(fields, name, Some(value))?;

@@ -1,4 +1,4 @@
-//! `--set a.b=c`: one setting on the command line, over those of all files.
+//! `--set a.b=c`: a setting of the command line that overrides those of all files.
 
 use std::fmt::{Display, Formatter};
 use std::path::Path;
@@ -8,25 +8,25 @@ use serde_json::{Map, Value};
 
 use super::tree;
 
-/// Parts of a key; the deepest setting of RLinf has seven.
+/// Maximum number of parts of a key; the deepest setting of RLinf has seven.
 const MOST_PARTS: usize = 32;
 
-/// A setting by its dotted key, with its value as YAML reads it.
+/// A setting with its dotted key, and its value parsed as YAML.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Override {
-    /// The parts of the key, none of them empty.
+    /// The parts of the key; none is empty.
     pub key: Vec<String>,
-    /// `8` is a number, `true` a bool, `[256, 128]` a list, `"8"` a text.
+    /// The value: `8` is a number, `true` a bool, `[256, 128]` a list, `"8"` a text.
     pub value: Value,
 }
 
 impl Override {
-    /// The key as it was written.
+    /// Returns the dotted key.
     pub fn name(&self) -> String {
         self.key.join(".")
     }
 
-    /// A tree with this setting alone.
+    /// Returns a tree with this setting only.
     pub(crate) fn tree(&self) -> Value {
         let below = |value: Value, part: &String| Value::Object(Map::from_iter([(part.clone(), value)]));
         self.key.iter().rev().fold(self.value.clone(), below)

@@ -13,7 +13,7 @@ fn read(texts: &[&str]) -> Result<Config, String> {
     Config::from_texts(texts, &[], &variable).map_err(|err| err.to_string())
 }
 
-/// The same with settings of the command line over one text.
+/// Reads one text with settings of the command line applied over it.
 fn set(text: &str, sets: &[&str]) -> Result<Config, String> {
     let sets: Vec<Override> = sets.iter().map(|set| set.parse().unwrap()).collect();
     let texts = vec![(PathBuf::from("dir/behavior.yaml"), text.to_owned())];
@@ -200,7 +200,7 @@ fn wrong_values_are_refused() {
 
 #[test]
 fn an_evaluation_of_rlinf_is_accepted_and_what_is_not_used_is_counted_up() {
-    // evaluations/libero/libero_10_openpi_pi05_eval.yaml, a3816b596, shortened.
+    // evaluations/libero/libero_10_openpi_pi05_eval.yaml, a3816b596, abridged.
     let text = "
 defaults: [env/libero_10@env.eval, override hydra/job_logging: stdout]
 hydra: {run: {dir: .}}
@@ -279,7 +279,7 @@ proptest! {
     #[test]
     fn no_file_makes_the_reader_panic(text in "\\PC{0,80}", trees in proptest::collection::vec(any_tree(), 1..3)) {
         let _ = read(&[&text]);
-        // JSON is YAML.
+        // JSON is valid YAML.
         let texts: Vec<String> = trees.iter().map(ToString::to_string).collect();
         if let Ok(config) = read(&texts.iter().map(String::as_str).collect::<Vec<_>>()) {
             let _ = config.jobs(None).map(|jobs| parse(&jobs));

@@ -1,4 +1,4 @@
-//! One YAML file as a tree of JSON values, and two trees as one.
+//! Parses a YAML file into a tree of JSON values, and merges two trees.
 
 use std::path::Path;
 
@@ -6,10 +6,10 @@ use serde_json::{Map, Value};
 
 use super::ConfigError;
 
-/// A configuration is refused above this size; RLinf's longest has 20 KB.
+/// Maximum size of a configuration file in bytes; RLinf's longest has 20 KB.
 const MAX_BYTES: u64 = 4 << 20;
 
-/// The text of a file.
+/// Reads the text of a file.
 pub(crate) fn read(path: &Path) -> Result<String, ConfigError> {
     let refuse = |reason: String| ConfigError::Read { path: path.to_owned(), reason };
     let metadata = std::fs::metadata(path).map_err(|err| refuse(err.to_string()))?;
@@ -22,7 +22,8 @@ pub(crate) fn read(path: &Path) -> Result<String, ConfigError> {
     std::fs::read_to_string(path).map_err(|err| refuse(err.to_string()))
 }
 
-/// The tree of a text. A key with dots at the top level, as in s001's `env.eval.video_cfg.save_video: False`, is a path.
+/// Parses a text. A top-level key with dots, as in s001's `env.eval.video_cfg.save_video: False`,
+/// is a path.
 pub(crate) fn parse(path: &Path, text: &str) -> Result<Value, ConfigError> {
     let refuse = |reason: String| ConfigError::Syntax { path: path.to_owned(), reason };
     if text.lines().all(|line| line.trim().is_empty() || line.trim().starts_with('#')) {
@@ -39,7 +40,7 @@ fn at_path(key: &str, value: Value) -> Value {
     key.rsplit('.').fold(value, |value, part| Value::Object(Map::from_iter([(part.to_owned(), value)])))
 }
 
-/// `later` over `earlier`: mappings are merged, everything else is replaced.
+/// Merges `later` over `earlier`: mappings are merged, everything else is replaced.
 pub(crate) fn merge(earlier: Value, later: Value) -> Value {
     match (earlier, later) {
         (Value::Object(mut earlier), Value::Object(later)) => {
@@ -53,7 +54,7 @@ pub(crate) fn merge(earlier: Value, later: Value) -> Value {
     }
 }
 
-/// Takes a value out of a tree.
+/// Removes a value from a tree and returns it.
 pub(super) fn take(tree: &mut Value, path: &[&str]) -> Option<Value> {
     let (last, above) = path.split_last()?;
     let parent = above.iter().try_fold(tree, |tree, part| tree.get_mut(part))?;

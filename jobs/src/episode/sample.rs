@@ -1,11 +1,12 @@
-//! An episode for tests, to be changed where a test is about more than its number.
+//! A sample episode, which tests change as they need.
 
 use super::{End, Episode};
 use crate::job::JobIndex;
 use crate::journal::Line;
 
 impl Episode {
-    /// The solved episode `number` of the job at `index`: ten steps on rank 0, nothing recorded, no moment of its end.
+    /// Returns the solved episode `number` of the job at `index`: ten steps on rank 0, nothing
+    /// recorded, no end time.
     pub(crate) fn sample(index: usize, job: &str, number: u64) -> Self {
         Self {
             job: job.to_owned(),
@@ -34,7 +35,7 @@ impl Episode {
         }
     }
 
-    /// Its line of a journal.
+    /// Returns the journal line of the episode.
     pub(crate) fn line(self) -> Line {
         Line::Episode(Box::new(self))
     }

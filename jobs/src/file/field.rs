@@ -1,10 +1,10 @@
-//! Taking typed fields out of a JSON object, so that each refusal names its place.
+//! Takes typed fields out of a JSON object, so that every error names the place of its field.
 
 use serde_json::{Map, Value};
 
 use super::Refusal;
 
-/// What is left of a JSON object, and where it stands.
+/// The fields of a JSON object that were not taken yet, and the place of the object.
 pub(crate) struct Fields<'a> {
     place: String,
     left: Map<String, Value>,
@@ -33,7 +33,7 @@ impl<'a> Fields<'a> {
         self.object.get(field)
     }
 
-    /// Whether it is there and says something, taken or not.
+    /// Returns whether a field is present and not `null`, whether it was taken or not.
     pub(crate) fn has(&self, field: &str) -> bool {
         self.object.get(field).is_some_and(|value| !value.is_null())
     }
@@ -100,22 +100,22 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Names that nobody took, in file order.
+    /// Returns the names of the remaining fields, in file order.
     pub(crate) fn left(&self) -> impl Iterator<Item = &str> {
         self.left.keys().map(String::as_str)
     }
 
-    /// What nobody took, in file order.
+    /// Returns the remaining fields, in file order.
     pub(crate) fn rest(self) -> Map<String, Value> {
         self.left
     }
 
-    /// Refuses what nobody took.
+    /// Refuses the first remaining field.
     pub(crate) fn finish(&self, known: &[&str]) -> Result<(), Refusal> {
         self.left.keys().next().map_or(Ok(()), |field| Err(self.unknown(field, known)))
     }
 
-    /// Refuses a name with the nearest known one.
+    /// Returns the error for an unknown name, with the nearest known one.
     pub(crate) fn unknown(&self, field: &str, known: &[&str]) -> Refusal {
         let nearest = known.iter().max_by(|a, b| {
             let closeness = |name: &str| strsim::jaro_winkler(name, field);
@@ -138,7 +138,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A value for an error text: short, and on one line.
+/// Formats a value for an error message: short and on one line.
 fn show(value: Option<&Value>) -> String {
     match value {
         None => "nothing".to_owned(),

@@ -1,4 +1,4 @@
-//! How long a job runs and how its environments are stepped, out of the fields of a job.
+//! Reads the length of a job, and how its environments are stepped.
 
 use serde_json::{Map, Value};
 
@@ -7,13 +7,13 @@ use super::field::Fields;
 use crate::job::{Length, Rollout, Sharing};
 use crate::placement::check::check_steps;
 
-/// Episodes of a job: each missing one is named in the report.
+/// Maximum number of episodes of a job: the report names each missing one.
 pub(crate) const MAX_EPISODES: u64 = 1_000_000;
 
-/// Environments of all ranks.
+/// Maximum number of environments over all ranks.
 pub(crate) const MAX_TOTAL_ENVS: u64 = 65_536;
 
-/// `total_num_envs` and `group_size`; `num_envs` is the field of that name.
+/// Reads `total_num_envs` and `group_size`; `num_envs` is the value of the field of that name.
 pub(super) fn sharing(fields: &mut Fields, num_envs: Option<u64>) -> Result<Option<Sharing>, Refusal> {
     let total = fields.at_most("total_num_envs", MAX_TOTAL_ENVS)?;
     let group_size = fields.at_most("group_size", MAX_TOTAL_ENVS)?.unwrap_or(1) as usize;
@@ -26,7 +26,7 @@ pub(super) fn sharing(fields: &mut Fields, num_envs: Option<u64>) -> Result<Opti
     }
 }
 
-/// The settings, and which of them make a length.
+/// The rollout settings, and which of those that determine a length were given.
 pub(super) struct Said {
     pub(super) settings: Rollout,
     has_epochs: bool,
@@ -44,7 +44,8 @@ pub(super) fn rollout(fields: &mut Fields) -> Result<Said, Refusal> {
     Ok(Said { settings, has_epochs: rollout_epoch.is_some() })
 }
 
-/// `num_episodes` or `num_steps`, else what the epochs of `num_envs` environments come to.
+/// Returns the length of a job: `num_episodes` or `num_steps`, otherwise computed from the epochs
+/// of `num_envs` environments.
 pub(super) fn length(fields: &mut Fields, said: &Said, num_envs: usize, num_rebuilds: u64) -> Result<Length, Refusal> {
     let given = (fields.at_most("num_episodes", MAX_EPISODES)?, fields.positive("num_steps")?);
     if let ((Some(_), _) | (_, Some(_)), true) = (given, said.has_epochs) {
@@ -77,8 +78,9 @@ pub(super) fn length(fields: &mut Fields, said: &Said, num_envs: usize, num_rebu
     }
 }
 
-/// rlinf/runners/embodied_eval_runner.py: without `auto_reset` each environment counts once an epoch; with it every
-/// episode counts that ends within the steps of all epochs, and only the first epoch begins with a reset.
+/// Computes the length from epochs as in rlinf/runners/embodied_eval_runner.py. Without
+/// `auto_reset`, each environment counts one episode per epoch. With it, every episode counts that
+/// ends within the steps of all epochs, and only the first epoch begins with a reset.
 fn of_epochs(fields: &Fields, said: &Said, num_envs: usize) -> Result<Length, Refusal> {
     let Rollout { auto_reset, max_steps_per_rollout_epoch, rollout_epoch, .. } = said.settings;
     match (auto_reset, max_steps_per_rollout_epoch) {
@@ -100,7 +102,7 @@ fn of_epochs(fields: &Fields, said: &Said, num_envs: usize) -> Result<Length, Re
     }
 }
 
-/// An epoch ends with a chunk.
+/// Checks that an epoch ends with an action chunk.
 pub(super) fn check_chunks(fields: &Fields, said: &Said, policy: &Map<String, Value>) -> Result<(), Refusal> {
     let chunk = policy.get("action_chunk_length").and_then(Value::as_u64);
     let steps = said.settings.max_steps_per_rollout_epoch;

@@ -1,4 +1,4 @@
-//! `video_cfg` of a job.
+//! Reads `video_cfg` of a job.
 
 use serde_json::Value;
 
@@ -6,11 +6,12 @@ use super::Refusal;
 use super::field::Fields;
 use crate::job::VideoSettings;
 
-/// Names within `video_cfg` that are read.
+/// Names in `video_cfg` that are read.
 pub(crate) const KNOWN: &[&str] =
     &["save_video", "video_base_dir", "use_high_res_cameras", "cameras", "fps", "per_episode", "grid"];
 
-/// Names of RLinf that are accepted without effect: the text that its videos show is not drawn.
+/// Names of RLinf that are accepted without effect: `rrun` does not draw the text that RLinf's
+/// videos show.
 pub(crate) const UNUSED: &[&str] = &["info_on_video", "extra_info_on_video", "record_every"];
 
 pub(super) fn settings(fields: &mut Fields) -> Result<VideoSettings, Refusal> {

@@ -1,7 +1,8 @@
-//! Fields of `arena_env_args`: those that are known, and the nearest to one that is misspelt.
+//! The known fields of `arena_env_args`, and the nearest one for a misspelled name.
 //!
-//! A Python environment has a table of them (docs/own_simulator.md), and anything else is refused. An environment of
-//! `rrun-rank` keeps what other simulators have use for, as `embodiment`; what looks like one of its own is refused.
+//! A Python environment has a table of fields (docs/own_simulator.md), and any other field is
+//! refused. An environment of `rrun-rank` accepts fields that other simulators use, such as
+//! `embodiment`; only a name that resembles one of its own fields is refused.
 
 use crate::job::Job;
 use crate::memory::DECLARED;
@@ -9,7 +10,7 @@ use crate::memory::DECLARED;
 /// Fields of every environment.
 const COMMON: &[&str] = &["environment", "num_envs", "enable_cameras", DECLARED];
 
-/// Further fields of a Python environment.
+/// Additional fields of a Python environment.
 pub const PYTHON: &[&str] = &[
     "env_kwargs",
     "import",
@@ -29,7 +30,7 @@ pub const PYTHON: &[&str] = &[
     "vector",
 ];
 
-/// Further fields of an environment of `rrun-rank`.
+/// Additional fields of an environment of `rrun-rank`.
 pub const SUITE: &[&str] = &[
     "camera_height",
     "camera_width",
@@ -43,25 +44,25 @@ pub const SUITE: &[&str] = &[
     "render_quality",
 ];
 
-/// Fields that Arena gives to every environment, without meaning here.
+/// Fields that Arena sets for every environment, which have no effect here.
 pub const ARENAS: &[&str] = &["env_spacing", "placement_seed"];
 
-/// Likeness above which a name is told as the nearest.
+/// Similarity above which a name is suggested as the nearest.
 const NEAR: f64 = 0.8;
 
-/// Likeness above which a name is taken for a misspelt one.
+/// Similarity above which a name is taken for a misspelled one.
 const MISSPELT: f64 = 0.94;
 
-/// A field without effect that was meant to have one.
+/// A field without effect that was probably meant to have one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Misspelt {
-    /// As it was written.
+    /// The field as written.
     pub(super) field: String,
     /// The nearest name or all of them, as a clause.
     pub(super) hint: String,
 }
 
-/// The first field of a job's environment that is unknown, if that is a reason to refuse it.
+/// Returns the first unknown field of a job's environment, if that is a reason to refuse it.
 pub(super) fn misspelt(job: &Job, is_python: bool) -> Option<Misspelt> {
     let known = [COMMON, if is_python { PYTHON } else { SUITE }].concat();
     let threshold = if is_python { NEAR } else { MISSPELT };

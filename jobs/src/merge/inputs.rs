@@ -1,4 +1,4 @@
-//! The run folders in the folders that were named.
+//! Finds the run folders in the folders to merge.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -8,35 +8,35 @@ use crate::job::JobIndex;
 use crate::layout::RunFolder;
 use crate::plan::RunPlan;
 
-/// Folders below the one that was named in which runs are looked for.
+/// Depth up to which runs are searched below a folder.
 const DEPTH: usize = 8;
 
-/// One run.
+/// One run to merge.
 #[derive(Debug)]
 pub struct Input {
     folder: RunFolder,
     plan: RunPlan,
-    /// Where its jobs are in the merged plan; empty where they are.
+    /// The new position of each of its jobs in the merged plan; empty if none changes.
     pub(super) positions: HashMap<JobIndex, JobIndex>,
 }
 
 impl Input {
-    /// Its folder.
+    /// Returns the run folder.
     pub fn folder(&self) -> &RunFolder {
         &self.folder
     }
 
-    /// Absolute, links followed.
+    /// Returns the absolute path of the folder, with symbolic links resolved.
     pub(super) fn root(&self) -> &Path {
         self.folder.root()
     }
 
-    /// What it was asked to do.
+    /// Returns the plan of the run.
     pub fn plan(&self) -> &RunPlan {
         &self.plan
     }
 
-    /// Of a folder with a plan.
+    /// Reads the run in a folder with a plan.
     fn read(root: &Path) -> Result<Self, MergeError> {
         let folder = RunFolder::new(root);
         let plan = RunPlan::read(&folder)?;
@@ -44,7 +44,7 @@ impl Input {
     }
 }
 
-/// The runs in `dirs`, each once, by path; not `output`.
+/// Returns the runs in `dirs`, each once, ordered by path, without `output`.
 pub(super) fn find(dirs: &[PathBuf], output: &Path) -> Result<Vec<Input>, MergeError> {
     let mut roots = BTreeSet::new();
     for dir in dirs {
@@ -64,8 +64,8 @@ pub(super) fn find(dirs: &[PathBuf], output: &Path) -> Result<Vec<Input>, MergeE
     roots.iter().map(|root| Input::read(root)).collect()
 }
 
-/// A run folder, or else those in it; links are not followed. A merged folder may stand among the runs that it was made
-/// of, or above them, so what is in it is looked at, too.
+/// Collects a run folder, or the run folders in it; symbolic links are not followed. A merged
+/// folder may be among the runs that it was made of, or above them, so it is searched, too.
 fn look(dir: &Path, depth: usize, found: &mut BTreeSet<PathBuf>) -> std::io::Result<()> {
     let folder = RunFolder::new(dir);
     let is_run = folder.plan().exists();

@@ -1,7 +1,8 @@
-//! The journals of all runs in one folder, each under the name of its rank and run.
+//! Gathers the journals of all runs in one folder, each under the name of its rank and run.
 //!
-//! A journal only grows: of two copies the one that begins with the other is the whole one. Copies that have gone apart
-//! (a folder was copied, and both were gone on with) are journals of their own, told apart by what they say.
+//! A journal only grows: if one copy is a prefix of another, the longer one has everything. Copies
+//! that have diverged (a folder was copied and both were continued) are separate journals, named by
+//! their content.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -15,19 +16,19 @@ use crate::layout::{RunFolder, journal_rank};
 use crate::report::{Journals, run_id};
 use crate::sha256;
 
-/// Letters of a run's name in the names of its journals.
+/// Length of the part of a run's id in the names of its journals.
 const LETTERS: usize = 12;
 
-/// Whose a journal is: rank, and first letters of the run.
+/// Owner of a journal: the rank, and the first characters of the run's id.
 type Owner = (usize, String);
 
-/// Journals that are ready to take their place.
+/// Merged journals that are ready to replace those of the output.
 pub(super) struct Fresh {
     folder: PathBuf,
 }
 
-/// Whether a folder is a run, and not only what a merge has made: it has a plan without a `merge.json`, or somebody has
-/// gone on with it.
+/// Returns whether a folder is a run, and not only the result of a merge: it has a plan without a
+/// `merge.json`, or the merged run was continued.
 pub(super) fn is_run(folder: &RunFolder) -> io::Result<bool> {
     if !folder.merge().is_file() {
         return Ok(folder.plan().is_file());
@@ -35,7 +36,7 @@ pub(super) fn is_run(folder: &RunFolder) -> io::Result<bool> {
     Ok(journal::files(&folder.journals())?.iter().any(|path| run_in_name(path).is_none()))
 }
 
-/// The runs whose journals the inputs have.
+/// Returns the runs whose journals the inputs have.
 pub(super) fn runs(inputs: &[Input]) -> io::Result<BTreeSet<String>> {
     let mut runs = BTreeSet::new();
     for input in inputs {
@@ -46,7 +47,8 @@ pub(super) fn runs(inputs: &[Input]) -> io::Result<BTreeSet<String>> {
     Ok(runs)
 }
 
-/// `5f1c` of `journal_rank0_5f1c.jsonl` and `journal_rank0_5f1c_09ab.jsonl`.
+/// Returns the run's part of a journal's name: `5f1c` of `journal_rank0_5f1c.jsonl` and
+/// `journal_rank0_5f1c_09ab.jsonl`.
 fn run_in_name(path: &Path) -> Option<String> {
     let stem = path.file_stem()?.to_str()?.strip_prefix("journal_rank")?;
     Some(stem.split('_').nth(1)?.to_owned())
@@ -57,7 +59,7 @@ fn owner(input: &Input, path: &Path) -> Owner {
     (journal_rank(path).unwrap_or(0), run_in_name(path).unwrap_or_else(of_input))
 }
 
-/// Writes the journals of all inputs beside those of the output.
+/// Writes the journals of all inputs to a folder beside the journals of the output.
 pub(super) fn gather(inputs: &[Input], output: &RunFolder) -> io::Result<Fresh> {
     let folder = output.root().join("journal.new");
     remove(&folder)?;
@@ -91,7 +93,7 @@ pub(super) fn gather(inputs: &[Input], output: &RunFolder) -> io::Result<Fresh> 
 }
 
 impl Fresh {
-    /// Takes the place of the journals that are there.
+    /// Replaces the journals of the output.
     pub(super) fn replace(self, output: &RunFolder) -> io::Result<()> {
         remove(&output.journals())?;
         fs::rename(&self.folder, output.journals())
@@ -105,7 +107,8 @@ fn remove(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Adds a journal to those of its owner, unless it is the beginning of one; those that it goes on with go.
+/// Adds a journal to those of its owner, unless it is a prefix of one of them; removes those that
+/// are a prefix of it.
 fn keep(parts: &mut Vec<PathBuf>, part: PathBuf) -> io::Result<()> {
     for other in parts.iter() {
         if begins(other, &part)? {
@@ -123,7 +126,7 @@ fn keep(parts: &mut Vec<PathBuf>, part: PathBuf) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a file begins with all of another.
+/// Returns whether `with` is a prefix of `file`.
 fn begins(file: &Path, with: &Path) -> io::Result<bool> {
     let (mut file, mut with) = (File::open(file)?, File::open(with)?);
     if file.metadata()?.len() < with.metadata()?.len() {

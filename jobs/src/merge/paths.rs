@@ -1,12 +1,13 @@
-//! Paths between folders, without a look at the disk but for the folders themselves.
+//! Computes paths between folders; only the folders themselves are looked up on the disk.
 
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// The absolute path of a folder that need not be there: links are followed as far as it is.
+/// Returns the absolute path of a folder that need not exist; symbolic links are resolved in the
+/// part that exists.
 ///
 /// # Errors
-/// Without a working directory.
+/// Returns an error if there is no working directory.
 pub(super) fn resolved(path: &Path) -> io::Result<PathBuf> {
     let absolute = normal(&std::path::absolute(path)?);
     for base in absolute.ancestors() {
@@ -17,7 +18,7 @@ pub(super) fn resolved(path: &Path) -> io::Result<PathBuf> {
     Ok(absolute)
 }
 
-/// Without `.` and `..`, by the words of the path alone.
+/// Removes `.` and `..` lexically.
 pub(super) fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for part in path.components() {
@@ -32,7 +33,8 @@ pub(super) fn normal(path: &Path) -> PathBuf {
     normal
 }
 
-/// The way from a folder to a path, both absolute and without `..`; `.` to itself.
+/// Returns the relative path from a folder to a path, both absolute and without `..`; `.` if they
+/// are equal.
 pub(super) fn from_to(from: &Path, to: &Path) -> String {
     let (mut from, mut to) = (from.components().peekable(), to.components().peekable());
     while from.peek().is_some() && from.peek() == to.peek() {

@@ -1,4 +1,5 @@
-//! One plan of several: the same jobs, other jobs, or both; never two jobs of one name.
+//! Merges several plans: their jobs may be the same, different, or partly the same, but no two
+//! different jobs have the same name.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,8 +10,8 @@ use crate::job::{Job, JobIndex, Status};
 use crate::plan::{Difference, RunPlan, joined_provenance};
 use crate::{secrets, sha256};
 
-/// The plan of all inputs together, which learn where their jobs are in it. A function of the set of inputs: where
-/// they differ in what does not matter, the smallest text counts.
+/// Returns the merged plan, and sets the new job positions in each input. The result depends on the
+/// set of inputs only: if they differ in something irrelevant, the smallest text is taken.
 pub(super) fn join(inputs: &mut [Input]) -> Result<RunPlan, MergeError> {
     let jobs = jobs(inputs)?;
     let seed = seed(inputs)?;
@@ -49,7 +50,7 @@ pub(super) fn join(inputs: &mut [Input]) -> Result<RunPlan, MergeError> {
     })
 }
 
-/// The value that all have.
+/// Returns the value that all items have; `None` if they differ.
 fn same<T: PartialEq>(mut values: impl Iterator<Item = T>) -> Option<T> {
     let first = values.next()?;
     values.all(|value| value == first).then_some(first)
@@ -68,14 +69,15 @@ fn text(job: &Job) -> String {
     serde_json::to_string(job).unwrap_or_default()
 }
 
-/// In the order that all have, else by name.
+/// Returns the merged jobs, in the common order of the inputs if there is one, otherwise ordered by
+/// name.
 fn jobs(inputs: &[Input]) -> Result<Vec<Job>, MergeError> {
     let mut joined: HashMap<&str, (usize, Job)> = HashMap::new();
     let mut order: Vec<&str> = Vec::new();
     let names = |input: &'_ Input| input.plan().jobs.iter().map(|job| job.name.clone()).collect::<Vec<_>>();
     let one_order = same(inputs.iter().map(names)).is_some();
     for (number, input) in inputs.iter().enumerate() {
-        // Workers of one launch have one list.
+        // Workers of one launch have the same jobs.
         let plans = number.checked_sub(1).map(|before| [inputs[before].plan(), input.plan()]);
         if plans.is_some_and(|[before, this]| before.jobs == this.jobs && before.seed == this.seed) {
             continue;
@@ -107,7 +109,7 @@ fn jobs(inputs: &[Input]) -> Result<Vec<Job>, MergeError> {
     Ok(order.into_iter().enumerate().map(placed).collect())
 }
 
-/// Only those jobs, as if there were no others, and none were done.
+/// Returns the plan with the selected jobs only, as if there were no others and none was done.
 fn reduced(plan: &RunPlan, is_meant: impl Fn(&Job) -> bool) -> RunPlan {
     let jobs = plan.jobs.iter().filter(|job| is_meant(job)).map(|job| Job { status: Status::Pending, ..job.clone() });
     RunPlan { seed: plan.seed, jobs: jobs.collect(), ..RunPlan::default() }
@@ -129,7 +131,8 @@ fn refusal(a: &Input, b: &Input, names: &[&str]) -> MergeError {
     MergeError::Jobs { a: a.root().to_owned(), b: b.root().to_owned(), lines: difference.lines() }
 }
 
-/// Of two forms of one job: to be run if one is, all episodes that one of both is to have, the smaller text.
+/// Merges two forms of one job: it is to be run if one of them is, its episodes are those of both,
+/// and of other differences the smaller text is taken.
 fn either(a: &Job, b: &Job) -> Job {
     let plain = |job: &Job| Job { index: JobIndex(0), only: None, status: Status::Pending, ..job.clone() };
     let (a_text, b_text) = (text(&plain(a)), text(&plain(b)));
@@ -143,7 +146,8 @@ fn either(a: &Job, b: &Job) -> Job {
     Job { only, status, ..chosen.clone() }
 }
 
-/// The base seed, which all need to have; jobs with a seed of their own do not look at it.
+/// Returns the base seed, which all inputs must share; jobs with a seed of their own do not need
+/// it.
 fn seed(inputs: &[Input]) -> Result<u64, MergeError> {
     let asks = |input: &&Input| input.plan().jobs.iter().any(|job| job.seed.is_none());
     let mut asking = inputs.iter().filter(asks);

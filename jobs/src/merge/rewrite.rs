@@ -1,7 +1,9 @@
-//! A line of a journal as it reads in the merged folder: jobs by their new position, files by the way from there.
+//! Rewrites the lines of a journal for the merged folder: job positions are renumbered, and file
+//! paths are made relative to it.
 //!
-//! Lines of episodes, of which there are a million, are changed as bytes where they are as [`crate::journal`] writes them:
-//! within a text every quotation mark follows a backslash, so `"file":"` can only be a key.
+//! Lines of episodes, of which there may be a million, are changed as bytes if they have the form
+//! that [`crate::journal`] writes. Inside a JSON string every quotation mark follows a backslash,
+//! so `"file":"` can only be a key.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,17 +15,17 @@ use crate::job::JobIndex;
 use crate::journal::{Line, stamp_of};
 use crate::report::{EPISODE, EPISODE_START};
 
-/// Keys of files in a line of an episode.
+/// Keys of file paths in the line of an episode.
 const FILES: [&[u8]; 2] = [b"\"file\":\"", b"\"episode_video\":\""];
 
-/// Key of a job.
+/// Key of the job position.
 const JOB: &[u8] = b"\"job_index\":";
 
-/// How lines of one run are changed.
+/// How the lines of one run are changed.
 pub(super) struct Rewrite<'a> {
     root: &'a Path,
     output: &'a Path,
-    /// Between the quotation mark and a file, as JSON writes it.
+    /// Text to insert between the quotation mark and a file path, escaped for JSON.
     prefix: Vec<u8>,
     positions: &'a HashMap<JobIndex, JobIndex>,
 }
@@ -36,7 +38,8 @@ impl<'a> Rewrite<'a> {
         Self { root: input.root(), output, prefix, positions: &input.positions }
     }
 
-    /// Appends a line with its end. What means nothing stays as it is.
+    /// Appends a rewritten line with its line end. A line that cannot be parsed is copied
+    /// unchanged.
     pub(super) fn line(&self, line: &[u8], to: &mut Vec<u8>) {
         let begin = to.len();
         let is_episode = line.starts_with(EPISODE);
@@ -50,7 +53,8 @@ impl<'a> Rewrite<'a> {
         to.push(b'\n');
     }
 
-    /// `None` where the line is not as we write it, or a file is not below the run folder.
+    /// Rewrites a line as bytes. Returns `None` if the line does not have the expected form, or a
+    /// file is outside the run folder.
     fn bytes(&self, line: &[u8], to: &mut Vec<u8>) -> Option<()> {
         let rest = self.job_bytes(line, to)?;
         let mut rest = rest;
@@ -68,7 +72,7 @@ impl<'a> Rewrite<'a> {
         Some(())
     }
 
-    /// Copies up to behind the position of the job; gives what follows.
+    /// Copies the line up to and including the job position, and returns the rest.
     fn job_bytes<'l>(&self, line: &'l [u8], to: &mut Vec<u8>) -> Option<&'l [u8]> {
         if self.positions.is_empty() {
             return Some(line);
@@ -102,7 +106,7 @@ impl<'a> Rewrite<'a> {
                 stamp_of(line).seal(&mut text);
                 to.extend_from_slice(&text);
             }
-            // Of a job that its plan does not have: it means as little there.
+            // The plan of the run has no such job: the line is as meaningless in the merged folder.
             _ => to.extend_from_slice(line),
         }
     }

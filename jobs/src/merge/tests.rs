@@ -10,7 +10,7 @@ use crate::episode::{DemoRef, Episode, VideoRef};
 use crate::job::{Job, JobIndex};
 use crate::journal::{EpisodeStart, JobEnd, JobStart, Journal, Line, RankEnd, RankStart};
 
-/// Folders beside each other.
+/// A temporary folder for the folders of a test.
 struct Place {
     dir: TempDir,
 }
@@ -36,7 +36,7 @@ impl Place {
         self.dir.path().join(name)
     }
 
-    /// A run of these jobs with a name of its own.
+    /// Creates a run of these jobs with its own id.
     fn run(&self, name: &str, entries: &[Value]) -> Run {
         let folder = RunFolder::new(&self.path(name));
         fs::create_dir_all(folder.journals()).unwrap();
@@ -60,7 +60,7 @@ impl Place {
         Ok(merge.write(Context { created: at(59), ..Context::default() })?.0)
     }
 
-    /// Everything that a merge has written, but what it was made of.
+    /// Returns everything that a merge has written, except the list of its inputs.
     fn content(&self, output: &str) -> BTreeMap<String, String> {
         let folder = RunFolder::new(&self.path(output));
         let mut paths = vec![folder.plan(), folder.report(), folder.episodes(), folder.eval_info()];
@@ -101,7 +101,7 @@ impl Run {
         episode.line()
     }
 
-    /// What a rank writes of some episodes.
+    /// Returns the lines that a rank writes for some episodes.
     fn lines(&self, rank: usize, episodes: &[(&str, u64, u64)]) -> Vec<Line> {
         let mut lines = vec![Line::Rank(RankStart { rank, started: at(rank as u64), ..RankStart::default() })];
         for (job, number, length) in episodes {
@@ -150,11 +150,11 @@ fn a_merged_folder_is_never_its_own_input() {
     place.run("out/worker_1", &[job("a")]).rank(0, &all("a", 3..6));
     let first = place.merge(&["out"], "out/merged").unwrap();
     let content = place.content("out/merged");
-    // Inside a folder that is named, and named itself, as a shell's `out/*` does.
+    // The output is inside a named folder, and named itself, as with a shell's `out/*`.
     assert_eq!(place.merge(&["out"], "out/merged").unwrap(), first);
     assert_eq!(place.merge(&["out/worker_0", "out/worker_1", "out/merged"], "out/merged").unwrap(), first);
     assert_eq!(place.content("out/merged"), content);
-    // Above what it was made of.
+    // The output is above its inputs.
     place.merge(&["out"], "out").unwrap();
     assert_eq!(place.merge(&["out"], "out").unwrap().overall.episodes, 6);
     let only = place.merge(&["out/merged"], "out/merged").unwrap_err();
@@ -223,7 +223,7 @@ fn a_run_is_not_written_over() {
     let refusal = place.merge(&["x"], "y").unwrap_err();
     assert!(matches!(refusal, MergeError::OutputIsRun { .. }), "{refusal}");
     place.merge(&["x"], "out").unwrap();
-    // Somebody goes on with what was merged: from then on it is a run.
+    // A journal without a suffix: the merged run was continued, so it is a run now.
     fs::copy(place.run("y", &[job("a")]).folder.journal(0), RunFolder::new(&place.path("out")).journal(0)).unwrap();
     assert!(matches!(place.merge(&["x"], "out").unwrap_err(), MergeError::OutputIsRun { .. }));
     assert!(place.merge(&["x", "out"], "new").unwrap().complete(), "and can be merged as one");
@@ -247,7 +247,7 @@ fn of_two_copies_of_a_run_the_longer_one_counts() {
     let copy = place.run("then", &[job("a")]);
     fs::write(copy.folder.plan(), fs::read(run.folder.plan()).unwrap()).unwrap();
     let text = fs::read_to_string(run.folder.journal(0)).unwrap();
-    // In the copy the files are elsewhere: its lines are others.
+    // The files of the copy are elsewhere, so its lines differ.
     fs::write(copy.folder.journal(0), text.lines().take(2).map(|line| format!("{line}\n")).collect::<String>())
         .unwrap();
     let report = place.merge(&["then", "now"], "out").unwrap();
@@ -277,7 +277,7 @@ fn a_line_is_rewritten_as_bytes_as_it_is_when_it_is_read() {
     let run = Run { folder: input.folder().clone(), plan: input.plan().clone() };
     for line in run.lines(0, &[("a", 3, 9), ("b", 4, 9)]) {
         let text = serde_json::to_vec(&line).unwrap();
-        // The same line with its fields in another order is read and written anew.
+        // The same line with its fields in another order is parsed and serialized again.
         let sorted: BTreeMap<String, Value> = serde_json::from_slice(&text).unwrap();
         let (mut bytes, mut parsed) = (Vec::new(), Vec::new());
         rewrite.line(&text, &mut bytes);
@@ -293,8 +293,8 @@ fn a_line_is_rewritten_as_bytes_as_it_is_when_it_is_read() {
     assert_eq!(nonsense, b"{\"type\":\"episode\",nonsense\n");
 }
 
-/// Whether a run has jobs `a` and `b`, or `c` and `b`; which episodes of which of both, and how long; whether a second
-/// rank had the same.
+/// Whether a run has jobs `a` and `b`, or `c` and `b`; which job each episode belongs to (the
+/// second one?), its number and length; and whether a second rank has the same.
 type RunOf = (bool, Vec<(bool, u64, u64)>, bool);
 
 fn runs() -> impl Strategy<Value = Vec<RunOf>> {
