@@ -218,7 +218,7 @@ pub fn write_whole_with(
 }
 
 /// As [`write_whole_with`], without syncing: every reader sees a whole file, but it may be lost
-/// with the power.
+/// in a power failure.
 ///
 /// # Errors
 /// As [`write_whole_with`].

@@ -1,4 +1,5 @@
-//! `model_server` of a jobs file or configuration: a program that `rrun` keeps running beside the ranks of a node.
+//! `model_server` of a jobs file or configuration: a program that `rrun` keeps running beside the
+//! ranks of a node.
 //!
 //! ```json
 //! {"model_server": {"command": ["vllm", "serve", "Qwen/Qwen2.5-VL-7B-Instruct", "--port", "8000"],
@@ -20,61 +21,62 @@ mod health;
 
 pub use health::{Health, HealthUrl};
 
-/// The name of the block.
+/// Name of the field.
 pub(crate) const FIELD: &str = "model_server";
 
-/// By which a process learns which GPUs are its own; `devices` sets it.
+/// The variable that tells a process which GPUs it may use; `devices` sets it.
 pub const DEVICES_VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
 
-/// Until the server must have answered. Weights of 70 GB come from a network disk in about that time.
+/// Default time until the server must answer. Weights of 70 GB take about that long from a network
+/// disk.
 const START_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
-/// A start may take no longer than this many seconds, a day.
+/// Maximum start timeout in seconds: a day.
 const LONGEST_START: u64 = 86_400;
 
-/// Restarts of a server that has worked before.
+/// Default number of restarts of a server that has worked before.
 const MAX_RESTARTS: u32 = 3;
 
-/// More restarts than this are a slip of the pen.
+/// Maximum number of restarts; a larger number is taken for a typo.
 const MOST_RESTARTS: u64 = 1000;
 
-/// From SIGTERM to SIGKILL.
+/// Default time from SIGTERM to SIGKILL.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// An end may take no longer than this many seconds.
+/// Maximum stop timeout in seconds.
 const LONGEST_STOP: u64 = 3600;
 
-/// What is started once a node, before its ranks, and stopped after them.
+/// A program that is started once per node, before its ranks, and stopped after them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelServer {
     /// Program and arguments, at least the program.
     pub command: Vec<String>,
-    /// By what it is known to work.
+    /// How to check that the server works.
     pub health: Health,
-    /// Indices among the GPUs that `rrun` sees; all that it sees if `None`.
+    /// Indices among the GPUs that `rrun` sees; `None` means all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub devices: Option<Vec<usize>>,
-    /// Over the environment of `rrun`.
+    /// Environment variables, in addition to those of `rrun`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// Where it runs, if not where `rrun` does.
+    /// Working directory; `None` means that of `rrun`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<PathBuf>,
-    /// From each start until it must have answered.
+    /// Time from a start until the server must answer.
     pub start_timeout: Duration,
-    /// How often it is started again once it has worked.
+    /// How often a server that has worked is restarted.
     pub max_restarts: u32,
-    /// From SIGTERM to SIGKILL.
+    /// Time from SIGTERM to SIGKILL.
     pub stop_timeout: Duration,
 }
 
 const FIELDS: &[&str] =
     &["command", "health_url", "health_port", "devices", "env", "cwd", "start_timeout", "max_restarts", "stop_timeout"];
 
-/// The block that stands at the top of a file; nothing and `null` are none.
+/// Takes the `model_server` field of a file; returns `None` if it is missing or `null`.
 ///
 /// # Errors
-/// [`Refusal`] for the first thing that is wrong.
+/// Returns [`Refusal`] for the first problem found.
 pub(crate) fn take(top: &mut Fields) -> Result<Option<ModelServer>, Refusal> {
     match top.take(FIELD) {
         None | Some(Value::Null) => Ok(None),
@@ -111,7 +113,7 @@ fn parse(value: &Value) -> Result<ModelServer, Refusal> {
     })
 }
 
-/// A list of words, or a text for the shell.
+/// Returns the command: a list of words, or a text for the shell.
 fn command(fields: &mut Fields) -> Result<Vec<String>, Refusal> {
     let wanted = "a list of words or a command line for /bin/sh is needed";
     let command = match fields.require("command")? {

@@ -1,25 +1,29 @@
-//! Text from outside, such as error messages of ranks, names in files and values in the store, made safe to print.
+//! Makes text from outside safe to print, such as error messages of ranks, names in files, and
+//! values in the store.
 //!
-//! A terminal obeys what it is sent: escape sequences move the cursor, set the title and, in some terminals, paste text
-//! into the shell. Characters that change the direction of a line make it read as something else than it says. Both are
-//! shown as text, in Rust's notation: `\u{1b}[2J`. Other text stays as it is, so that most calls copy nothing. The
-//! escapes cannot be undone, as a backslash in the text stays one: this is for readers, not for programs.
+//! A terminal interprets what it receives: escape sequences move the cursor, set the title and, in
+//! some terminals, paste text into the shell. Characters that change the text direction make a line
+//! read differently from its content. Both are shown as text in Rust's notation: `\u{1b}[2J`. Other
+//! text stays unchanged, so most calls copy nothing. The escaping cannot be reversed, because a
+//! backslash in the text is not escaped: the result is for readers, not for programs.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// The text with everything escaped that a terminal would obey, but for line breaks and tabs.
+/// Escapes everything that a terminal would interpret, except line breaks and tabs.
 pub fn printable(text: &str) -> Cow<'_, str> {
     escape(text, |char| is_obeyed(char) && !matches!(char, '\n' | '\t'))
 }
 
-/// The text as part of one line: with line breaks and tabs escaped too, so that a name cannot imitate a line of ours.
+/// Escapes the text for use within a line: line breaks and tabs as well, so that a name cannot
+/// imitate a separate line of output.
 pub fn printable_line(text: &str) -> Cow<'_, str> {
     escape(text, is_obeyed)
 }
 
-/// JSON with what a terminal would obey written as `\u009b`. It stays the same JSON: where such a character is not part
-/// of a string, it is a line break or a tab between the tokens, and those are left alone.
+/// Escapes what a terminal would interpret in JSON, as `\u009b`. The JSON keeps its meaning:
+/// outside strings, such characters can only be line breaks or tabs between tokens, and those stay
+/// unchanged.
 pub fn printable_json(json: &str) -> Cow<'_, str> {
     let is_obeyed = |char| is_obeyed(char) && !matches!(char, '\n' | '\t' | '\r');
     if !json.contains(is_obeyed) {
@@ -49,16 +53,17 @@ fn escape(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
-/// Whether a terminal does something else with the character than to draw it in its place.
+/// Returns whether a terminal does anything other than draw the character in its place.
 fn is_obeyed(char: char) -> bool {
     match char {
         // C0, DEL and C1: ECMA-48, section 5.
         char if char.is_control() => true,
-        // Embeddings, overrides, isolates and marks of direction: Unicode Standard Annex 9, section 2.
+        // Embeddings, overrides, isolates and directional marks: Unicode Standard Annex 9, section
+        // 2.
         '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
         // Line and paragraph separators, which break lines in some viewers.
         '\u{2028}' | '\u{2029}' => true,
-        // Invisible: byte order mark, interlinear annotations, tags.
+        // Invisible characters: byte order mark, interlinear annotations, tags.
         '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}' => true,
         _ => false,
     }

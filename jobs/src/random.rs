@@ -1,14 +1,14 @@
-//! Names that no two things share.
+//! Random unique ids.
 
 use std::fs::File;
 use std::io::{self, Read as _};
 
 use crate::sha256;
 
-/// `BYTES` random bytes in hex.
+/// Returns `BYTES` random bytes as hex digits.
 ///
 /// # Errors
-/// When there is no `/dev/urandom`.
+/// Returns an error if `/dev/urandom` cannot be read.
 pub(crate) fn hex<const BYTES: usize>() -> io::Result<String> {
     let mut bytes = [0; BYTES];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;

@@ -1,19 +1,20 @@
-//! Who a rank is: the environment contract of `torchrun`, read and checked.
+//! The environment of a rank: reads and checks the variables of `torchrun`.
 
 use serde::Serialize;
 
 use crate::launch::LAUNCH_VARIABLE;
 
-/// The variables that a launcher sets for a rank. No variable at all is world size 1 without a store.
+/// The variables that a launcher sets for a rank. Without any of them, the world size is 1 and
+/// there is no store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RankEnv {
     /// `RANK`.
     pub rank: usize,
     /// `WORLD_SIZE`.
     pub world_size: usize,
-    /// `LOCAL_RANK`; `None` when no launcher set it.
+    /// `LOCAL_RANK`; `None` if no launcher set it.
     pub local_rank: Option<usize>,
-    /// `LOCAL_WORLD_SIZE`, else `WORLD_SIZE`.
+    /// `LOCAL_WORLD_SIZE`, otherwise `WORLD_SIZE`.
     pub local_world_size: usize,
     /// `GROUP_RANK`: number of the node.
     pub group_rank: usize,
@@ -21,58 +22,62 @@ pub struct RankEnv {
     pub run_id: String,
     /// `TORCHELASTIC_RESTART_COUNT`.
     pub restart_count: u32,
-    /// Counts meetings of all ranks: `RRUN_ROUND`, or, where a restart is one of all ranks, the restarts.
+    /// Number of the rendezvous of all ranks: `RRUN_ROUND`, or, if every restart restarts all
+    /// ranks, the number of restarts.
     pub round: u32,
-    /// `RRUN_FAILURE_POLICY` is `isolate`: a rank that dies is started again alone.
+    /// Whether `RRUN_FAILURE_POLICY` is `isolate`: a rank that dies is restarted alone.
     pub isolated: bool,
-    /// `MASTER_ADDR` and `MASTER_PORT`; there whenever `world_size` is above 1.
+    /// `MASTER_ADDR` and `MASTER_PORT`; always set if `world_size` is above 1.
     pub master: Option<(String, u16)>,
-    /// `RRUN_GPUS_PER_NODE`: GPUs that `rrun` counted, by which it has read the placement; torchrun does not set it.
+    /// `RRUN_GPUS_PER_NODE`: number of GPUs that `rrun` counted when it read the placement;
+    /// torchrun does not set it.
     pub gpus_per_node: Option<usize>,
-    /// `RRUN_LAUNCH_ID`: the launch of `rrun` that this rank belongs to, which has the run folder.
+    /// `RRUN_LAUNCH_ID`: the launch of `rrun` that this rank belongs to, which holds the run
+    /// folder.
     pub launch: Option<String>,
-    /// `TORCHELASTIC_USE_AGENT_STORE` is `True`: the launcher serves the store, else rank 0 does.
+    /// Whether `TORCHELASTIC_USE_AGENT_STORE` is `True`: the launcher serves the store, otherwise
+    /// rank 0 does.
     pub agent_store: bool,
 }
 
-/// A variable of the contract is wrong.
+/// Why the environment of a rank is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RankEnvError {
-    /// Not a number.
+    /// A variable is not a number.
     #[error("{name} is `{found}`, a whole number is needed")]
     Number {
-        /// Variable.
+        /// Name of the variable.
         name: &'static str,
-        /// Its value.
+        /// Value of the variable.
         found: String,
     },
-    /// It is needed and not there.
+    /// A required variable is missing.
     #[error("{name} is not set, WORLD_SIZE {world_size} needs it")]
     Missing {
-        /// Variable.
+        /// Name of the variable.
         name: &'static str,
-        /// What asks for it.
+        /// The world size, which makes the variable required.
         world_size: usize,
     },
-    /// Out of its range.
+    /// A variable is out of range.
     #[error("{name} is {found}, it must be below {limit_name} {limit}")]
     Range {
-        /// Variable.
+        /// Name of the variable.
         name: &'static str,
-        /// Its value.
+        /// Value of the variable.
         found: usize,
-        /// What it is measured against.
+        /// Name of the variable that limits it.
         limit_name: &'static str,
-        /// Value of that.
+        /// Value of the limit.
         limit: usize,
     },
 }
 
 impl RankEnv {
-    /// Reads the variables through `get` (`std::env::var` and the like; empty counts as not set).
+    /// Reads the variables with `get`, such as `std::env::var`; an empty value counts as not set.
     ///
     /// # Errors
-    /// [`RankEnvError`] for the first variable that is wrong.
+    /// Returns [`RankEnvError`] for the first variable that is wrong.
     pub fn read(get: impl Fn(&str) -> Option<String>) -> Result<Self, RankEnvError> {
         let get = |name: &str| get(name).filter(|value| !value.is_empty());
         let number = |name: &'static str| -> Result<Option<usize>, RankEnvError> {

@@ -1,10 +1,11 @@
-//! How launcher and ranks speak on stderr: for people, or with `--log-format json` one object a line for programs.
+//! The format of messages on stderr: text for people, or with `--log-format json` one JSON object
+//! per line.
 //!
 //! ```text
 //! {"time":"2026-11-21T10:15:30.125Z","level":"warning","message":"rank 2 was killed by …","rank":2,"pid":4711}
 //! ```
-//! Who writes the lines, and what stands before those for people, is theirs. How lines look is a fact of the process, as
-//! that it has a stderr is.
+//! Launcher and ranks write the lines themselves, and choose the prefix of text lines. The format
+//! is a property of the process, like its stderr.
 
 use std::sync::OnceLock;
 use std::time::SystemTime;
@@ -14,38 +15,39 @@ use serde_json::{Map, Value};
 use crate::eval_args::{EvalArgs, LogFormat};
 use crate::time::rfc3339;
 
-/// By which the launcher tells its ranks `--log-format`.
+/// The variable with which the launcher passes `--log-format` to its ranks.
 pub const FORMAT_VARIABLE: &str = "RRUN_LOG_FORMAT";
 
-/// By which the launcher tells its ranks `--quiet`, as `1`.
+/// The variable with which the launcher passes `--quiet` to its ranks, as `1`.
 pub const QUIET_VARIABLE: &str = "RRUN_QUIET";
 
 static STYLE: OnceLock<Style> = OnceLock::new();
 
-/// How lines look, and which there are.
+/// Format of the messages, and which are shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Style {
-    /// One JSON object a line.
+    /// Whether to write one JSON object per line.
     pub json: bool,
-    /// Only warnings, errors and results.
+    /// Whether to show only warnings, errors and results.
     pub quiet: bool,
 }
 
-/// How much a line matters.
+/// Severity of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// Good to know.
+    /// Information, hidden by `--quiet`.
     Info,
-    /// What was asked for: said however quiet one is to be.
+    /// A result that was asked for; shown even with `--quiet`.
     Result,
-    /// Better to know.
+    /// A warning.
     Warning,
-    /// Why it fails.
+    /// An error: the reason for a failure.
     Error,
 }
 
 impl Style {
-    /// What the words after `eval` ask for, or the launcher by its variables.
+    /// Returns the style that the arguments of `eval` ask for, otherwise the one that the launcher
+    /// passed in its variables.
     pub fn of(args: &EvalArgs, variable: impl Fn(&str) -> Option<String>) -> Self {
         let told = || variable(FORMAT_VARIABLE).as_deref() == Some("json");
         Self {
@@ -54,25 +56,25 @@ impl Style {
         }
     }
 
-    /// The style of this process from now on; the first one stays.
+    /// Sets the style of this process; only the first call has an effect.
     pub fn adopt(self) {
-        // Who asks for another one later gets the first, which is as good as any.
+        // A later call keeps the first style, which is just as good.
         let _ = STYLE.set(self);
     }
 
-    /// The style of this process.
+    /// Returns the style of this process.
     pub fn current() -> Self {
         STYLE.get().copied().unwrap_or_default()
     }
 
-    /// Whether lines of this level are said.
+    /// Returns whether messages of this level are shown.
     pub fn shows(self, level: Level) -> bool {
         !(self.quiet && level == Level::Info)
     }
 }
 
 impl Level {
-    /// As it stands in the object of a line.
+    /// Returns the name of the level in a JSON line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Info | Self::Result => "info",
@@ -82,7 +84,8 @@ impl Level {
     }
 }
 
-/// `{"time": …, "level": …, "message": …}` of now, and the facts, which are an object or none.
+/// Returns `{"time": …, "level": …, "message": …}` with the current time, extended by `facts`,
+/// which is an object or `null`.
 pub fn object(level: &str, message: &str, facts: impl Into<Value>) -> Value {
     let own = [("time", rfc3339(SystemTime::now())), ("level", level.to_owned()), ("message", message.to_owned())];
     let own = own.into_iter().map(|(name, value)| (name.to_owned(), Value::from(value)));

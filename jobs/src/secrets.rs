@@ -1,15 +1,16 @@
-//! Secrets do not stand in what is written down: `plan.json`, journals, reports and pages are there to be handed on, and
-//! the words of a process can be read by every user of its machine.
+//! Keeps secrets out of written files and command lines: `plan.json`, journals, reports and pages
+//! are meant to be shared, and every user of a machine can read the arguments of its processes.
 //!
-//! A field that holds one is refused with the field that names it instead. Which fields those are goes by their names, as
-//! in the settings of most programs, and by the form of a URL.
+//! A field with a secret is refused, and the error names the field to use instead. Secrets are
+//! recognized by field names, as in the settings of most programs, and by the form of URLs.
 
 use serde_json::{Map, Value};
 
 use crate::job::Job;
 use crate::model_server::{Health, ModelServer};
 
-/// A name that ends with one of these holds a secret: words, joined by nothing, `_`, `-` or capitals.
+/// Endings of field names that mean a secret, as words; names join words by nothing, `_`, `-` or
+/// capitals.
 const SECRETS: &[&[&str]] = &[
     &["password"],
     &["passwd"],
@@ -39,23 +40,23 @@ const SECRETS: &[&[&str]] = &[
     &["wandb", "token"],
 ];
 
-/// Words before `token` in the name of an environment variable that mean a word of a tokenizer.
+/// Words before `token` in the name of an environment variable that mean a token of a tokenizer.
 const OF_TOKENIZERS: &[&str] = &["pad", "eos", "bos", "unk", "mask", "sep", "cls", "image", "video", "stop"];
 
-/// A secret where there should be a reference to one.
+/// A secret where a reference to one is expected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place} holds a secret, which plan.json and others would show; {wanted}")]
 pub struct Secret {
     /// Job and field.
     pub place: String,
-    /// What is wanted instead, as a clause.
+    /// What to use instead, as a clause.
     pub wanted: String,
 }
 
-/// Looks for secrets in jobs and in the model server beside them.
+/// Searches jobs and the model server for secrets.
 ///
 /// # Errors
-/// The first one, without its value.
+/// Returns the first secret, without its value.
 pub fn check(jobs: &[Job], server: Option<&ModelServer>) -> Result<(), Secret> {
     for job in jobs {
         let place = format!("job {} ({})", job.index.0, job.name);
@@ -70,10 +71,10 @@ pub fn check(jobs: &[Job], server: Option<&ModelServer>) -> Result<(), Secret> {
     server.map_or(Ok(()), check_server)
 }
 
-/// Looks for secrets in an object of settings that stands at `place`.
+/// Searches an object of settings at `place` for secrets.
 ///
 /// # Errors
-/// The first one, without its value.
+/// Returns the first secret, without its value.
 pub fn check_object(place: &str, object: &Map<String, Value>) -> Result<(), Secret> {
     let is_environment = place.ends_with(".env") || place.ends_with("field env");
     for (name, value) in object {
@@ -108,7 +109,7 @@ fn check_value(place: &str, value: &Value) -> Result<(), Secret> {
     }
 }
 
-/// A URL with a password, or with a key in its query.
+/// Refuses a URL with a password, or with a key in its query.
 fn check_text(place: &str, text: &str) -> Result<(), Secret> {
     if !is_secret_url(text) {
         return Ok(());
@@ -130,7 +131,7 @@ fn check_server(server: &ModelServer) -> Result<(), Secret> {
                       environment variable too (vllm: VLLM_API_KEY), which they inherit from rrun";
         Secret { place: place.to_owned(), wanted: wanted.to_owned() }
     };
-    // A line for the shell is one word.
+    // A command line for the shell is a single argument, so it is split.
     let words: Vec<&str> = server.command.iter().flat_map(|word| word.split_whitespace()).collect();
     for (nth, word) in words.iter().enumerate() {
         check_text(place, word.trim_matches(['\'', '"']))?;
@@ -156,7 +157,7 @@ fn inherited(name: &str) -> String {
     format!("`{name}` is needed in the environment of rrun, from which it is inherited")
 }
 
-/// Whether jobs or server name a secret: by an environment variable, or by a file.
+/// Returns whether the jobs or the server refer to a secret by an environment variable or a file.
 pub fn is_referred_to(jobs: &[Job], server: Option<&ModelServer>) -> bool {
     fn refers(value: &Value) -> bool {
         match value {
@@ -174,12 +175,12 @@ pub fn is_referred_to(jobs: &[Job], server: Option<&ModelServer>) -> bool {
             .flat_map(|object| object.iter())
             .any(|(name, value)| refers(&Value::Object(Map::from_iter([(name.clone(), value.clone())]))))
     };
-    // The command line of a server may name a variable with a key.
+    // The command line of a server may contain a variable with a key.
     let of_server = |server: &ModelServer| server.command.iter().any(|word| word.contains('$'));
     jobs.iter().any(of_job) || server.is_some_and(of_server)
 }
 
-/// Takes the secrets out of a job that an older version has written down.
+/// Removes the secrets from a job that an older version has written to its plan.
 pub fn redact(job: &mut Job) {
     for object in [&mut job.policy_config, &mut job.env_args, &mut job.variations] {
         redact_object(object, false);
@@ -197,14 +198,15 @@ fn redact_object(object: &mut Map<String, Value>, is_environment: bool) {
     }
 }
 
-/// Whether a field of this name holds a secret.
+/// Returns whether a field of this name holds a secret.
 fn is_secret(name: &str) -> bool {
     let words = words(name);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     words == ["token"] || SECRETS.iter().any(|secret| words.ends_with(secret))
 }
 
-/// Whether an environment variable of this name does, where a token is more than a word of a tokenizer.
+/// Returns whether an environment variable of this name holds a secret; tokens of a tokenizer are
+/// no secrets.
 fn is_secret_variable(name: &str) -> bool {
     let words = words(name);
     match &words[..] {
@@ -215,7 +217,7 @@ fn is_secret_variable(name: &str) -> bool {
     }
 }
 
-/// `remoteApi-token` as `remote`, `api`, `token`.
+/// Splits a name into words: `remoteApi-token` into `remote`, `api`, `token`.
 fn words(name: &str) -> Vec<String> {
     let (mut words, mut word) = (Vec::new(), String::new());
     let mut was_lower = false;
@@ -235,7 +237,7 @@ fn words(name: &str) -> Vec<String> {
     words
 }
 
-/// `scheme://user:password@host`, or a query with a key.
+/// Returns whether a text is `scheme://user:password@host`, or a URL whose query has a key.
 fn is_secret_url(text: &str) -> bool {
     let Some((_, rest)) = text.split_once("://") else { return false };
     let (authority, rest) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));

@@ -1,29 +1,30 @@
-//! The seed of an episode: a function of base seed, job and episode alone.
+//! Computes the seed of an episode from the base seed, the job and the episode number alone.
 //!
-//! Rank, environment slot, `num_envs` and world size do not enter, so the same episode is the same anywhere.
+//! Rank, environment slot, `num_envs` and world size have no influence, so an episode is the same
+//! anywhere.
 
 use crate::job::Job;
 
-/// Seed of one episode.
+/// Returns the seed of one episode.
 ///
-/// A job's own `seed` takes the place of the base *and* of the job's name: two jobs with the same one (two policies
-/// on one task) see the same initial states.
+/// A job's own `seed` replaces both the base seed *and* the job's name: two jobs with the same seed
+/// (two policies on one task) see the same initial states.
 pub fn episode(base: u64, job: &Job, episode: u64) -> u64 {
     let stream = match job.seed {
         Some(seed) => mix(seed),
         None => mix(base) ^ fnv1a(job.name.as_bytes()),
     };
-    // JSON readers that keep numbers as doubles must not change it: 53 bits.
+    // 53 bits, because some JSON parsers read numbers as doubles, and must not change it.
     mix(mix(stream).wrapping_add(episode)) >> 11
 }
 
-/// Seed of what a policy draws for one inference: a function of the policy's seed, the episode's, and the number of the
-/// inference in it.
+/// Returns the seed of the noise that a policy draws for one inference, from the policy's seed, the
+/// episode's seed, and the number of the inference in the episode.
 pub fn noise(policy: u64, episode: u64, inference: u64) -> u64 {
     mix(mix(mix(policy).wrapping_add(episode)).wrapping_add(inference)) >> 11
 }
 
-/// Finaliser of SplitMix64 (Steele, Lea, Flood 2014): every input bit reaches every output bit.
+/// Finalizer of SplitMix64 (Steele, Lea, Flood 2014): every input bit affects every output bit.
 fn mix(value: u64) -> u64 {
     let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -31,7 +32,7 @@ fn mix(value: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// FNV-1a, 64 bits.
+/// Returns the 64-bit FNV-1a hash.
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }

@@ -1,4 +1,5 @@
-//! The command line of `serve`, the same in the launcher (which checks it) and in the rank (which runs it).
+//! The command line of `serve`. Launcher and ranks share it: the launcher checks it, and the ranks
+//! run it.
 
 use std::ffi::OsString;
 use std::net::IpAddr;
@@ -113,7 +114,7 @@ pub struct ServeArgs {
     pub policy_device: Option<String>,
 }
 
-/// Memory for requests, unless it is said, in messages of the longest kind.
+/// Default memory for requests, in messages of the maximum size.
 const MESSAGES_IN_MEMORY: usize = 16;
 
 /// Whom a server answers.
@@ -138,32 +139,33 @@ pub enum Arrays {
     Npy,
 }
 
-/// A policy as a job has it.
+/// A policy as in a job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicyChoice {
-    /// `policy_type`.
+    /// Registered policy name, `policy_type` of a job.
     pub policy_type: String,
-    /// `policy_config_dict`.
+    /// Settings of the policy, `policy_config_dict` of a job.
     pub config: Map<String, Value>,
 }
 
-/// The variable that has the token of `--api-token`.
+/// The environment variable with the token of `--api-token`.
 pub const TOKEN_VARIABLE: &str = "RRUN_API_TOKEN";
 
-/// An empty one would be none, and let everybody in who was to be kept out.
+/// Refuses an empty token, which would disable the check and admit clients that should be refused.
 fn token(text: &str) -> Result<String, String> {
     if text.is_empty() { Err("it is empty; leave it out to let everybody in".to_owned()) } else { Ok(text.to_owned()) }
 }
 
-/// Takes `--api-token` and its value out of the words after `serve`: every user of a machine can read those of a process,
-/// and only its own user its variables. `None` if there is none.
+/// Removes `--api-token` and its value from the arguments after `serve`. Every user of a machine
+/// can read the arguments of a process, but only its owner can read its environment variables.
+/// Returns `None` if there is no such option.
 pub fn take_token(words: &[OsString]) -> Option<(Vec<OsString>, OsString)> {
     let (mut left, mut token) = (Vec::new(), None);
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let dashed = with_dashes(word);
         match dashed.as_encoded_bytes().strip_prefix(b"--api-token") {
-            // Without a value the words are refused as they are.
+            // Without a value, clap refuses the arguments as they are.
             Some(b"") => token = Some(words.next()?.clone()),
             Some([b'=', ..]) => token = Some(word.to_str()?.split_once('=')?.1.into()),
             _ => left.push(word.clone()),
@@ -173,10 +175,10 @@ pub fn take_token(words: &[OsString]) -> Option<(Vec<OsString>, OsString)> {
 }
 
 impl ServeArgs {
-    /// Parses what follows `serve` on the command line.
+    /// Parses the arguments after `serve`.
     ///
     /// # Errors
-    /// clap's, help included: its `exit_code` and text are the ones to use.
+    /// Returns clap's error, also for `--help`; its `exit_code` and text are to be used.
     pub fn parse_words(words: &[OsString]) -> Result<Self, clap::Error> {
         let name = std::iter::once(OsString::from("serve"));
         let words = name.chain(words.iter().map(|word| with_dashes(word)));
@@ -186,10 +188,11 @@ impl ServeArgs {
         Self::from_arg_matches(&matches)
     }
 
-    /// The policy of `--policy` and `--policy-config`.
+    /// Returns the policy of `--policy` and `--policy-config`.
     ///
     /// # Errors
-    /// What is no JSON object of the needed form, naming the option.
+    /// Returns an error with the name of the option if its value is not a JSON object of the
+    /// expected form.
     pub fn choice(&self) -> Result<PolicyChoice, String> {
         let mut choice = chosen(&self.policy)?;
         if let Some(text) = &self.policy_config {
@@ -200,20 +203,20 @@ impl ServeArgs {
         Ok(choice)
     }
 
-    /// Memory for all requests, MiB.
+    /// Returns the memory for all requests in MiB.
     pub fn memory(&self) -> usize {
         self.max_memory.unwrap_or(MESSAGES_IN_MEMORY * self.max_message).max(self.max_message)
     }
 
-    /// How long a request waits for others.
+    /// Returns how long a request waits for other requests.
     pub fn max_wait(&self) -> Duration {
         Duration::from_millis(self.max_wait)
     }
 
-    /// The port of a local rank.
+    /// Returns the port of a local rank.
     ///
     /// # Errors
-    /// A number behind the last port.
+    /// Returns an error if the number exceeds the last port.
     pub fn port_of(&self, local_rank: usize) -> Result<u16, String> {
         let port = u16::try_from(local_rank).ok().and_then(|rank| self.port.checked_add(rank));
         match self.port {

@@ -1,4 +1,5 @@
-//! What a command line of `eval` asks for, whole: its jobs file, its configurations and its placement, as one.
+//! Reads everything that an `eval` command line refers to, as one: the jobs file, the
+//! configurations and the placement.
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -16,53 +17,54 @@ use crate::plan::{RunFolderError, RunPlan};
 use crate::secrets::{self, Secret};
 use crate::{sha256, trust};
 
-/// Unused settings that are named; of more the number is told.
+/// Number of unused settings that are named; the rest is only counted.
 const NAMED: usize = 12;
 
-/// Everything that the command line names, read and checked.
+/// Everything that the command line refers to, read and checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setup {
-    /// The jobs, with the settings of the configurations.
+    /// The jobs, with the settings of the configurations applied.
     pub file: JobFile,
-    /// Who is to sit where; `--placement` over the configurations.
+    /// The requested placement; `--placement` overrides the configurations.
     pub components: Option<Components>,
     /// `cluster.num_nodes`.
     pub num_nodes: Option<usize>,
-    /// The run folder: `--output`, `runner.logger.log_path`, else `outputs/<jobs file or job>`.
+    /// The run folder: `--output`, `runner.logger.log_path`, otherwise `outputs/<jobs file or
+    /// job>`.
     pub output: PathBuf,
-    /// By which rule ranks get their work.
+    /// The rule by which ranks get their work.
     pub assignment: Assignment,
-    /// What the user should know before the start.
+    /// Notes to show to the user before the start.
     pub notes: Vec<String>,
 }
 
 /// Why a command line is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
-    /// The jobs file, or what a configuration made of it.
+    /// The jobs file is refused, or its jobs with the configuration applied.
     #[error(transparent)]
     Jobs(#[from] JobFileError),
-    /// A configuration in the place of a jobs file.
+    /// `--jobs` names a YAML configuration.
     #[error("`{path}` is no JSON, and --jobs takes Arena's JSON; write `--config {path}` if it is RLinf's YAML", path = .0.display())]
     Yaml(PathBuf),
-    /// A configuration.
+    /// A configuration is refused.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The placement.
+    /// The placement does not fit the available resources.
     #[error(transparent)]
     Placement(#[from] PlacementError),
-    /// `--placement`.
+    /// `--placement` cannot be parsed.
     #[error("--placement: {0}")]
     Option(#[source] PlacementError),
-    /// Nothing to run.
+    /// There is nothing to run.
     #[error(
         "there are no jobs: --jobs FILE, or a --config with env.eval.environment and rollout.policy_type, is needed"
     )]
     NoJobs,
-    /// `--resume`.
+    /// The run folder of `--resume` cannot be used.
     #[error(transparent)]
     Folder(#[from] RunFolderError),
-    /// `--resume` without the jobs file, and with what would change the jobs.
+    /// `--resume` without the jobs file, together with an option that changes the jobs.
     #[error("{option} would change the jobs of `{}`; --jobs is needed beside --resume then", folder.display())]
     NeedsJobs {
         /// The option.
@@ -70,7 +72,7 @@ pub enum SetupError {
         /// The run folder.
         folder: PathBuf,
     },
-    /// `--resume` of a plan that would run what the user has not named.
+    /// `--resume` of a plan with programs or servers that the user has not named.
     #[error(
         "the plan of `{}` names what you have not begun a run with here:\n  {}\n--jobs FILE beside --resume names the jobs \
          yourself, --trust-plan runs what the plan names",
@@ -80,40 +82,40 @@ pub enum SetupError {
     Foreign {
         /// The run folder.
         folder: PathBuf,
-        /// What would run, and what data would go to.
+        /// The programs that would run, and the servers that data would be sent to.
         uses: Vec<String>,
     },
-    /// Jobs twice.
+    /// Both a jobs file and a configuration define jobs.
     #[error("--jobs `{}` and the `jobs` of --config are both given; one list of jobs is needed", .0.display())]
     TwoLists(PathBuf),
-    /// `--only`.
+    /// `--only` does not fit the jobs.
     #[error(transparent)]
     Only(#[from] OnlyError),
-    /// A secret in what would be written down.
+    /// The jobs or the model server contain a secret, which would be written to the plan.
     #[error("`{}`: {secret}", path.display())]
     Secret {
-        /// The jobs file.
+        /// Path of the jobs file.
         path: PathBuf,
-        /// Where, and what is wanted instead.
+        /// The place of the secret, and what to use instead.
         secret: Secret,
     },
-    /// A shared job cannot be dealt.
+    /// The environments of a shared job cannot be divided evenly.
     #[error("job {index} ({name}): {err}")]
     Division {
-        /// Position in the file.
+        /// Position of the job in the file.
         index: usize,
-        /// Name.
+        /// Name of the job.
         name: String,
-        /// Why, and what would do.
+        /// The reason, with the nearest valid values.
         err: DivisionError,
     },
 }
 
 impl Setup {
-    /// Reads and checks all files; `variable` is the environment, for `${oc.env:NAME}`.
+    /// Reads and checks all files; `variable` looks up `${oc.env:NAME}`.
     ///
     /// # Errors
-    /// [`SetupError`] for the first thing that is wrong.
+    /// Returns [`SetupError`] for the first problem found.
     pub fn read(args: &EvalArgs, variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, SetupError> {
         let config = Config::read(&args.config, &args.set, variable)?;
         let line = args.placement.as_deref().map(Components::parse).transpose().map_err(SetupError::Option)?;
@@ -141,10 +143,10 @@ impl Setup {
         Ok(Self { file, components, num_nodes: config.num_nodes, output, assignment, notes })
     }
 
-    /// The placement on what there is, if one was asked for.
+    /// Returns the placement on the available resources, if one was requested.
     ///
     /// # Errors
-    /// [`SetupError::Placement`].
+    /// Returns [`SetupError::Placement`].
     pub fn placement(&self, resources: Resources) -> Result<Option<Placement>, SetupError> {
         let placed = self.components.as_ref().map(|components| Placement::new(components, resources));
         Ok(placed.transpose()?)
@@ -153,7 +155,7 @@ impl Setup {
     /// Checks that the environments of every shared job can be dealt to workers and ranks.
     ///
     /// # Errors
-    /// [`SetupError::Division`].
+    /// Returns [`SetupError::Division`].
     pub fn check(&self, placement: &Placement) -> Result<(), SetupError> {
         let pending = self.file.jobs.iter().filter(|job| job.status == Status::Pending);
         for (job, division) in pending.filter_map(|job| Some((job, division(job, placement)?))) {
@@ -163,14 +165,14 @@ impl Setup {
         Ok(())
     }
 
-    /// The same with as many environments in every job, as `--num-envs` asks for it.
+    /// Sets the number of environments of every job, as `--num-envs` does.
     #[must_use]
     pub fn with_num_envs(mut self, num_envs: usize) -> Self {
         self.file.jobs.iter_mut().for_each(|job| set_num_envs(job, num_envs));
         self
     }
 
-    /// Environments of all ranks of the largest shared job that is to run.
+    /// Returns the number of environments over all ranks of the largest shared job that is to run.
     pub fn total_num_envs(&self) -> Option<usize> {
         let pending = self.file.jobs.iter().filter(|job| job.status == Status::Pending);
         pending.filter_map(|job| Some(job.sharing?.total_num_envs)).max()
@@ -188,8 +190,9 @@ fn division(job: &Job, placement: &Placement) -> Option<Division> {
     })
 }
 
-/// The jobs of file and configuration. A jobs file without a configuration is identified by its bytes, so that nothing
-/// changes for it; otherwise what counts is what is run, not who sits where.
+/// Returns the jobs of file and configuration. A jobs file without a configuration is identified by
+/// the hash of its bytes, so that runs of older versions keep their identity. Otherwise the
+/// resulting jobs are hashed, without their placement.
 fn jobs(args: &EvalArgs, config: &Config) -> Result<JobFile, SetupError> {
     let Some(path) = args.jobs.as_deref() else {
         let value = config.jobs(None).ok_or(SetupError::NoJobs)?;
@@ -208,7 +211,7 @@ fn jobs(args: &EvalArgs, config: &Config) -> Result<JobFile, SetupError> {
     Ok(JobFile::new(path, identity(&value), &value)?)
 }
 
-/// Why a jobs file is refused; one that is YAML by its name belongs elsewhere.
+/// Returns why a jobs file is refused; for a YAML file, that it belongs to `--config`.
 fn refusal(path: &Path, err: JobFileError) -> SetupError {
     let ending = path.extension().and_then(|ending| ending.to_str());
     match (err, ending) {
@@ -217,7 +220,7 @@ fn refusal(path: &Path, err: JobFileError) -> SetupError {
     }
 }
 
-/// The jobs of a run that is gone on with.
+/// Returns the jobs of the run that is continued.
 fn of_run(
     args: &EvalArgs,
     config: &Config,
@@ -234,7 +237,7 @@ fn of_run(
         return needs_jobs("--num-steps");
     }
     let RunPlan { jobs_file, jobs_sha256: sha256, jobs, model_server, .. } = run;
-    // A server of this command takes the place of that of the plan.
+    // The server of this command replaces that of the plan.
     let server = model_server.as_ref().filter(|_| config.model_server.is_none());
     let uses = trust::uses(&jobs, server);
     let unknown = if args.trust_plan { Vec::new() } else { trust::unknown(&uses, variable) };
@@ -266,7 +269,7 @@ fn output(args: &EvalArgs, config: &Config, file: &JobFile) -> PathBuf {
         None if file.jobs.len() == 1 => file.jobs[0].name.clone().into(),
         None => config.name().into(),
     };
-    // A choice has a folder of its own: beside the whole it would be refused.
+    // A selection gets its own folder, because the folder of the whole run would refuse it.
     let suffix = if args.only.is_some() { "_only" } else { "" };
     let own = || {
         let mut name = name();
@@ -276,7 +279,7 @@ fn output(args: &EvalArgs, config: &Config, file: &JobFile) -> PathBuf {
     given.unwrap_or_else(own)
 }
 
-/// One line about all settings without effect.
+/// Returns one line about all settings without effect.
 fn unused(config: &Config, components: Option<&Components>) -> Option<String> {
     let placed = components.into_iter().flat_map(Components::unused);
     let all: Vec<_> = config.unused.iter().map(String::as_str).chain(placed).collect();

@@ -1,35 +1,36 @@
-//! SHA-256, in hex as `sha256sum` prints it: what names jobs files, runs, journals and policies.
+//! Computes SHA-256 as hex digits, like `sha256sum`, for jobs files, runs, journals and policies.
 
 use std::io::{self, Read};
 
 use sha2::{Digest as _, Sha256};
 
-/// Bytes that are read at a time.
+/// Bytes that are read at once.
 const BLOCK: usize = 1 << 20;
 
-/// What was read to its end.
+/// The checksum and size of the content of a reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sum {
-    /// In hex, 64 digits.
+    /// SHA-256 as 64 hex digits.
     pub sha256: String,
-    /// How many bytes there were.
+    /// Number of bytes.
     pub bytes: u64,
 }
 
-/// Of these bytes.
+/// Returns the SHA-256 of bytes.
 pub fn digest(bytes: impl AsRef<[u8]>) -> [u8; 32] {
     Sha256::digest(bytes).into()
 }
 
-/// Of these bytes, in hex.
+/// Returns the SHA-256 of bytes as hex digits.
 pub fn of(bytes: impl AsRef<[u8]>) -> String {
     hex(digest(bytes))
 }
 
-/// Of all that a reader has.
+/// Reads to the end and returns the checksum and size.
 ///
 /// # Errors
-/// Those of the reader, but for [`io::ErrorKind::Interrupted`], after which it is asked again.
+/// Returns the errors of the reader, except [`io::ErrorKind::Interrupted`], after which reading is
+/// retried.
 pub fn of_reader(mut reader: impl Read) -> io::Result<Sum> {
     let (mut sha256, mut bytes, mut block) = (Sha256::new(), 0, vec![0; BLOCK]);
     loop {
@@ -45,7 +46,7 @@ pub fn of_reader(mut reader: impl Read) -> io::Result<Sum> {
     }
 }
 
-/// Two digits a byte.
+/// Formats bytes with two hex digits each.
 pub fn hex(bytes: impl AsRef<[u8]>) -> String {
     bytes.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -54,7 +55,7 @@ pub fn hex(bytes: impl AsRef<[u8]>) -> String {
 mod tests {
     use super::*;
 
-    /// FIPS 180-4's example of one block: "abc".
+    /// SHA-256 of "abc", the one-block example of FIPS 180-4.
     const ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
     #[test]

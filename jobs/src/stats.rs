@@ -1,12 +1,13 @@
-//! Statistics of a report and of a comparison of two.
+//! Statistics of a report, and of a comparison of two runs.
 
 mod normal;
 pub mod paired;
 
-/// 97.5 % quantile of the normal distribution: a two-sided interval of 95 %.
+/// The 97.5 % quantile of the normal distribution, for two-sided intervals of 95 %.
 const Z95: f64 = 1.959_963_984_540_054;
 
-/// Wilson score interval at 95 % for `successes` of `trials` (Wilson 1927); `None` with no trial.
+/// Returns the Wilson score interval at 95 % for `successes` of `trials` (Wilson 1927); `None`
+/// without trials.
 pub fn wilson95(successes: u64, trials: u64) -> Option<[f64; 2]> {
     if trials == 0 {
         return None;
@@ -21,13 +22,13 @@ pub fn wilson95(successes: u64, trials: u64) -> Option<[f64; 2]> {
     Some([low, high])
 }
 
-/// Mean, `None` of nothing.
+/// Returns the mean; `None` without values.
 pub fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let (sum, count) = values.into_iter().fold((0.0, 0u64), |(sum, count), value| (sum + value, count + 1));
     (count > 0).then(|| sum / count as f64)
 }
 
-/// Nearest-rank quantile of a sorted slice, `None` of nothing.
+/// Returns the nearest-rank quantile of a sorted slice; `None` if it is empty.
 pub fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
     let rank = (q * sorted.len() as f64).ceil().max(1.0) as usize;
     sorted.get(rank.min(sorted.len()).checked_sub(1)?).copied()

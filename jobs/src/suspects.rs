@@ -1,38 +1,38 @@
-//! Episodes that were under way when a rank died: which of them may have killed it. Pure.
+//! Finds the episodes that may have killed a rank: those that were running when it died. Does no I/O.
 //!
 //! ```text
 //! deaths while it was under way   0 ─► as usual
 //!                                 1 ─► alone: no other episode is under way, so that the next death names one
 //!                        2 alone, 3 ─► an error, so that the rank can go on with the rest
 //! ```
-//! A rank that says that its hardware failed blames no episode.
+//! If a rank reports that its hardware failed, no episode is to blame.
 //!
-//! Only deaths of the present launch count, as the launcher saw and answered them: a machine that loses power, or a
-//! user who kills everything, says nothing about an episode.
+//! Only deaths within the current launch count, because the launcher saw them and restarted the
+//! rank. A power failure, or a user who kills everything, says nothing about an episode.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::job::JobIndex;
 use crate::journal::Line;
 
-/// Deaths after which an episode is given up.
+/// Number of deaths after which an episode is given up.
 const DEATHS: u32 = 3;
 
-/// Deaths while it was alone after which an episode is given up.
+/// Number of deaths while the episode ran alone after which it is given up.
 const DEATHS_ALONE: u32 = 2;
 
 /// How an episode is to be run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Beside others.
+    /// Together with other episodes.
     Usual,
-    /// With nothing else under way.
+    /// With no other episode running.
     Alone,
-    /// Not again: so many deaths.
+    /// Not again, after this many deaths.
     GivenUp(u32),
 }
 
-/// What is known against episodes.
+/// The deaths that each episode is suspected of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Suspects {
     deaths: BTreeMap<(JobIndex, u64), Deaths>,
@@ -45,7 +45,7 @@ struct Deaths {
 }
 
 impl Suspects {
-    /// Takes in the lines of one journal, in its order.
+    /// Adds the lines of one journal, in their order.
     pub fn add<'a>(&mut self, journal: impl IntoIterator<Item = &'a Line>) {
         let mut launch = Suspects::default();
         let mut under_way: BTreeMap<(JobIndex, u64), bool> = BTreeMap::new();
@@ -82,7 +82,7 @@ impl Suspects {
         }
     }
 
-    /// How an episode is to be run.
+    /// Returns how an episode is to be run.
     pub fn standing(&self, job: JobIndex, episode: u64) -> Standing {
         match self.deaths.get(&(job, episode)) {
             None => Standing::Usual,
@@ -91,7 +91,7 @@ impl Suspects {
         }
     }
 
-    /// Episodes of a job that are not to be run as usual.
+    /// Returns the episodes of a job that are not to be run as usual.
     pub fn of(&self, job: JobIndex) -> BTreeSet<u64> {
         self.deaths.keys().filter(|(other, _)| *other == job).map(|(_, episode)| *episode).collect()
     }

@@ -1,4 +1,4 @@
-//! What the terminal shows of jobs and results.
+//! Formats jobs and results as tables for the terminal.
 
 use std::fmt::Write as _;
 
@@ -12,10 +12,10 @@ mod conclusion;
 pub use comparison::comparison;
 pub use conclusion::conclusion;
 
-/// Rows that a terminal shows of a long table; the rest is counted.
+/// Maximum number of rows of a table in the terminal; the rest is counted.
 pub const MAX_ROWS: usize = 60;
 
-/// Arena's job table: what is about to run, or how it went.
+/// Returns Arena's job table: what is about to run, or how it went.
 pub fn jobs<'a>(rows: impl IntoIterator<Item = (&'a Job, &'a str)>) -> String {
     let head = ["Job Name", "Status", "Policy Type", "Num Envs", "Num Steps", "Num Episodes", "Num Rebuilds"];
     let row = |(job, status): (&Job, &str)| {
@@ -30,7 +30,7 @@ pub fn jobs<'a>(rows: impl IntoIterator<Item = (&'a Job, &'a str)>) -> String {
     first(head, &rows.into_iter().map(row).collect::<Vec<_>>())
 }
 
-/// The first rows, one a job, and how many there are beyond them.
+/// Formats the first rows, one per job, and the number of the others.
 fn first<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
     let mut text = grid(head, &rows[..rows.len().min(MAX_ROWS)]);
     if rows.len() > MAX_ROWS {
@@ -39,8 +39,8 @@ fn first<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
     text
 }
 
-/// Rows below a head, each column as wide as its widest cell.
-/// What is in a cell may come from anywhere, and keeps to its line.
+/// Formats rows below a heading, with each column as wide as its widest cell. The text of a cell
+/// may come from anywhere, and is escaped to stay within its line.
 pub fn grid<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
     let shown = |row: &[String; N]| row.each_ref().map(|cell| printable_line(cell).into_owned());
     let rows: Vec<[String; N]> = rows.iter().map(shown).collect();
@@ -58,7 +58,7 @@ pub fn grid<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
     lines.fold(String::new(), |text, line| text + &line + "\n")
 }
 
-/// Arena's closing block: jobs by name, `  name(30 left)  value(10.4f)`.
+/// Returns Arena's closing block: jobs by name, `  name(30 left)  value(10.4f)`.
 pub fn metrics_summary(report: &Report) -> String {
     let rule = "=".repeat(70);
     let mut text = format!("{rule}\nMETRICS SUMMARY\n{rule}\n");
@@ -80,7 +80,8 @@ pub fn metrics_summary(report: &Report) -> String {
     text
 }
 
-/// The metrics of a job by Arena's names; no rate without an episode, and those of errors only where there are any.
+/// Returns the metrics of a job under Arena's names: rates only if there are episodes, and those
+/// about errors only if there are errors.
 pub fn metrics(rates: &Rates) -> Vec<(&'static str, f64)> {
     let mut metrics = Vec::from_iter(rates.success_rate.map(|rate| ("success_rate", rate)));
     metrics.push(("num_episodes", rates.episodes as f64));

@@ -1,17 +1,18 @@
-//! Work in pieces for a few threads.
+//! Processes work in pieces on a few threads.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
-/// Threads at most: more wait for the disk or for each other.
+/// Maximum number of threads: more would wait for the disk or for each other.
 const THREADS: usize = 8;
 
-/// Does each piece of `work` in some thread, which keeps its `buffer`, and hands what comes out over in order.
+/// Runs `one` on each piece of `work` on several threads, each with its own buffer, and passes the
+/// results to the caller in order.
 ///
 /// # Errors
-/// The first error of a piece; the rest is then left undone.
+/// Returns the first error of a piece; the remaining work is skipped then.
 pub fn in_order<W: Sync, T: Send, E: Send>(
     work: &[W],
     one: impl Fn(&W, &mut Vec<u8>) -> Result<T, E> + Sync,
@@ -32,7 +33,7 @@ pub fn in_order<W: Sync, T: Send, E: Send>(
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
                     let Some(piece) = work.get(number) else { break };
-                    // Nobody listens after an error.
+                    // The receiver is gone after an error.
                     if done.send((number, one(piece, &mut buffer))).is_err() {
                         break;
                     }

@@ -1,35 +1,37 @@
-//! Moments as text: UTC, as every file of a run has them.
+//! Times as text: RFC 3339 in UTC, as in all files of a run.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A moment that [`rfc3339`] wrote, in milliseconds since 1970; what cannot be read is the first of all moments.
+/// A time written by [`rfc3339`], in milliseconds since 1970. Invalid text gives the earliest time,
+/// 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(u64);
 
 impl Moment {
-    /// Reads `2026-11-21T10:15:30.125Z`.
+    /// Parses a time such as `2026-11-21T10:15:30.125Z`.
     pub fn parse(text: &str) -> Self {
         millis(text.as_bytes()).map_or_else(Self::default, Self)
     }
 
-    /// Whether it is a moment at all.
+    /// Returns whether the time was valid.
     pub fn is_known(self) -> bool {
         self.0 > 0
     }
 
-    /// As it was written; empty if it could not be read.
+    /// Returns the time as text; empty if it was invalid.
     pub fn text(self) -> String {
         if self.is_known() { rfc3339(UNIX_EPOCH + Duration::from_millis(self.0)) } else { String::new() }
     }
 
-    /// So many seconds before.
+    /// Returns the time this many seconds earlier.
     #[must_use]
     pub fn minus(self, seconds: f64) -> Self {
-        // A negative or endless number of seconds is none.
+        // A negative or infinite number of seconds counts as none.
         Self(self.0.saturating_sub((seconds * 1e3) as u64))
     }
 
-    /// Seconds since an earlier moment; none where one of both is not known, or it is the later one.
+    /// Returns the seconds since an earlier time; 0 if one of them is invalid, or `earlier` is
+    /// later.
     pub fn since(self, earlier: Self) -> f64 {
         if self.is_known() && earlier.is_known() { self.0.saturating_sub(earlier.0) as f64 / 1e3 } else { 0.0 }
     }
@@ -51,7 +53,7 @@ fn millis(text: &[u8]) -> Option<u64> {
     Some(seconds * 1000 + at(20..23)?)
 }
 
-/// Days since 1970-01-01: the way back from [`civil`].
+/// Returns the days since 1970-01-01, the inverse of [`civil`].
 fn days(year: u64, month: u64, day: u64) -> Option<u64> {
     if !(1970..).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
         return None;
@@ -63,7 +65,7 @@ fn days(year: u64, month: u64, day: u64) -> Option<u64> {
     Some(era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468)
 }
 
-/// RFC 3339 in UTC with milliseconds, `2026-11-21T10:15:30.125Z`.
+/// Formats a time as RFC 3339 in UTC with milliseconds, `2026-11-21T10:15:30.125Z`.
 pub fn rfc3339(at: SystemTime) -> String {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (days, seconds) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
@@ -72,7 +74,8 @@ pub fn rfc3339(at: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", since.subsec_millis())
 }
 
-/// Year, month and day of a day counted from 1970-01-01; years are counted from March, so that the leap day is last.
+/// Converts days since 1970-01-01 to year, month and day. Internally a year begins in March, so
+/// that the leap day is its last.
 fn civil(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);

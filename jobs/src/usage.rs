@@ -1,17 +1,18 @@
-//! What is said to a command line that clap refuses, where clap cannot know what was meant.
+//! Improves clap's errors where clap cannot know what the user meant.
 
 use std::path::Path;
 
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 
-/// A command whose options take a number below 0 for a value, which is then refused as one, and not as another option.
+/// Lets the options of a command take negative numbers as values, so that the error is about the
+/// value, and not about an unknown option.
 pub fn with_negative_values(command: Command) -> Command {
     command.mut_args(|arg| if arg.get_action().takes_values() { arg.allow_negative_numbers(true) } else { arg })
 }
 
-/// The error with what was meant: for a word that stands alone, and for a number below 0. `named` gives the option under
-/// which such a word would be right.
+/// Returns the error with a hint at what was meant, for a positional word and for a negative
+/// number. `named` returns the option that such a word would belong to.
 pub fn plain(err: Error, command: &mut Command, named: impl Fn(&str) -> Option<String>) -> Error {
     let text = |kind| match err.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),
@@ -35,7 +36,7 @@ pub fn plain(err: Error, command: &mut Command, named: impl Fn(&str) -> Option<S
     reason.map_or(err, |reason| command.error(ErrorKind::ValueValidation, reason))
 }
 
-/// Options of the launcher that are likeliest to be written behind the name of a program.
+/// Options of the launcher that are most often written after the name of a program by mistake.
 const OF_THE_LAUNCHER: &[&str] = &[
     "nproc-per-node",
     "nnodes",
@@ -58,7 +59,7 @@ fn is_of_the_launcher(word: &str) -> bool {
     word.starts_with("--") && OF_THE_LAUNCHER.contains(&name.as_str())
 }
 
-/// The option of `eval` and `fit` that takes this file.
+/// Returns the option of `eval` and `fit` that takes a file of this kind.
 pub fn option_of_file(word: &str) -> Option<String> {
     let ending = Path::new(word).extension().and_then(|ending| ending.to_str());
     match ending {

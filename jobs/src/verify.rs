@@ -1,5 +1,6 @@
-//! Whether a run is all there, as far as plan and journals say: each episode once, with the seed that it is to have, under
-//! settings that did not change. What the journals say of files is handed on, by job, to be held against the disk.
+//! Verifies from plan and journals that a run is complete: each episode is there once, with its
+//! expected seed, under settings that did not change. It also lists by job what the journals say
+//! about files, so that the caller can check the files themselves.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,52 +18,52 @@ pub mod rerun;
 
 pub use ranges::episodes;
 
-/// Settings that say how or where a job ran, and not what came out.
+/// Settings that affect how or where a job ran, but not its results.
 pub(crate) const HOW: [&str; 8] =
     ["device", "max_batch", "pipeline_stages", "num_envs", "env_restarts", "world_size", "threads", "policy_path"];
 
-/// What is wrong, and what is only worth a word; a line each.
+/// Errors and notes, one line each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Findings {
-    /// Wrong.
+    /// Errors.
     pub wrong: Vec<String>,
-    /// Worth a word.
+    /// Notes, which are not errors.
     pub notes: Vec<String>,
 }
 
-/// What the journals say of one job.
+/// What the journals say about one job.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobAudit {
-    /// What is wrong with it.
+    /// Errors and notes about the job.
     pub findings: Findings,
     /// What has not been done: wrong where nobody is at work on it any more.
     pub unfinished: Vec<String>,
     /// Episodes that it is to have, if it has said how many.
     pub expected: Option<u64>,
-    /// Episodes that it has.
+    /// Number of episodes found.
     pub episodes: u64,
-    /// Those that an error broke.
+    /// Number of episodes that ended with an error.
     pub errors: u64,
-    /// Dataset files, and what each must have.
+    /// Dataset files, with the episodes that each must have.
     pub datasets: BTreeMap<String, Vec<Demo>>,
-    /// Video files, and the episodes that each must have.
+    /// Video files, with the episodes that each must have.
     pub videos: BTreeMap<String, Vec<Span>>,
-    /// Video files of one episode, and its frames.
+    /// Video files of single episodes, with their number of frames.
     pub episode_videos: BTreeMap<String, Option<u64>>,
 }
 
 /// An episode in a dataset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Demo {
-    /// Its group below `data`, or `episode_<n>` of a LeRobot folder.
+    /// Name of its group below `data`, or `episode_<n>` of a LeRobot folder.
     pub name: String,
     /// Number within the job.
     pub episode: u64,
-    /// Its seed.
+    /// Seed of the episode.
     pub seed: u64,
-    /// Its steps.
+    /// Number of steps.
     pub length: u64,
-    /// Whether it was solved.
+    /// Whether the episode was solved.
     pub success: Option<bool>,
 }
 
@@ -71,20 +72,20 @@ pub struct Demo {
 pub struct Span {
     /// Number within the job.
     pub episode: u64,
-    /// First frame.
+    /// Index of the first frame.
     pub first: u64,
-    /// Frames.
+    /// Number of frames.
     pub frames: u64,
 }
 
 impl Span {
-    /// The frame behind its last one, as far as there is such a number.
+    /// Returns the index after the last frame; it saturates.
     pub fn end(&self) -> u64 {
         self.first.saturating_add(self.frames)
     }
 }
 
-/// What is wrong with the run as a whole.
+/// Returns the errors and notes about the run as a whole.
 pub fn run(merged: &Merged) -> Findings {
     let mut findings = Findings::default();
     for damage in merged.damage() {
@@ -115,10 +116,10 @@ pub fn run(merged: &Merged) -> Findings {
     findings
 }
 
-/// What the journals say of one job.
+/// Verifies one job by its journal lines.
 ///
 /// # Errors
-/// Those of the file system, naming the journal.
+/// Returns the errors of the file system, with the name of the journal.
 pub fn job(merged: &Merged, plan: &RunPlan, job: &Job) -> io::Result<JobAudit> {
     let mut audit = JobAudit { expected: merged.expected(job), ..JobAudit::default() };
     let mut seen = Seen::default();
@@ -173,13 +174,14 @@ impl JobAudit {
     }
 }
 
-/// Numbers of episodes by what is wrong with them.
+/// Episode numbers by the kind of problem.
 #[derive(Default)]
 struct Seen {
     errors: Vec<u64>,
     seeds: Vec<u64>,
     strange: Vec<u64>,
-    /// Scored, by whether solved: in a dataset, and not.
+    /// Scored episodes that are in a dataset, by whether they were solved; below, those that are
+    /// not.
     documented: [Vec<u64>; 2],
     undocumented: [Vec<u64>; 2],
     filmed: u64,
@@ -208,7 +210,8 @@ impl Seen {
         }
     }
 
-    /// Not in a dataset, though others that came out alike are: `--export-mode succeeded` leaves the failed ones out.
+    /// Returns the episodes that are missing from a dataset although others with the same outcome
+    /// are in one: `--export-mode succeeded` leaves the failed ones out.
     fn undocumented(&self) -> Vec<u64> {
         let class =
             |solved: usize| if self.documented[solved].is_empty() { &[][..] } else { &self.undocumented[solved] };
@@ -222,7 +225,7 @@ impl Seen {
     }
 }
 
-/// Settings of a job that were others at a later start, and may have changed its results.
+/// Returns the settings of a job that changed at a later start and may have changed its results.
 fn settings(merged: &Merged, job: &Job) -> impl Iterator<Item = String> {
     let mut seen: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
     for (name, value) in merged.settings_of(job).flatten().filter(|(name, _)| !HOW.contains(&name.as_str())) {

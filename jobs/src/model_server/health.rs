@@ -1,4 +1,4 @@
-//! `health_url` and `health_port`: by what a model server is known to work.
+//! `health_url` and `health_port`: how to check that a model server works.
 
 use std::fmt::{Display, Formatter};
 use std::net::Ipv6Addr;
@@ -8,32 +8,32 @@ use serde::{Deserialize, Serialize};
 use crate::file::Refusal;
 use crate::file::field::Fields;
 
-/// By what a server is known to work.
+/// How to check that a server works.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Health {
-    /// It answers a GET of this with a status of 200 to 299.
+    /// The server answers a GET of this URL with a status of 200 to 299.
     Url(HealthUrl),
-    /// It accepts connections to this port of the machine.
+    /// The server accepts connections on this port of the machine.
     Port(u16),
 }
 
-/// `http://host[:port][/path]`, taken apart.
+/// The parts of a URL `http://host[:port][/path]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HealthUrl {
-    /// Name or address; one of IPv6 without its brackets.
+    /// Host name or address; an IPv6 address is without brackets.
     pub host: String,
-    /// 80 if none is given.
+    /// Port; 80 if none is given.
     pub port: u16,
-    /// With the query, from its `/` on.
+    /// Path with query, from the `/` on.
     pub path: String,
 }
 
 impl HealthUrl {
-    /// Takes a URL apart; says what is wrong with it.
+    /// Parses a URL.
     ///
     /// # Errors
-    /// Why it cannot be asked.
+    /// Returns the reason why it cannot be requested.
     pub fn parse(text: &str) -> Result<Self, String> {
         let Some(rest) = text.strip_prefix("http://") else {
             return Err("it does not begin with http://, which alone is spoken".to_owned());
@@ -41,7 +41,7 @@ impl HealthUrl {
         if rest.chars().any(|letter| letter.is_whitespace() || letter.is_control()) {
             return Err("it has a blank or a control character".to_owned());
         }
-        // A fragment is the reader's business and is never sent.
+        // A fragment is never sent to the server.
         let rest = rest.split('#').next().unwrap_or(rest);
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(end);
@@ -56,14 +56,14 @@ impl HealthUrl {
         Ok(Self { host: host.to_owned(), port, path })
     }
 
-    /// Host and port as they stand in a URL.
+    /// Returns host and port as they are written in a URL.
     pub fn authority(&self) -> String {
         let Self { host, port, .. } = self;
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
     }
 }
 
-/// `host`, `host:80`, `[::1]:80`.
+/// Splits `host`, `host:80` or `[::1]:80` into host and port.
 fn split(authority: &str) -> Result<(&str, u16), String> {
     let (host, port) = match authority.strip_prefix('[').map(|rest| rest.split_once(']')) {
         Some(Some((host, rest))) if host.parse::<Ipv6Addr>().is_ok() && (rest.is_empty() || rest.starts_with(':')) => {
@@ -74,13 +74,13 @@ fn split(authority: &str) -> Result<(&str, u16), String> {
         None => authority.split_once(':').map_or((authority, None), |(host, port)| (host, Some(port))),
     };
     let Some(port) = port else { return Ok((host, 80)) };
-    // `parse` would take a sign.
+    // `parse` alone would accept a sign.
     let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
     let port = port.parse().ok().filter(|&found| is_number && found > 0);
     port.map(|port| (host, port)).ok_or_else(|| "its port is no number from 1 to 65535".to_owned())
 }
 
-/// One of both fields.
+/// Reads one of the two fields.
 pub(super) fn read(fields: &mut Fields) -> Result<Health, Refusal> {
     let url = fields.optional_string("health_url")?;
     let port = fields.at_most("health_port", u64::from(u16::MAX))?;

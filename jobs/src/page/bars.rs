@@ -1,23 +1,23 @@
-//! Rates as bars with their intervals: one line a task and policy.
+//! Draws success rates as bars with their intervals: one row for each task and policy.
 //!
 //! ```text
 //! reach   gr00t    ██████████████├──┤───  64.6 %  93 of 144   56.5 to 71.9 %
 //! ```
-//! Positions are shares of the width, so that a bar is right at any width and nothing is stretched.
+//! Positions are percentages of the width, so that a bar is right at any width without scaling.
 
 use maud::{Markup, html};
 
 use super::grid::{Grid, Tally};
 use super::{matrix, number};
 
-/// Where a bar and its interval begin and end, in percent of the width.
+/// The end of a bar and its interval, in percent of the width.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Bar {
-    /// From 0 up to here.
+    /// Success rate; the bar goes from 0 to this.
     pub(super) rate: f64,
-    /// The interval.
+    /// Lower end of the interval.
     pub(super) low: f64,
-    /// The interval.
+    /// Upper end of the interval.
     pub(super) high: f64,
 }
 
@@ -27,7 +27,7 @@ impl Bar {
         Some(Self { rate: rate * 100.0, low: low * 100.0, high: high * 100.0 })
     }
 
-    /// Drawn between `top` and `top + height` pixels, the interval over it.
+    /// Draws the bar between `top` and `top + height` pixels, with the interval on it.
     pub(super) fn draw(&self, kind: &str, top: f64, height: f64) -> Markup {
         let (middle, [low, high]) = (top + height / 2.0, [self.low, self.high].map(place));
         let end = |at: &str| html! { line.end x1=(at) x2=(at) y1=(middle - 4.0) y2=(middle + 4.0) {} };
@@ -40,7 +40,7 @@ impl Bar {
     }
 }
 
-/// A position as SVG has it.
+/// Formats a position for SVG.
 pub(super) fn place(percent: f64) -> String {
     format!("{:.2}%", percent.clamp(0.0, 100.0))
 }
@@ -112,12 +112,12 @@ fn numbers(tally: &Tally) -> Markup {
     }
 }
 
-/// Lines at the quarters.
+/// Draws lines at the quarters.
 pub(super) fn ruler(height: f64) -> Markup {
     html! { @for at in ["0%", "25%", "50%", "75%", "100%"] { line.ruler x1=(at) x2=(at) y1="0" y2=(height) {} } }
 }
 
-/// The quarters in words.
+/// Labels the quarters.
 pub(super) fn axis() -> Markup {
     html! {
         svg.bar width="100%" height="16" aria-hidden="true" {
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_bar_stands_where_its_numbers_are() {
-        // Wilson for 81 of 263 is 25.529 to 36.621 % (statsmodels 0.14).
+        // The Wilson interval for 81 of 263 is 25.529 to 36.621 % (statsmodels 0.14).
         let text = bar(&tally(81, 263, 0)).into_string();
         assert!(text.contains(r#"<rect class="all" x="0" y="5" width="30.80%" height="12">"#), "{text}");
         assert!(text.contains(r#"<line class="interval" x1="25.53%" x2="36.62%" y1="11" y2="11">"#), "{text}");

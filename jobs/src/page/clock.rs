@@ -1,30 +1,31 @@
-//! Moments as a clock on a wall shows them.
+//! Formats times in the local time zone.
 //!
-//! Files have UTC; people remember that it was shortly after nine. One offset holds for the whole page, that of the
-//! moment when the run began, and the page names it: a night in which the clocks are changed stays a line without a fold.
+//! Files have times in UTC, but people remember local times. The whole page has a single UTC
+//! offset, that of the start of the run, and names it: so a change of daylight saving time during a
+//! run does not bend the time axis.
 
 use jiff::tz::{Offset, TimeZone};
 use jiff::{Timestamp, civil::DateTime};
 
-/// Steps between the ticks of a time axis, in seconds.
+/// Possible steps between the ticks of a time axis, in seconds.
 const STEPS: &[i64] =
     &[1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800];
 
-/// What a clock adds to UTC.
+/// A time zone with a fixed offset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Zone {
     offset: Offset,
-    /// `UTC+01:00`, and what people call it.
+    /// Name of the zone, as in `UTC+01:00 (CET)`.
     name: String,
 }
 
 impl Zone {
-    /// The zone of this machine at a moment of [`crate::time::rfc3339`].
+    /// Returns the zone of this machine at a time written by [`crate::time::rfc3339`].
     pub fn here(at: &str) -> Self {
         Self::at(&TimeZone::system(), at)
     }
 
-    /// A clock that shows UTC.
+    /// Returns UTC.
     pub fn utc() -> Self {
         Self::at(&TimeZone::UTC, "")
     }
@@ -38,24 +39,24 @@ impl Zone {
         if seconds != 0 {
             name.push_str(&format!("{sign}{:02}:{:02}", minutes / 60, minutes % 60));
         }
-        // Many zones have no name but their offset.
+        // Many zones have no abbreviation except their offset.
         if info.abbreviation().starts_with(char::is_alphabetic) && info.abbreviation() != "UTC" {
             name.push_str(&format!(" ({})", info.abbreviation()));
         }
         Self { offset, name }
     }
 
-    /// `UTC+01:00 (CET)`.
+    /// Returns the name, as in `UTC+01:00 (CET)`.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// `21 November 2026, 15:59`; what is no moment stays as it is.
+    /// Formats a time as `21 November 2026, 15:59`; an invalid time is returned unchanged.
     pub(super) fn long(&self, at: &str) -> String {
         self.text(at, "%-d %B %Y, %H:%M")
     }
 
-    /// `15:59:07`.
+    /// Formats a time as `15:59:07`.
     pub(super) fn time(&self, at: &str) -> String {
         self.text(at, "%H:%M:%S")
     }
@@ -71,8 +72,8 @@ impl Zone {
         self.offset.to_datetime(Timestamp::from_millisecond(at_ms).unwrap_or(Timestamp::UNIX_EPOCH))
     }
 
-    /// At most `most` ticks between two moments (milliseconds since 1970), at round times of this clock, with their
-    /// labels; the first one and each that begins a day have the date.
+    /// Returns at most `most` ticks between two times (milliseconds since 1970), at round local
+    /// times, with their labels. The first label and the first of each day have the date.
     pub(super) fn ticks(&self, from_ms: i64, to_ms: i64, most: i64) -> Vec<(i64, String)> {
         let span = (to_ms - from_ms).max(1);
         let coarsest = STEPS[STEPS.len() - 1] * 1000;
@@ -97,12 +98,12 @@ impl Zone {
     }
 }
 
-/// Milliseconds since 1970 of a moment of [`crate::time::rfc3339`].
+/// Parses a time of [`crate::time::rfc3339`] to milliseconds since 1970.
 pub(super) fn millis(at: &str) -> Option<i64> {
     Some(at.parse::<Timestamp>().ok()?.as_millisecond())
 }
 
-/// Seconds between two of them.
+/// Returns the seconds between two times.
 pub(super) fn seconds_between(from: &str, to: &str) -> Option<f64> {
     Some((millis(to)? - millis(from)?) as f64 / 1000.0)
 }

@@ -1,7 +1,7 @@
-//! What broke: errors by reason, and simulators that were lost.
+//! Shows what failed: errors by reason, and lost simulators.
 //!
-//! The same thing seldom says the same twice: process and episode numbers differ. Reasons that differ in their numbers
-//! only are one.
+//! Messages about the same cause often differ in process and episode numbers, so reasons that
+//! differ only in numbers are grouped.
 
 use std::collections::BTreeMap;
 
@@ -11,33 +11,33 @@ use super::link::{clip, href};
 use super::{cut, number};
 use crate::report::{EnvLoss, Reason, Report};
 
-/// Reasons that are shown.
+/// Maximum number of reasons shown.
 const MOST_REASONS: usize = 40;
 
-/// Places that are named of a reason.
+/// Maximum number of places shown for a reason.
 const MOST_PLACES: usize = 4;
 
-/// Characters of a reason.
+/// Maximum number of characters shown of a reason.
 const MOST_TEXT: usize = 1200;
 
-/// Logs that are linked of a reason.
+/// Maximum number of logs linked for a reason.
 const MOST_LOGS: usize = 3;
 
 /// Errors with the same reason.
 #[derive(Debug, PartialEq, Eq)]
 struct Group<'a> {
-    /// As the first said it.
+    /// Message of the first error.
     text: &'a str,
     count: u64,
-    /// The first places: job and episode, `None` when it was the job itself.
+    /// The first places: job and episode, or `None` if the job itself failed.
     places: Vec<(&'a str, Option<u64>)>,
-    /// Where to read on, the first of them.
+    /// The first logs with more information.
     logs: Vec<&'a str>,
-    /// Last words of the process, of the first.
+    /// Last lines of the process of the first error.
     stderr: &'a [String],
 }
 
-/// One error, or many of which no more is known than how many they are.
+/// One error, or several of which only the number is known.
 struct Said<'a> {
     text: &'a str,
     count: u64,
@@ -69,7 +69,8 @@ pub(super) fn section(report: &Report) -> Markup {
     }
 }
 
-/// Places and logs are known of the first errors only, how many there are for each reason of all.
+/// Returns the errors of a report. Places and logs are known for the first errors only, but the
+/// number of errors for each reason is known for all.
 fn broken(report: &Report) -> impl Iterator<Item = Said<'_>> {
     let is_counted = !report.failures_by_reason.is_empty();
     let counts = report.failures_by_reason.iter().map(|Reason { reason, count }| Said {
@@ -93,7 +94,8 @@ fn lost(loss: &EnvLoss) -> Said<'_> {
     Said { text: &loss.reason, count: 1, place: Some((&loss.job, Some(loss.episode))), log: None, stderr: &loss.stderr }
 }
 
-/// The most frequent first; of the same frequency, the one that was said first.
+/// Groups errors, the most frequent first; among equally frequent groups, the one that occurred
+/// first.
 fn grouped<'a>(said: impl Iterator<Item = Said<'a>>) -> Vec<Group<'a>> {
     let mut index = BTreeMap::new();
     let mut groups: Vec<Group> = Vec::new();
@@ -111,7 +113,7 @@ fn grouped<'a>(said: impl Iterator<Item = Said<'a>>) -> Vec<Group<'a>> {
     groups
 }
 
-/// The text with `0` for each run of digits.
+/// Replaces each run of digits by `0`.
 fn without_numbers(text: &str) -> String {
     let mut key = String::with_capacity(text.len());
     for c in text.chars() {
@@ -148,7 +150,7 @@ fn table(groups: &[Group], name: &str) -> Markup {
     }
 }
 
-/// The first line, and the rest on demand.
+/// Shows the first line of a reason, and the rest on demand.
 fn reason(group: &Group) -> Markup {
     let whole = group.text.trim();
     let (first, rest) = whole.split_once('\n').unwrap_or((whole, ""));

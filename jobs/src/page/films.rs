@@ -1,5 +1,5 @@
-//! Episodes that were not solved, to look at. Videos stay where they are: they are loaded when somebody plays them,
-//! which works from a folder as well as from a server.
+//! Shows videos of unsolved episodes. The videos stay where they are and are loaded when they are
+//! played, which works from a folder as well as from a server.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use super::{cut, number};
 use crate::episode::{End, VideoRef};
 use crate::report::{Report, Unsolved};
 
-/// Films that are shown.
+/// Maximum number of videos shown.
 const MOST_FILMS: usize = 12;
 
-/// Episodes without a film that are named.
+/// Maximum number of episodes without a video that are listed.
 const MOST_UNFILMED: usize = 12;
 
 pub(super) fn section(report: &Report) -> Markup {
@@ -49,7 +49,8 @@ fn is_filmed(episode: &Unsolved) -> bool {
     episode.video.is_some() || episode.episode_video.is_some()
 }
 
-/// At most `most`: the first of each job before the second of any, in their order.
+/// Selects at most `most` episodes: the first of each job before the second of any job, in their
+/// order.
 fn fair<'a>(episodes: &[&'a Unsolved], most: usize) -> Vec<&'a Unsolved> {
     let mut of_job: BTreeMap<&str, usize> = BTreeMap::new();
     let mut turns: Vec<_> = episodes
@@ -84,7 +85,7 @@ fn film(episode: &Unsolved) -> Markup {
     }
 }
 
-/// What is played, and the file that it is in.
+/// Returns the link to play, and the path of the file.
 fn source(episode: &Unsolved) -> Option<(String, &str)> {
     if let Some(file) = &episode.episode_video {
         return Some((href(file), file));
@@ -94,14 +95,14 @@ fn source(episode: &Unsolved) -> Option<(String, &str)> {
     Some((href(file) + &span, file))
 }
 
-/// Seconds of a video with many episodes in which this one is.
+/// Returns the seconds from start to end of this episode, in a video of several episodes.
 fn span_s(episode: &Unsolved) -> Option<[f64; 2]> {
     let video = episode.video.as_ref()?;
     let fps = f64::from(video.fps.filter(|fps| *fps > 0)?);
     Some([video.first_frame, video.first_frame + video.frames].map(|frame| frame as f64 / fps))
 }
 
-/// Where in the file it is, as far as it is known.
+/// Describes the position of the episode in the file, if it is known.
 fn from(episode: &Unsolved) -> Markup {
     let video = episode.video.as_ref().filter(|_| episode.episode_video.is_none());
     html! {
@@ -117,7 +118,7 @@ fn story(episode: &Unsolved) -> String {
     let end = match episode.end {
         End::TimeLimit => "time limit",
         End::Terminated => "ended unsolved",
-        // Neither is among those that were scored and not solved, in a report of ours.
+        // Our reports do not list episodes with these ends as scored and unsolved.
         End::Success => "ended",
         End::Error => "broke",
     };

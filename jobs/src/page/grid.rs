@@ -1,8 +1,9 @@
-//! Tasks by policies: what the matrix and the bars show.
+//! The table of tasks by policies that the matrix and the bars show.
 //!
-//! A task is an environment. Where jobs of one environment were given different instructions (LIBERO's tasks come from
-//! one factory), each instruction is a task. A policy is a type, and each path where jobs of a type have several: two
-//! checkpoints are never added up. Rows and columns beyond the limits are, in a last one.
+//! A task is an environment. If jobs of one environment have different instructions (LIBERO's tasks
+//! come from one factory), each instruction is a task. A policy is a type, and a path if jobs of
+//! that type have several, so two checkpoints are never added up. Rows and columns beyond the
+//! limits are added up in a last one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,26 +13,26 @@ use super::link::name;
 use crate::report::{JobReport, Rates, Report};
 use crate::stats::wilson95;
 
-/// Rows that are shown one by one.
+/// Maximum number of rows shown one by one.
 const MOST_TASKS: usize = 60;
 
-/// Columns that are shown one by one.
+/// Maximum number of columns shown one by one.
 const MOST_POLICIES: usize = 8;
 
-/// Episodes of a task under a policy.
+/// Counts of the episodes of a task under a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tally {
-    /// Expected; `None` while a job has not said how many it has.
+    /// Number of expected episodes; `None` as long as it is unknown for any job.
     pub(super) expected: Option<u64>,
     pub(super) episodes: u64,
     pub(super) scored: u64,
     pub(super) successes: u64,
     pub(super) errors: u64,
-    /// Jobs that were added up.
+    /// Number of jobs that were added up.
     pub(super) jobs: u64,
 }
 
-/// What everything is added to.
+/// The tally without episodes, which sums start with.
 const NOTHING: Tally = Tally { expected: Some(0), episodes: 0, scored: 0, successes: 0, errors: 0, jobs: 0 };
 
 impl From<&Rates> for Tally {
@@ -42,27 +43,28 @@ impl From<&Rates> for Tally {
 }
 
 impl Tally {
-    /// Of all episodes that were found, the share that was solved.
+    /// Returns the share of solved episodes among all that were found.
     pub(super) fn rate(&self) -> Option<f64> {
         (self.episodes > 0).then(|| self.successes as f64 / self.episodes as f64)
     }
 
-    /// Of those without an error, the share that was solved; `None` where that is the same.
+    /// Returns the share of solved episodes among those without an error; `None` if it equals
+    /// [`Self::rate`].
     pub(super) fn completion_only(&self) -> Option<f64> {
         (self.errors > 0 && self.scored > 0).then(|| self.successes as f64 / self.scored as f64)
     }
 
-    /// Wilson interval of [`Self::rate`] at 95 %.
+    /// Returns the Wilson interval of [`Self::rate`] at 95 %.
     pub(super) fn wilson(&self) -> Option<[f64; 2]> {
         wilson95(self.successes, self.episodes)
     }
 
-    /// Wilson interval of [`Self::completion_only`] at 95 %.
+    /// Returns the Wilson interval of [`Self::completion_only`] at 95 %.
     pub(super) fn completion_wilson(&self) -> Option<[f64; 2]> {
         wilson95(self.successes, self.scored).filter(|_| self.errors > 0)
     }
 
-    /// Expected and not found.
+    /// Returns the number of expected episodes that were not found.
     pub(super) fn missing(&self) -> u64 {
         self.expected.map_or(0, |expected| expected.saturating_sub(self.episodes))
     }
@@ -79,27 +81,28 @@ impl Tally {
     }
 }
 
-/// What a row or a column is about.
+/// The heading of a row or column.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Label {
-    /// Environment or policy type, as short as it can be.
+    /// Environment or policy type, as short as possible.
     pub(super) name: String,
-    /// What tells those of one name apart: the instruction of a task, the path of a policy.
+    /// What distinguishes rows or columns of the same name: the instruction of a task, the path of
+    /// a policy.
     pub(super) detail: Option<String>,
 }
 
-/// Tasks by policies.
+/// The table of tasks by policies.
 #[derive(Debug, Default)]
 pub(super) struct Grid {
     /// Rows, in the order of the jobs file.
     pub(super) tasks: Vec<Label>,
     /// Columns, in the order of the jobs file.
     pub(super) policies: Vec<Label>,
-    /// By row and column, where there is a job.
+    /// Cells with at least one job, by row and column.
     cells: BTreeMap<(usize, usize), Tally>,
-    /// Rows that the last one adds up.
+    /// Number of tasks added up in the last row.
     pub(super) other_tasks: usize,
-    /// Columns that the last one adds up.
+    /// Number of policies added up in the last column.
     pub(super) other_policies: usize,
 }
 
@@ -119,7 +122,7 @@ impl Grid {
         Self { tasks, policies, cells, other_tasks, other_policies }
     }
 
-    /// Where there is a job.
+    /// Returns the tally of a cell; `None` if it has no job.
     pub(super) fn cell(&self, task: usize, policy: usize) -> Option<Tally> {
         self.cells.get(&(task, policy)).copied()
     }
@@ -129,32 +132,33 @@ fn task(job: &JobReport) -> (&str, Option<&str>) {
     (&job.environment, job.instruction.as_deref())
 }
 
-/// The path is the one that the rank has said; a job that has not begun has none.
+/// Returns policy type and path. The path is the one that the rank reported; a job that has not
+/// begun has none.
 fn policy(job: &JobReport) -> (&str, Option<&str>) {
     (&job.policy_type, job.settings.get("policy_path").and_then(Value::as_str))
 }
 
-/// Of a job whose instruction is not known, where it would tell tasks apart.
+/// Stands for the instruction of a job where it is unknown but distinguishes tasks.
 const UNTOLD: &str = "instruction not known";
 
-/// How rows or columns are told apart and named.
+/// How rows or columns are named and distinguished.
 pub(super) struct Names<'a> {
-    /// Names with different details.
+    /// Names with several details.
     several: BTreeSet<&'a str>,
-    /// Short names that more than one name would have.
+    /// Short names that several full names share.
     ambiguous: BTreeSet<&'a str>,
 }
 
-/// Name, and detail where it tells those of one name apart.
+/// Name, and detail if it distinguishes entries of the same name.
 type Key<'a> = (&'a str, Option<&'a str>);
 
 impl<'a> Names<'a> {
-    /// Of the tasks of all jobs.
+    /// Collects the names of the tasks of all jobs.
     pub(super) fn tasks(report: &'a Report) -> Self {
         Self::new(report.per_job.iter().map(task))
     }
 
-    /// The task of a job.
+    /// Returns the heading of a job's task.
     pub(super) fn task(&self, job: &JobReport) -> Label {
         self.label(self.key(task(job), UNTOLD))
     }
@@ -179,7 +183,7 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Rows or columns in the order in which they come.
+/// Rows or columns in order of first occurrence.
 #[derive(Default)]
 struct Places<'a> {
     by_key: BTreeMap<Key<'a>, usize>,
@@ -194,7 +198,7 @@ impl<'a> Places<'a> {
         })
     }
 
-    /// The first ones, then one for how many others there are.
+    /// Returns the headings of the first entries, followed by one for the number of all others.
     fn labels(&self, most: usize, what: &str, names: &Names) -> (Vec<Label>, usize) {
         let mut labels: Vec<_> = self.keys.iter().take(most).map(|key| names.label(*key)).collect();
         let others = self.keys.len() - labels.len();

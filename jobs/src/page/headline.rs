@@ -1,4 +1,5 @@
-//! What one wants to know first: how good, how sure, how much of it is there, and why not all.
+//! Shows the main result: the success rate, its certainty, how complete it is, and why it is
+//! partial.
 
 use maud::{Markup, html};
 
@@ -10,10 +11,10 @@ use super::{number, origin};
 use crate::job::Status;
 use crate::report::{Rates, Report};
 
-/// Names that a sentence lists before it counts.
+/// Number of names that a sentence lists; the rest is counted.
 const MOST_NAMES: usize = 5;
 
-/// Policies that have a rate each.
+/// Maximum number of policies whose rates are shown separately.
 const MOST_POLICIES: usize = 8;
 
 pub(super) fn section(report: &Report, title: &str, zone: &Zone) -> Markup {
@@ -35,7 +36,7 @@ pub(super) fn section(report: &Report, title: &str, zone: &Zone) -> Markup {
     }
 }
 
-/// How good: of several policies each, then all of them together.
+/// Shows the rate of each policy, if there are several, then the rate of all together.
 fn rate(report: &Report, tally: &Tally) -> Markup {
     let policies: Vec<_> = report.tried().collect();
     html! {
@@ -62,7 +63,7 @@ fn rate(report: &Report, tally: &Tally) -> Markup {
     }
 }
 
-/// How good a policy is; with its name where there are several.
+/// Shows the rate of one policy, with its name if there are several.
 fn one(rates: &Rates, policy: Option<&str>, mean: Option<f64>, jobs: u64) -> Markup {
     let tally = &Tally::from(rates);
     html! {
@@ -157,7 +158,7 @@ fn coverage(report: &Report, tally: &Tally) -> Markup {
     }
 }
 
-/// Why it is partial, or there is less than one may think, one sentence each.
+/// Explains in one sentence each why the report is partial, or has less than expected.
 fn reasons(report: &Report) -> Markup {
     let mut reasons = Vec::new();
     if let Some(stopped) = &report.run.stopped {
@@ -202,7 +203,7 @@ fn reasons(report: &Report) -> Markup {
     html! { @if !reasons.is_empty() { ul.incomplete { @for reason in &reasons { li { (reason) } } } } }
 }
 
-/// `a, b, c and 4 more`.
+/// Formats names as `a, b, c and 4 more`.
 fn listed(names: &[String]) -> String {
     match names.len().checked_sub(MOST_NAMES) {
         None | Some(0) => names.join(", "),

@@ -1,7 +1,7 @@
-//! Paths of a run as links of its page, which lies in the run folder.
+//! Turns paths of a run into links of its page, which is in the run folder.
 
-/// A path as a journal has it, relative to the run folder or absolute, as a reference that leads to a file and nowhere
-/// else: no scheme, no host, nothing that begins a query or a fragment.
+/// Returns a path of a journal, relative to the run folder or absolute, as a reference that can
+/// only lead to a file: it has no scheme, no host, and nothing that begins a query or a fragment.
 pub(super) fn href(path: &str) -> String {
     let start = if path.starts_with('/') { "/" } else { "./" };
     let mut text = String::from(start);
@@ -14,12 +14,12 @@ pub(super) fn href(path: &str) -> String {
     text
 }
 
-/// What stands behind the last slash.
+/// Returns the text after the last slash.
 pub(super) fn name(path: &str) -> &str {
     path.trim_end_matches('/').rsplit('/').next().unwrap_or(path)
 }
 
-/// At most `most` characters, the rest as `…`.
+/// Returns at most `most` characters; the rest is replaced by `…`.
 pub(super) fn clip(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         None => text.to_owned(),

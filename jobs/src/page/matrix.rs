@@ -1,4 +1,4 @@
-//! The success matrix: a table whose cells are as dark as their rates are high.
+//! Shows the success matrix: a table whose cells are darker for higher rates.
 
 use maud::{Markup, html};
 
@@ -34,7 +34,7 @@ pub(super) fn section(grid: &Grid) -> Markup {
     }
 }
 
-/// How a task is named: by its instruction where that tells it apart.
+/// Shows the name of a task, with its instruction if that distinguishes it.
 pub(super) fn task(task: &Label) -> Markup {
     html! {
         @match &task.detail {
@@ -44,7 +44,7 @@ pub(super) fn task(task: &Label) -> Markup {
     }
 }
 
-/// How a policy is named.
+/// Shows the name of a policy.
 pub(super) fn policy(policy: &Label) -> Markup {
     html! { (policy.name) @if let Some(path) = &policy.detail { small { (clip(path, 60)) } } }
 }
@@ -65,7 +65,7 @@ fn cell(tally: Option<Tally>) -> Markup {
     }
 }
 
-/// What is not as it should be.
+/// Shows errors and missing episodes.
 fn rest(tally: &Tally) -> Markup {
     html! {
         @if tally.errors > 0 { small.bad { (number::counted(tally.errors, "error", "errors")) } }
@@ -73,7 +73,7 @@ fn rest(tally: &Tally) -> Markup {
     }
 }
 
-/// One of eleven shades, 0 to 10.
+/// Returns one of eleven shades, 0 to 10.
 fn shade(rate: f64) -> u64 {
     (rate * 10.0).round() as u64
 }

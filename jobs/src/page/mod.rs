@@ -1,4 +1,4 @@
-//! The report as a page: `report.html`, one file that asks the network for nothing.
+//! Renders the report as `report.html`, a single page that loads nothing from the network.
 //!
 //! ```text
 //! report ───► grid ──► headline, matrix, bars      how good, and how sure
@@ -6,11 +6,12 @@
 //!        ├──► failures, films                      what broke, by reason; what went wrong, to look at
 //!        └──► table, speed, settings, origin       each job, how fast, under which settings, started how
 //! ```
-//! Each list has a limit and says what it leaves out, so that ten thousand jobs are a page that one can still scroll.
-//! The page is a function of its arguments: the same report is the same bytes.
+//! Each list has a limit and tells how much it leaves out, so that a page of ten thousand jobs can
+//! still be scrolled. The page depends on its arguments only: the same report gives the same bytes.
 //!
-//! Whatever comes from users is escaped by [`maud`], or is a path that [`link`] has made harmless. A content security
-//! policy allows the page's own style and script by their hashes, and nothing from anywhere else.
+//! Everything that comes from users is escaped by [`maud`], or is a path that [`link`] has made
+//! safe. A content security policy allows the page's own style and script by their hashes, and
+//! nothing from elsewhere.
 
 use std::io;
 
@@ -41,26 +42,26 @@ use grid::Grid;
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 
-/// With SHA-256 of [`STYLE`] and of [`SCRIPT`] in base64, as `openssl dgst -sha256 -binary FILE | base64` prints them;
-/// a test compares.
+/// Content security policy with the SHA-256 of [`STYLE`] and [`SCRIPT`] in base64, as `openssl dgst
+/// -sha256 -binary FILE | base64` prints them. A test compares them.
 const POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; media-src 'self' file: data:; \
     style-src 'sha256-6JPw+kKn9WdL+gGmycbpNGH9OqagpNiSShEkbvL7Q5g='; \
     script-src 'sha256-Cjn78mLz4y82wuzSblTlkuR2bNkdgNN2d0Fz3b2k9YM='";
 
-/// Writes `report.html` into a run folder, with times as this machine's clock shows them.
+/// Writes `report.html` into a run folder, with times in the zone of this machine.
 ///
 /// # Errors
-/// Those of the file system; a page that was there before is whole.
+/// Returns the errors of the file system; an earlier page stays intact then.
 pub fn write(folder: &RunFolder, report: &Report) -> io::Result<()> {
     let began = report.run.started.as_ref().or(report.run.ended.as_ref()).unwrap_or(&report.run.written);
     write_whole(&folder.page(), render(report, &Zone::here(began)).as_bytes())
 }
 
-/// The page, with times as a clock in `zone` shows them.
+/// Renders the page, with times in `zone`.
 pub fn render(report: &Report, zone: &Zone) -> String {
     let grid = Grid::new(report);
     let title = origin::title(report);
-    // Anchor, name in the navigation, heading, and what is below it.
+    // Anchor, name in the navigation, heading, and content.
     let sections = [
         ("matrix", "Success", "Success by task and policy", matrix::section(&grid)),
         ("bars", "Intervals", "Success rates with intervals", bars::section(&grid)),
@@ -103,7 +104,7 @@ fn section(id: &str, name: &str, body: &Markup) -> Markup {
     html! { section id=(id) aria-labelledby={ (id) "-name" } { h2 id={ (id) "-name" } { (name) } (body) } }
 }
 
-/// `shown of all`, where a list has been cut.
+/// Shows `shown of all`, if a list was cut.
 fn cut(shown: usize, all: usize, what: &str, rest: &str) -> Markup {
     html! {
         @if shown < all {

@@ -1,9 +1,9 @@
-//! Numbers as people read them, with their units. A narrow space that does not break stands before a unit and between
-//! thousands.
+//! Formats numbers with their units for readers. There is a narrow no-break space before a unit and
+//! between thousands.
 
 pub(super) const THIN: char = '\u{202f}';
 
-/// `1 234 567`.
+/// Formats a count as `1 234 567`.
 pub(super) fn count(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::new();
@@ -16,12 +16,12 @@ pub(super) fn count(value: u64) -> String {
     text
 }
 
-/// `1 episode`, `2 episodes`.
+/// Formats a count with its noun, as in `1 episode` or `2 episodes`.
 pub(super) fn counted(value: u64, one: &str, more: &str) -> String {
     format!("{} {}", count(value), if value == 1 { one } else { more })
 }
 
-/// A share of 1 as `64.6 %`; `0 %` and `100 %` are exact.
+/// Formats a share of 1 as `64.6 %`; only exact values give `0 %` and `100 %`.
 pub(super) fn percent(share: f64) -> String {
     match share {
         0.0 => format!("0{THIN}%"),
@@ -30,12 +30,12 @@ pub(super) fn percent(share: f64) -> String {
     }
 }
 
-/// An interval of shares as `56.5 to 71.9 %`.
+/// Formats an interval of shares as `56.5 to 71.9 %`.
 pub(super) fn interval([low, high]: [f64; 2]) -> String {
     format!("{:.1} to {:.1}{THIN}%", low * 100.0, high * 100.0)
 }
 
-/// `47.4 s`, `3 min 12 s`, `2 h 05 min`, `1 d 03 h`.
+/// Formats seconds as `47.4 s`, `3 min 12 s`, `2 h 05 min` or `1 d 03 h`.
 pub(super) fn seconds(value: f64) -> String {
     if value < 59.95 {
         return format!("{}{THIN}s", digits(value));
@@ -48,7 +48,7 @@ pub(super) fn seconds(value: f64) -> String {
     }
 }
 
-/// Milliseconds as a number without its unit, which the column names.
+/// Formats milliseconds without the unit, which the column heading has.
 pub(super) fn millis(value: f64) -> String {
     match value {
         ..0.01 if value > 0.0 => "< 0.01".replace(' ', &THIN.to_string()),
@@ -56,20 +56,20 @@ pub(super) fn millis(value: f64) -> String {
     }
 }
 
-/// `271 MiB`, `3.2 GiB`.
+/// Formats bytes as `271 MiB` or `3.2 GiB`.
 pub(super) fn bytes(value: u64) -> String {
     let mebi = value as f64 / f64::from(1 << 20);
     if mebi < 1000.0 { format!("{}{THIN}MiB", digits(mebi)) } else { format!("{}{THIN}GiB", digits(mebi / 1024.0)) }
 }
 
-/// Three digits where there are that many, and never more than two behind the point.
+/// Formats a number with three significant digits, and at most two decimals.
 pub(super) fn digits(value: f64) -> String {
     let sign = if value < 0.0 { "−" } else { "" };
     match value.abs() {
         size @ ..9.995 => format!("{sign}{size:.2}"),
         size @ ..99.95 => format!("{sign}{size:.1}"),
         size @ ..999.5 => format!("{sign}{size:.0}"),
-        // Beyond that an exponent says more.
+        // Larger numbers are easier to read with an exponent.
         size @ ..1e15 => format!("{sign}{}", count(size.round() as u64)),
         _ => format!("{value:e}"),
     }

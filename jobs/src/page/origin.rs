@@ -1,4 +1,4 @@
-//! How the run was started, when, where, and what it was made from.
+//! Shows how, when and where the run was started, and from which files.
 
 use maud::{Markup, html};
 
@@ -6,14 +6,14 @@ use super::clock::{Zone, seconds_between};
 use super::{link, number};
 use crate::report::{Launch, Report};
 
-/// What the page is called: the jobs file, without its folders and its ending.
+/// Returns the title of the page: the jobs file without its folders and extension.
 pub(super) fn title(report: &Report) -> String {
     let name = link::name(&report.config.jobs_file);
     let stem = name.strip_suffix(".json").or(name.strip_suffix(".yaml")).unwrap_or(name);
     if stem.is_empty() { "evaluation".to_owned() } else { stem.to_owned() }
 }
 
-/// When, for how long, on how much.
+/// Shows when the run took place, its duration, and the hardware.
 pub(super) fn when(report: &Report, zone: &Zone) -> Markup {
     let run = &report.run;
     html! {
@@ -80,15 +80,15 @@ pub(super) fn section(report: &Report, zone: &Zone) -> Markup {
     }
 }
 
-/// By the clock and in UTC.
+/// Shows a time in the page's zone and in UTC.
 fn moment(at: &str, zone: &Zone) -> Markup {
     html! { (zone.long(at)) " " (zone.name()) @if zone.name() != "UTC" { span.muted { ", " (at) } } }
 }
 
-/// Launches that are named before they are counted.
+/// Maximum number of launches shown one by one.
 const MOST_LAUNCHES: usize = 16;
 
-/// Machines that are named before they are counted.
+/// Maximum number of hosts shown one by one.
 const MOST_HOSTS: usize = 16;
 
 fn hosts(hosts: &[String]) -> String {
@@ -110,7 +110,7 @@ fn gathered(route: &str) -> String {
     }
 }
 
-/// A command line that a shell reads as the same words.
+/// Formats a command line so that a shell parses it into the same words.
 fn command(argv: &[String]) -> String {
     argv.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }

@@ -1,4 +1,5 @@
-//! What was in effect: settings as the ranks said them, policies by their hashes, versions and devices.
+//! Shows what was in effect: settings as the ranks reported them, policies with their hashes,
+//! versions and devices.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +10,13 @@ use super::link::clip;
 use super::{cut, number};
 use crate::report::{GpuReport, Report};
 
-/// Values of a setting that are shown.
+/// Maximum number of values shown of a setting.
 const MOST_VALUES: usize = 12;
 
-/// Policies that are shown.
+/// Maximum number of policies shown.
 const MOST_POLICIES: usize = 60;
 
-/// Settings that are shown, of those that differ between jobs and of those that do not.
+/// Maximum number of settings shown, of those that differ between jobs and of those that do not.
 const MOST_SETTINGS: usize = 60;
 
 pub(super) fn section(report: &Report) -> Markup {
@@ -54,7 +55,7 @@ pub(super) fn section(report: &Report) -> Markup {
     }
 }
 
-/// By key and value, how many jobs have it. A job that does not say a setting that others say has `–`.
+/// Counts jobs by setting and value. A job without a setting that other jobs have counts as `–`.
 fn settings(report: &Report) -> BTreeMap<&str, BTreeMap<String, u64>> {
     let said: Vec<_> = report.per_job.iter().map(|job| &job.settings).filter(|settings| !settings.is_empty()).collect();
     let mut settings: BTreeMap<&str, BTreeMap<String, u64>> = BTreeMap::new();
@@ -78,7 +79,7 @@ fn text(value: &Value) -> String {
     }
 }
 
-/// The most frequent first.
+/// Shows the values, the most frequent first.
 fn several(values: &BTreeMap<String, u64>) -> Markup {
     let mut sorted: Vec<_> = values.iter().collect();
     sorted.sort_by_key(|(_, jobs)| std::cmp::Reverse(**jobs));
@@ -145,7 +146,7 @@ fn machines(report: &Report) -> Markup {
     }
 }
 
-/// How many of each kind.
+/// Counts the GPUs of each model and size.
 fn gpus(gpus: &[GpuReport]) -> BTreeMap<(&str, u64), u64> {
     let mut kinds = BTreeMap::new();
     for gpu in gpus {

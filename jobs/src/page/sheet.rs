@@ -1,5 +1,5 @@
-//! A table with a line for each job, which can be sorted and filtered where there is a script, and read where there is
-//! none.
+//! A table with one row per job. It can be sorted and filtered if scripts are enabled, and read
+//! without them.
 
 use maud::{Markup, PreEscaped, html};
 
@@ -9,35 +9,35 @@ use super::{cut, number};
 use crate::job::Status;
 use crate::report::{JobReport, Report};
 
-/// Jobs that are shown.
+/// Maximum number of jobs shown.
 pub(super) const MOST_JOBS: usize = 500;
 
-/// What a table is called, and its columns.
+/// Name and columns of a table.
 pub(super) struct Sheet {
     pub(super) name: &'static str,
     pub(super) columns: &'static [Column],
 }
 
-/// The head of a column.
+/// The heading of a column.
 pub(super) struct Column {
     pub(super) name: &'static str,
-    /// `n` where it has numbers.
+    /// CSS class: `n` for numbers.
     pub(super) class: &'static str,
     pub(super) title: Option<&'static str>,
 }
 
-/// A column of words.
+/// Returns a column of text.
 pub(super) const fn words(name: &'static str) -> Column {
     Column { name, class: "", title: None }
 }
 
-/// A column of numbers, and what they say.
+/// Returns a column of numbers; `title` explains them.
 pub(super) const fn numbers(name: &'static str, title: &'static str) -> Column {
     Column { name, class: "n", title: Some(title) }
 }
 
 impl Sheet {
-    /// The table, `row` being the line of a job.
+    /// Renders the table; `row` renders the row of a job.
     pub(super) fn draw(&self, report: &Report, row: impl Fn(&JobReport) -> Markup) -> Markup {
         let (jobs, rest) =
             (shown(report), "those with errors or missing episodes come first, report.json has them all.");
@@ -61,8 +61,8 @@ impl Sheet {
     }
 }
 
-/// Jobs that are shown, in file order. Where there are too many, those that need a look come before the others: failed,
-/// not at their end, with errors or missing episodes.
+/// Returns the jobs to show, in file order. If there are too many, jobs that need attention are
+/// chosen first: those that failed, have not ended, or have errors or missing episodes.
 pub(super) fn shown(report: &Report) -> Vec<&JobReport> {
     let needs_a_look = |job: &&JobReport| {
         let tally = Tally::from(&job.rates);
@@ -74,12 +74,12 @@ pub(super) fn shown(report: &Report) -> Vec<&JobReport> {
     shown
 }
 
-/// A number, and what it is sorted by.
+/// Renders a number with its sort key.
 pub(super) fn value(by: Option<f64>, text: &str) -> Markup {
     html! { td.n data-v=[by.map(|by| format!("{by:.6}"))] { (text) } }
 }
 
-/// A name, which wraps where names are joined.
+/// Renders a name, which may wrap at its separators.
 pub(super) fn title(name: &str) -> Markup {
     let clipped = clip(name, 80);
     let parts: Vec<_> = clipped.split_inclusive(['_', '-', '/']).collect();

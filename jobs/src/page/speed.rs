@@ -1,4 +1,4 @@
-//! How fast: what each job took, and what its loop spent the time on.
+//! Shows speed: the resources of each job, and what its loop spent time on.
 
 use maud::{Markup, html};
 

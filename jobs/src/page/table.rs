@@ -1,4 +1,4 @@
-//! Every job in a line: how it stands, how good it is, and its files.
+//! Shows one row per job: status, success rate and files.
 
 use maud::{Markup, html};
 
@@ -9,10 +9,10 @@ use super::number;
 use super::sheet::{Column, Sheet, numbers, title, value, words};
 use crate::report::{JobReport, Report};
 
-/// Files of a job that are linked.
+/// Maximum number of files linked for a job.
 const MOST_FILES: usize = 4;
 
-/// Ranks of a job that are named.
+/// Maximum number of ranks listed for a job.
 const MOST_RANKS: usize = 4;
 
 const COLUMNS: &[Column] = &[
@@ -75,7 +75,7 @@ fn of(part: u64, all: u64) -> String {
     format!("{} of {}", number::count(part), number::count(all))
 }
 
-/// A count that should be nothing.
+/// Renders a count that should be zero.
 fn some(count: u64) -> Markup {
     html! { td class={ "n " @if count > 0 { "bad" } @else { "muted" } } data-v=(count) { (number::count(count)) } }
 }

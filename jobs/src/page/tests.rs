@@ -5,7 +5,7 @@ use crate::job::{JobIndex, Status};
 use crate::journal::Quantiles;
 use crate::report::{Config, Failure, JobReport, PolicyRates, RankReport, Rates, Run, Unsolved};
 
-/// A report of nothing.
+/// Returns an empty report.
 pub(super) fn report() -> Report {
     Report {
         schema: "rrun/report/1".to_owned(),
@@ -167,7 +167,7 @@ fn nothing_comes_from_elsewhere() {
     }
 }
 
-/// In a drawing nothing is void: what is not closed would hold all that follows.
+/// SVG has no void elements: an element that is not closed would contain everything after it.
 #[test]
 fn every_element_of_a_drawing_is_closed() {
     let mut report = of_jobs(vec![job(0, "reach", "gr00t", rates(1, 2, 1))]);
@@ -293,7 +293,7 @@ fn of_too_many_jobs_those_that_need_a_look_are_shown() {
     assert_eq!((shown.len(), shown[497], shown[498], shown[499]), (500, 497, 900, 950));
 }
 
-/// 10 000 jobs: 13 MB of report. A browser is at ease with a page of a few megabytes.
+/// 10 000 jobs are 13 MB of report. A browser handles a page of a few megabytes well.
 #[test]
 fn the_page_of_ten_thousand_jobs_stays_small() {
     let jobs = (0..10_000).map(|index| {

@@ -1,9 +1,9 @@
-//! Ranks over time: when each was alive, when it had a job, where it died.
+//! Shows ranks over time: when each was alive, when it ran jobs, and where it died.
 //!
 //! ```text
 //! rank 0   ▒▓▓▓▓▓▓█████▓▓▓▓▓✕  ▒▓▓▓▓███████▒▒▒▒   busy 87.0 %, died once
 //! ```
-//! Jobs that are too short to be seen are drawn together, as dark as they kept the rank busy.
+//! Jobs that are too short to be seen are drawn together, darker the busier the rank was.
 
 use std::collections::BTreeSet;
 
@@ -19,25 +19,25 @@ mod lane;
 
 use lane::{Lane, Piece, Window};
 
-/// Ranks that are shown.
+/// Maximum number of ranks shown.
 const MOST_RANKS: usize = 64;
 
-/// Pieces that are drawn at most, of all ranks together.
+/// Maximum number of shapes drawn, over all ranks.
 const MOST_PIECES: f64 = 12_000.0;
 
-/// Width below which nothing is drawn by itself, in percent: two pixels of a wide page.
+/// Minimum width of a separate shape in percent: two pixels of a wide page.
 const LEAST: f64 = 0.25;
 
-/// Ticks of the axis: as many as fit beside each other on a phone.
+/// Maximum number of ticks of the axis: as many as fit on a phone.
 const MOST_TICKS: i64 = 5;
 
-/// What all lanes have in common.
+/// Settings that all lanes share.
 struct Frame<'a> {
-    /// `None` where a report has no moments.
+    /// The time span shown; `None` for a report without times.
     window: Option<Window>,
     /// Width up to which jobs are joined, in percent.
     least: f64,
-    /// A merged folder has a rank of each run, under the same number.
+    /// Whether the folder was merged, so that several runs have ranks of the same number.
     is_merged: bool,
     zone: &'a Zone,
 }
@@ -101,7 +101,7 @@ fn shown(report: &Report) -> Vec<&RankReport> {
     shown.into_iter().map(|(_, rank)| rank).collect()
 }
 
-/// All moments of a rank.
+/// Returns all times of a rank.
 fn moments(rank: &RankReport) -> impl Iterator<Item = i64> + '_ {
     let lives = rank.lives.iter().flat_map(|life| [&life.started, &life.ended]);
     let spans = rank.spans.iter().flat_map(|span| [&span.started, &span.ended]);
@@ -129,7 +129,7 @@ fn lane(rank: &RankReport, frame: &Frame) -> Markup {
                             line.tick x1=(at) x2=(at) y1="0" y2="20" {}
                         }
                     }
-                    // A report without moments has the sums.
+                    // A report without times still has the sums.
                     None => {
                         rect.life x="0" y="4" width="100%" height="12" {}
                         @if let Some(busy) = busy { rect.job x="0" y="4" width=(place(busy * 100.0)) height="12" {} }

@@ -8,7 +8,8 @@ fn setup(words: &[&str]) -> Result<Setup, String> {
     Setup::read(&args, &|_| None).map_err(|err| err.to_string())
 }
 
-/// A folder with `jobs.json`, `behavior.yaml` (a whole job) and `snippet.yaml` (s001's first example).
+/// Creates a folder with `jobs.json`, `behavior.yaml` (a complete job) and `snippet.yaml` (the
+/// first example of s001).
 fn folder() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let job = r#"{"jobs": [{"name": "reach", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted"}]}"#;
@@ -108,7 +109,7 @@ fn a_choice_of_jobs_has_a_folder_of_its_own() {
     assert_eq!(setup(&["--jobs", &jobs, "--only", "push"]).unwrap_err(), "--only: no job is called `push`");
 }
 
-/// A run folder of somebody else, whose plan names a program, and the home of a user.
+/// Creates a run folder of another user, whose plan names a program, and a home directory.
 fn foreign() -> (tempfile::TempDir, impl Fn(&[&str]) -> Result<Setup, String>) {
     let dir = tempfile::tempdir().unwrap();
     let job = r#"{"name": "a", "arena_env_args": {"environment": "gym:X-v0", "python": "/tmp/evil"}, "policy_type": "scripted",

@@ -1,15 +1,17 @@
-//! Tails of the normal distribution and of Student's.
+//! Tails of the normal distribution and of Student's t-distribution.
 
-/// `erfc(x)` for `x` of at least 0: the share of a normal distribution beyond `x √2` standard deviations, both sides.
+/// Returns `erfc(x)` for `x` of at least 0: the share of a normal distribution beyond `x √2`
+/// standard deviations on both sides.
 ///
-/// Near 0 the series of `erf` in its form without cancellation, elsewhere the continued fraction, evaluated from its
-/// front (Abramowitz and Stegun 7.1.6 and 7.1.14; modified Lentz). Twelve digits.
+/// Near 0 it uses the series of `erf` in its form without cancellation, elsewhere the continued
+/// fraction (Abramowitz and Stegun 7.1.6 and 7.1.14), which is evaluated backwards from a fixed
+/// depth. It is accurate to twelve digits.
 pub(super) fn erfc(x: f64) -> f64 {
     let front = (-x * x).exp() / std::f64::consts::PI.sqrt();
     if x < 2.0 { 1.0 - 2.0 * front * series(x) } else { front / fraction(x) }
 }
 
-/// `Σ 2ⁿ x²ⁿ⁺¹ / (1·3·…·(2n+1))`.
+/// Returns `Σ 2ⁿ x²ⁿ⁺¹ / (1·3·…·(2n+1))`.
 fn series(x: f64) -> f64 {
     let (mut sum, mut term, mut n) = (x, x, 1.0);
     while term > sum * f64::EPSILON {
@@ -20,12 +22,14 @@ fn series(x: f64) -> f64 {
     sum
 }
 
-/// `x + (1/2)/(x + 1/(x + (3/2)/(x + …)))`, from the 200th term back: at 2 and above far more than are needed.
+/// Returns `x + (1/2)/(x + 1/(x + (3/2)/(x + …)))`, evaluated backwards from the 200th term, far
+/// more than needed for `x` of at least 2.
 fn fraction(x: f64) -> f64 {
     (1..200).rev().fold(x, |rest, n| x + f64::from(n) / 2.0 / rest)
 }
 
-/// 97.5 % quantiles of Student's distribution with 1 to 30 degrees of freedom: scipy 1.17.1, `t.ppf(.975, df)`.
+/// 97.5 % quantiles of Student's t-distribution with 1 to 30 degrees of freedom, from scipy 1.17.1,
+/// `t.ppf(.975, df)`.
 const T975: [f64; 30] = [
     12.706_204_736,
     4.302_652_730,
@@ -59,8 +63,9 @@ const T975: [f64; 30] = [
     2.042_272_456,
 ];
 
-/// 97.5 % quantile of Student's distribution with `df` degrees of freedom, at least 1. Beyond the table an expansion
-/// about the normal distribution (Abramowitz and Stegun 26.7.5), which is right to 2e-6 there.
+/// Returns the 97.5 % quantile of Student's t-distribution with `df` degrees of freedom, at least
+/// 1. Beyond the table it uses an expansion about the normal distribution (Abramowitz and Stegun
+/// 26.7.5), which is accurate to 2e-6 there.
 pub(super) fn student975(df: u64) -> f64 {
     let tabled = usize::try_from(df).ok().and_then(|df| T975.get(df.max(1) - 1));
     tabled.copied().unwrap_or_else(|| {

@@ -1,4 +1,4 @@
-//! Two policies on the same episodes: what a pair of outcomes says that two rates do not.
+//! Statistics of two policies on the same episodes: pairs of outcomes tell more than two rates.
 //!
 //! ```text
 //!                B solved   B not
@@ -11,40 +11,40 @@ use serde::{Deserialize, Serialize};
 use super::normal::{erfc, student975};
 use super::{mean, wilson95};
 
-/// Discordant pairs up to which the test is exact.
+/// Number of discordant pairs up to which the test is exact.
 const EXACT: u64 = 1000;
 
-/// Pairs of outcomes, counted.
+/// Counts of pairs by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pairs {
-    /// Solved by A and by B.
+    /// Pairs that A and B solved.
     pub both: u64,
-    /// Solved by A alone.
+    /// Pairs that only A solved.
     pub only_a: u64,
-    /// Solved by B alone.
+    /// Pairs that only B solved.
     pub only_b: u64,
-    /// Solved by none.
+    /// Pairs that neither solved.
     pub neither: u64,
 }
 
-/// McNemar's test: the hypothesis is that A and B solve equally many.
+/// McNemar's test of the hypothesis that A and B solve equally many.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct McNemar {
     /// Two-sided p-value.
     pub p: f64,
-    /// It is that of the binomial distribution; else of chi-squared with a continuity correction (more than 1000
-    /// discordant pairs).
+    /// Whether `p` is that of the binomial distribution. For more than 1000 discordant pairs it is
+    /// that of chi-squared with a continuity correction.
     pub exact: bool,
 }
 
-/// A mean difference of pairs.
+/// The mean difference over pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MeanDifference {
-    /// Pairs.
+    /// Number of pairs.
     pub pairs: u64,
     /// Mean of the differences.
     pub mean: f64,
-    /// Interval of it at 95 %, by Student's distribution; `None` of one pair.
+    /// Its interval at 95 %, by Student's t-distribution; `None` for a single pair.
     pub interval95: Option<[f64; 2]>,
 }
 
@@ -59,7 +59,7 @@ impl Pairs {
         } += 1;
     }
 
-    /// Of both sets.
+    /// Adds the counts of another set of pairs.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -70,25 +70,26 @@ impl Pairs {
         }
     }
 
-    /// How many.
+    /// Returns the number of pairs.
     pub fn count(&self) -> u64 {
         self.both + self.only_a + self.only_b + self.neither
     }
 
-    /// Solved by A, and by B.
+    /// Returns the number of pairs that A solved, and that B solved.
     pub fn solved(&self) -> [u64; 2] {
         [self.both + self.only_a, self.both + self.only_b]
     }
 
-    /// Rate of B minus rate of A; `None` of nothing.
+    /// Returns the rate of B minus the rate of A; `None` without pairs.
     pub fn difference(&self) -> Option<f64> {
         let count = self.count();
         (count > 0).then(|| (self.only_b as f64 - self.only_a as f64) / count as f64)
     }
 
-    /// Interval of the difference at 95 %: method 10 of Newcombe, *Improved confidence intervals for the difference
-    /// between binomial proportions based on paired data*, Statistics in Medicine 17 (1998), 2635–2650: Wilson's
-    /// intervals of both rates, joined by squares with the correlation of the pairs (with its continuity correction).
+    /// Returns the interval of the difference at 95 %: method 10 of Newcombe, *Improved confidence
+    /// intervals for the difference between binomial proportions based on paired data*, Statistics
+    /// in Medicine 17 (1998), 2635–2650. It combines Wilson's intervals of both rates by squares,
+    /// with the correlation of the pairs (with its continuity correction).
     pub fn interval95(&self) -> Option<[f64; 2]> {
         let (count, [a, b]) = (self.count(), self.solved());
         let ([low_a, high_a], [low_b, high_b]) = (wilson95(a, count)?, wilson95(b, count)?);
@@ -100,7 +101,7 @@ impl Pairs {
         Some([low.max(-1.0), high.min(1.0)])
     }
 
-    /// The correlation of the pairs, 0 where one of the outcomes never changes.
+    /// Returns the correlation of the pairs, 0 if one of the outcomes never changes.
     fn phi(&self) -> f64 {
         let of = |count: u64| count as f64;
         let margins = [
@@ -115,7 +116,7 @@ impl Pairs {
         if product > 0.0 { corrected / product.sqrt() } else { 0.0 }
     }
 
-    /// McNemar's test; `None` where no pair is discordant.
+    /// Returns McNemar's test; `None` if no pair is discordant.
     pub fn mcnemar(&self) -> Option<McNemar> {
         let (b, c) = (self.only_a, self.only_b);
         match b + c {
@@ -126,9 +127,9 @@ impl Pairs {
     }
 }
 
-/// Twice the probability of at most `k` heads of `n` throws, at most 1.
+/// Returns twice the probability of at most `k` heads in `n` throws of a fair coin, at most 1.
 fn coin(k: u64, n: u64) -> f64 {
-    // The largest term as a sum of logarithms, as its factors alone leave the range of numbers.
+    // The largest term is computed as a sum of logarithms, because its factors alone overflow.
     let factors = (1..=k).map(|i| ((n - k + i) as f64 / i as f64).ln()).sum::<f64>();
     let mut term = (factors - n as f64 * std::f64::consts::LN_2).exp();
     let (mut sum, mut at) = (0.0, k);
@@ -143,13 +144,14 @@ fn coin(k: u64, n: u64) -> f64 {
     (2.0 * sum).min(1.0)
 }
 
-/// Chi-squared with one degree of freedom, a continuity correction of 1 (Edwards 1948).
+/// Returns the p-value of chi-squared with one degree of freedom and a continuity correction of 1
+/// (Edwards 1948).
 fn continuity(b: u64, c: u64) -> f64 {
     let distance = (b.abs_diff(c) as f64 - 1.0).max(0.0);
     erfc((distance * distance / (b + c) as f64 / 2.0).sqrt())
 }
 
-/// Mean of differences and its interval; `None` of nothing.
+/// Returns the mean of differences and its interval; `None` without values.
 pub fn mean_difference(differences: &[f64]) -> Option<MeanDifference> {
     let mean_ = mean(differences.iter().copied())?;
     let pairs = differences.len() as u64;
@@ -166,7 +168,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A table as textbooks have it, whose difference is that of its first row and its first column: B and A.
+    /// Converts a table as in textbooks: the difference of its first row and its first column is
+    /// that of B and A.
     fn pairs([both, only_b, only_a, neither]: [u64; 4]) -> Pairs {
         Pairs { both, only_a, only_b, neither }
     }
@@ -206,7 +209,7 @@ mod tests {
         }
         let large = pairs([0, 1000, 900, 0]).mcnemar().unwrap();
         assert!(!large.exact && (large.p - continuity(1000, 900)).abs() < f64::EPSILON);
-        // Exact it would be 0.023108845…
+        // The exact value would be 0.023108845…
         assert!((coin(900, 1900) / 0.023_108_845_108_901_193 - 1.0).abs() < 1e-10);
     }
 
@@ -221,7 +224,7 @@ mod tests {
         close([14, 5, 0, 22], [0.011, 0.226], 5e-4);
         // R, contingencytables 3.1.0, Newcombe_square_and_add_CI_paired_2x2
         close([59, 6, 16, 80], [-0.1186, -0.0046], 5e-5);
-        // The formulas in Python over statsmodels 0.15.0, proportion_confint(method="wilson")
+        // The formulas in Python with statsmodels 0.15.0, proportion_confint(method="wilson")
         close([14, 5, 0, 22], [0.011_483_241_383_033_2, 0.226_492_684_351_211_2], 1e-12);
         close([1, 1, 7, 12], [-0.506_920_226_686_141, -0.025_559_124_164_859_8], 1e-12);
         close([10, 0, 0, 0], [-0.277_532_799_862_889_4, 0.277_532_799_862_889_4], 1e-12);

@@ -1,13 +1,13 @@
-//! Each job's result beside those of other policies on its task.
+//! Shows each job's result beside those of other policies on its task.
 
 use crate::report::{JobReport, Report};
 use crate::stats::wilson95;
 use crate::table::first;
 
-/// A row for each job, by task and policy. Empty where it would say no more than the [conclusion](super::conclusion):
-/// with one job, or without an episode.
+/// Returns a table with one row per job, ordered by task and policy. It is empty if it would add
+/// nothing to the [conclusion](super::conclusion): with a single job, or without an episode.
 pub fn comparison(report: &Report) -> String {
-    // A job that the file says is not to run has nothing to say.
+    // Jobs that the file excludes from running are left out.
     let is_asked = |job: &&JobReport| job.rates.episodes > 0 || job.attempts > 0 || job.rates.expected != Some(0);
     let mut jobs: Vec<_> = report.per_job.iter().filter(is_asked).collect();
     if jobs.len() < 2 || jobs.iter().all(|job| job.rates.episodes == 0) {

@@ -1,18 +1,19 @@
-//! What a run comes to, in a few lines.
+//! Summarizes the result of a run in a few lines.
 
 use std::fmt::Write as _;
 
 use crate::job::Status;
 use crate::report::{JobReport, PolicyRates, Rates, Report};
 
-/// Policies that are named.
+/// Maximum number of policies listed.
 const MOST_POLICIES: usize = 8;
 
-/// Errors that are named.
+/// Maximum number of errors listed.
 const MOST_ERRORS: usize = 10;
 
-/// How much there is and how good it is, and one line for each thing that is missing. Of several policies each has its
-/// rate: one over all of them depends on how many episodes each was given.
+/// Returns the number of episodes and the success rate, and one line for each thing that is
+/// missing. With several policies, each has its own rate, because a rate over all of them depends
+/// on how many episodes each had.
 pub fn conclusion(report: &Report) -> String {
     let rates = &report.overall;
     let expected = rates.expected.map_or_else(|| "?".to_owned(), |expected| expected.to_string());
@@ -72,7 +73,7 @@ fn errors(rates: &Rates) -> String {
     if rates.errors > 0 { format!(", {} errors", rates.errors) } else { String::new() }
 }
 
-/// Why a job has no rate.
+/// Explains why a job has no rate.
 pub(super) fn no_episode(job: &JobReport) -> String {
     match job.ended_before_an_episode() {
         true => {
@@ -84,13 +85,14 @@ pub(super) fn no_episode(job: &JobReport) -> String {
 }
 
 impl JobReport {
-    /// A job in steps that has come to its end within its first episodes: there is nothing to rate.
+    /// Returns whether a job in steps ended within its first episodes, so that there is nothing to
+    /// rate.
     pub(crate) fn ended_before_an_episode(&self) -> bool {
         self.status == Status::Completed && self.rates.episodes == 0 && self.env_steps > 0
     }
 }
 
-/// How often memory was short, and what helps.
+/// Describes how often memory ran out, and what helps.
 fn shortage(job: &JobReport) -> String {
     let times = if job.out_of_memory == 1 { "once".to_owned() } else { format!("{} times", job.out_of_memory) };
     let knob = match job.out_of_memory_batch {
@@ -107,7 +109,7 @@ fn shortage(job: &JobReport) -> String {
     format!("out of memory {times}: {knob}")
 }
 
-/// What leaves the policy more, as an option and its value.
+/// Returns the option and value that leave more memory to the policy.
 fn fewer(job: &JobReport) -> String {
     match job.num_envs / 2 {
         0 => "environments that take less leave the policy more".to_owned(),

@@ -1,11 +1,11 @@
-//! Numbers of episodes as one reads them.
+//! Formats episode numbers as ranges.
 
-/// `episode 3 is`, `episodes 3-5, 9 are`: ascending numbers, each once.
+/// Formats ascending, distinct numbers as `episode 3 is` or `episodes 3-5, 9 are`.
 pub fn episodes(numbers: &[u64]) -> String {
     shown(&of(numbers.iter().copied()))
 }
 
-/// First and last of neighbours: ascending numbers, each once.
+/// Returns ascending, distinct numbers as ranges of first and last number.
 pub(crate) fn of(numbers: impl Iterator<Item = u64>) -> Vec<[u64; 2]> {
     let mut ranges: Vec<[u64; 2]> = Vec::new();
     for number in numbers {
@@ -17,7 +17,7 @@ pub(crate) fn of(numbers: impl Iterator<Item = u64>) -> Vec<[u64; 2]> {
     ranges
 }
 
-/// As [`episodes`], of ranges that do not touch.
+/// Formats ranges as [`episodes`] does; they must not touch.
 pub(super) fn shown(ranges: &[[u64; 2]]) -> String {
     let text = |[first, last]: &[u64; 2]| if first == last { first.to_string() } else { format!("{first}-{last}") };
     let is_one = matches!(ranges, [[first, last]] if first == last);

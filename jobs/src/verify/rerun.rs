@@ -1,4 +1,4 @@
-//! A few episodes to be run once more, elsewhere: which ones, as what plan, and whether they came out the same.
+//! Reruns a few episodes for verification: chooses them, plans their run, and compares the results.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,14 +11,14 @@ use crate::plan::RunPlan;
 use crate::report::Merged;
 use crate::seed;
 
-/// Episodes by job, with what came out of them.
+/// The chosen episodes by job, with their original results.
 pub type Chosen = BTreeMap<String, BTreeMap<u64, Outcome>>;
 
-/// Chooses `count` episodes that were scored, spread over the jobs that count their episodes: as many of each as of any
-/// other, as far as they go. Another `seed` chooses others.
+/// Chooses `count` scored episodes, spread evenly over the jobs that count their episodes, as far
+/// as these have enough. Another `seed` chooses others.
 ///
 /// # Errors
-/// Those of the file system.
+/// Returns the errors of the file system.
 pub fn choose(merged: &Merged, plan: &RunPlan, count: usize, seed: u64) -> io::Result<Chosen> {
     let draw = |job: u64, number: u64| seed::noise(seed, job, number);
     let counted = |job: &&Job| job.status == Status::Pending && matches!(job.length, Length::Episodes(_));
@@ -54,8 +54,8 @@ fn outcomes(merged: &Merged, job: &Job, numbers: &[u64]) -> io::Result<BTreeMap<
     Ok(found)
 }
 
-/// The plan of a run of these episodes alone, which `rrun eval --resume` takes up; `None` if a name cannot be written as
-/// `--only` has it.
+/// Returns the plan of a run of these episodes only, which `rrun eval --resume` can continue;
+/// `None` if `--only` cannot express a job name.
 pub fn plan(whole: &RunPlan, chosen: &Chosen) -> Option<RunPlan> {
     let numbers = |name: &str| -> Option<Numbers> {
         let texts: Vec<_> = chosen.get(name)?.keys().map(u64::to_string).collect();
@@ -78,10 +78,10 @@ pub fn plan(whole: &RunPlan, chosen: &Chosen) -> Option<RunPlan> {
     })
 }
 
-/// What came out otherwise, a line each.
+/// Returns the differences between the original and the repeated results, one line each.
 ///
 /// # Errors
-/// Those of the file system.
+/// Returns the errors of the file system.
 pub fn differences(chosen: &Chosen, again: &Merged, plan: &RunPlan) -> io::Result<Vec<String>> {
     let mut lines = Vec::new();
     for job in &plan.jobs {
@@ -102,7 +102,7 @@ pub fn differences(chosen: &Chosen, again: &Merged, plan: &RunPlan) -> io::Resul
     Ok(lines)
 }
 
-/// Seed, end and steps, and the return to its last bit.
+/// Compares seed, end and steps, and the return bit by bit.
 fn difference(before: &Outcome, after: &Outcome) -> Option<String> {
     let pairs = [
         ("seed", before.seed.to_string(), after.seed.to_string()),

@@ -1,9 +1,9 @@
-//! One rank's line: moments become places, and what is too narrow is joined.
+//! Computes the shapes of one rank: times become positions, and narrow shapes are joined.
 
 use crate::page::clock::millis;
 use crate::report::{HowEnded, Life, RankReport, Span};
 
-/// The time that the page shows, in milliseconds since 1970.
+/// The time span shown on the page, in milliseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Window {
     pub(super) from_ms: i64,
@@ -11,7 +11,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// From the first to the last moment; `None` without any.
+    /// Returns the span from the first to the last time; `None` without any.
     pub(super) fn around(moments: impl Iterator<Item = i64>) -> Option<Self> {
         moments.fold(None, |window, at| match window {
             None => Some(Self { from_ms: at, to_ms: at }),
@@ -19,7 +19,7 @@ impl Window {
         })
     }
 
-    /// Where a moment is, in percent of the width.
+    /// Returns the position of a time, in percent of the width.
     pub(super) fn place(&self, at_ms: i64) -> f64 {
         (at_ms - self.from_ms) as f64 / (self.to_ms - self.from_ms).max(1) as f64 * 100.0
     }
@@ -29,14 +29,14 @@ impl Window {
     }
 }
 
-/// One rank's line, in percent of the width.
+/// The shapes of one rank, in percent of the width.
 #[derive(Debug)]
 pub(super) struct Lane<'a> {
     pub(super) lives: Vec<Alive<'a>>,
     pub(super) pieces: Vec<Piece<'a>>,
 }
 
-/// From a start of the rank to its end.
+/// One life of the rank.
 #[derive(Debug)]
 pub(super) struct Alive<'a> {
     pub(super) from: f64,
@@ -45,28 +45,28 @@ pub(super) struct Alive<'a> {
     pub(super) end: HowEnded,
 }
 
-/// A job, or several that would be too narrow.
+/// One job, or several jobs that would be too narrow.
 #[derive(Debug)]
 pub(super) struct Piece<'a> {
     pub(super) from: f64,
     pub(super) to: f64,
-    /// Share of it that was in a job.
+    /// Share of the width that was in jobs.
     pub(super) busy: f64,
-    /// How many.
+    /// Number of jobs.
     pub(super) jobs: u64,
-    /// One of them failed.
+    /// Whether one of the jobs failed.
     pub(super) failed: bool,
-    /// Every second one, so that neighbours differ.
+    /// Whether the shape has an odd index, so that adjacent ones can differ in color.
     pub(super) is_odd: bool,
     pub(super) first: &'a Span,
     pub(super) started: &'a str,
     pub(super) ended: &'a str,
-    /// Width in jobs.
+    /// Width that was in jobs.
     filled: f64,
 }
 
 impl<'a> Lane<'a> {
-    /// `least`: the width up to which jobs are joined, in percent.
+    /// Computes the shapes of a rank. `least` is the width up to which jobs are joined, in percent.
     pub(super) fn new(rank: &'a RankReport, window: &Window, least: f64) -> Self {
         let alive = |life: &'a Life| {
             let (from, to) = (window.place_of(&life.started)?, window.place_of(&life.ended)?);
