@@ -1,8 +1,8 @@
 //! Compares two runs on the same episodes: which policy is better, and how certain that is.
 //!
 //! ```text
-//! A, B ─► side (episodes by job, what was in effect) ─► pairs by job, number and seed ─► per task and over all:
-//!                                                   McNemar, difference with interval, returns, largest rewards, lengths
+//! A, B ─► side (episodes by job) ─► pairs by job, number and seed ─► per task and overall:
+//!            McNemar, difference with interval, returns, largest rewards, lengths
 //! ```
 //! Episodes with the same seed begin in the same state, so a pair tells more than the two rates do.
 //! Unpaired episodes are counted and reported, but never mixed in. Any difference other than the

@@ -1,18 +1,23 @@
 //! The paths of the files of a run.
 //!
 //! ```text
-//! <output>/plan.json                                     what was asked for
-//!          journal/journal_rank<r>.jsonl                 what happened
-//!          logs/rank<r>.log                              what was said
-//!               model_server_<host>.log                  what the model server of a node has written
-//!          <job>/dataset_<job>_rank<r>.hdf5              dataset_<job>.hdf5 in a world of one
-//!                <job>_video_rank<worker>_gpu<g>_env<i>.mp4   i within the worker; elsewhere with video_base_dir
-//!          superseded/<n>/                               what --accept-changed-jobs put away, as it was
-//!          merge.json                                    what a merged folder was made of
-//!          plan.lock                                     held while the plan is changed
-//!          launch.lock/<launch>-<host>-<pid>.json        who writes into the folder, see [`crate::launch`]
-//!          report.json final_benchmark_report.json report.html metrics.json eval_info.json episodes.jsonl
+//! <output>/plan.json                             the plan: what the run was asked to do
+//!          journal/journal_rank<r>.jsonl         what happened in a rank
+//!          logs/rank<r>.log                      messages of a rank
+//!               model_server_<host>.log          output of a node's model server
+//!          <job>/dataset_<job>_rank<r>.hdf5      dataset_<job>.hdf5 with a world size of one
+//!                <job>_video_rank<worker>_gpu<g>_env<i>.mp4
+//!                                                i: index within the worker; the folder may be
+//!                                                another one (video_base_dir)
+//!          superseded/<n>/                       unchanged files put away by --accept-changed-jobs
+//!          merge.json                            list of the runs in a merged folder
+//!          plan.lock                             locked while the plan is changed
+//!          launch.lock/<launch>-<host>-<pid>.json
+//!                                                a node of the launch that writes here
+//!          report.json final_benchmark_report.json report.html metrics.json eval_info.json
+//!          episodes.jsonl                        the report and its parts
 //! ```
+//! See [`crate::launch`] for the files of `launch.lock`.
 
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! file, config ─► setup ─► Job ─► plan ─► assign ─► seed     (what each rank runs)
-//!            placement ──────────────┼──────┘                   (and who sits where)
-//!                                    └──► journal ─► report ─► table, page   (what came out: a pure merge of both)
+//!            placement ──────────────┼──────┘                   (and on which GPU)
+//!                                    └──► journal ─► report ─► table, page   (results)
 //! ```
 //! This crate has no async code, no libtorch and no unsafe code.
 

@@ -2,8 +2,8 @@
 //! separately.
 //!
 //! ```text
-//! folders ─► inputs (run folders in them) ─► plans (one job list, or refused) ─► journals (lines of each, rewritten)
-//!                                                                                  └─► report, as of any run folder
+//! folders ─► inputs (run folders in them) ─► plans (one list of jobs) ─► journals (rewritten lines)
+//!                                                                        └─► report of the output
 //! ```
 //! The output has a plan and journals; datasets and videos stay where they are, and the journals
 //! have their paths. The result depends on the set of runs only: merging in any order, at once or

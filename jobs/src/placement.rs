@@ -3,7 +3,7 @@
 //! ```text
 //! --placement, YAML ─► Components ─ grammar ─► segments ─ mapping ─► Placement { env, rollout }
 //!                                                                      │
-//!      total_num_envs ─ check ─► share ─► one Share a rank, one Seat an environment ◄┘
+//! total_num_envs ─ check ─► shares ─► Share of a rank, Seat of an env ◄─┘
 //! ```
 //! There are two components to place. A process of `env` is an environment worker: it has a
 //! contiguous share of the environments, and the GPU that they render on. A process of `rollout` is

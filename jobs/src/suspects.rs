@@ -1,9 +1,10 @@
-//! Finds the episodes that may have killed a rank: those that were running when it died. Does no I/O.
+//! Finds the episodes that may have killed a rank: those that were running when it
+//! died. It is pure.
 //!
 //! ```text
-//! deaths while it was under way   0 ─► as usual
-//!                                 1 ─► alone: no other episode is under way, so that the next death names one
-//!                        2 alone, 3 ─► an error, so that the rank can go on with the rest
+//! deaths while it was running     0 ─► as usual
+//!                                 1 ─► alone, so that the next death names the culprit
+//!                        2 alone, 3 ─► an error, so that the rank can continue with the rest
 //! ```
 //! If a rank reports that its hardware failed, no episode is to blame.
 //!

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! --shard jobs      position of a job in the file  ─┐
-//! --shard episodes  number of an episode in its job ─┴─► Part ─► Work of a rank, minus what the journals have
-//! --assign dynamic  every job is every rank's, and leases decide who runs what
+//! --shard episodes  number of an episode in its job ─┴─► Part ─► Work of a rank, minus finished episodes
+//! --assign dynamic  any rank may run any job; leases decide
 //! ```
 //! A static assignment depends on jobs, world size and rank alone, so a restarted rank finds the
 //! work that it left. A job in steps, or one that is as long as its policy, is not split. A shared

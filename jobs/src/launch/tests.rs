@@ -16,7 +16,8 @@ fn files(folder: &RunFolder) -> usize {
     others(folder, None).unwrap().len()
 }
 
-/// A lock of which nobody knows whether its process lives: of another machine, or without a lock.
+/// Writes a lock file whose process may or may not be alive: it is on another machine, and its file
+/// is not locked.
 fn foreign(folder: &RunFolder, launch: &str) -> PathBuf {
     fs::create_dir_all(folder.launches()).unwrap();
     let holder = Holder {
@@ -51,7 +52,7 @@ fn a_second_launch_is_refused_by_the_name_of_the_first_and_leaves_nothing() {
 fn nodes_of_one_launch_hold_a_folder_together() {
     let (_dir, folder) = folder();
     let _first = take(&folder, "aa").unwrap();
-    // Of another node; one that begins now would look at both.
+    // The lock of another node; a launch that starts now would see both.
     let other = foreign(&folder, "aa");
     assert_eq!(living(&folder, "aa", |_| panic!("nothing is unknown")).unwrap(), None);
     assert!(other.exists());
@@ -77,11 +78,11 @@ fn a_lock_of_another_machine_that_is_touched_refuses_and_one_that_is_not_is_wait
     let (mut heard, mut moment) = (Vec::new(), SystemTime::now());
     let refused = LaunchLock::take(&folder, "bb", |text| {
         heard.push(text.to_owned());
-        // As the clock of another machine may have it.
+        // The clock of the other machine may be wrong.
         moment -= Duration::from_secs(3600);
         touched.set_modified(moment).unwrap();
     });
-    // What is said comes before the first look is compared with another: the touch is seen as one.
+    // The message comes between two looks at the lock, so the touch is noticed.
     let text = refused.unwrap_err().to_string();
     assert!(text.contains("process 1234 on gpu07 (user jane), launch aa since 2026-11-22T10:00:00.000Z"), "{text}");
     assert!(heard[0].starts_with("waiting 25 s to see whether process 1234 on gpu07"), "{heard:?}");

@@ -2,9 +2,9 @@
 //! allocated and freed. Only sizes are modeled.
 //!
 //! ```text
-//! take(bytes) ─► smallest free block that is large enough, cut if enough is left ─┐
-//!             └► else a new segment from the card, cut likewise ──────────────────┴─► Tensor
-//! give(tensor) ─► free, joined with free neighbours in its segment; segments stay
+//! take(bytes) ─► smallest free block that is large enough, split if enough is left ─┐
+//!             └► else a new segment of the GPU, split likewise ─────────────────────┴─► Tensor
+//! give(tensor) ─► free, merged with free neighbours in its segment; segments stay
 //! ```
 //! The reserved memory is far more than the tensors take at any time: a tensor that is larger than
 //! every gap needs a new segment, however much memory is free in gaps. Source:

@@ -1,10 +1,10 @@
 //! Renders the report as `report.html`, a single page that loads nothing from the network.
 //!
 //! ```text
-//! report ───► grid ──► headline, matrix, bars      how good, and how sure
-//!        ├──► timeline                             who worked when, who died
-//!        ├──► failures, films                      what broke, by reason; what went wrong, to look at
-//!        └──► table, speed, settings, origin       each job, how fast, under which settings, started how
+//! report ───► grid ──► headline, matrix, bars      success rates with intervals
+//!        ├──► timeline                             what each rank did, and deaths
+//!        ├──► failures, films                      errors by reason; videos of unsolved episodes
+//!        └──► table, speed, settings, origin       results, speed, settings, command line
 //! ```
 //! Each list has a limit and tells how much it leaves out, so that a page of ten thousand jobs can
 //! still be scrolled. The page depends on its arguments only: the same report gives the same bytes.

@@ -2,12 +2,12 @@
 //! of them or none.
 //!
 //! ```text
-//! 1 prepare  superseded/<n>.new/  plan.json         a copy of the plan
-//!                                 .next/plan.json   the new one
+//! 1 prepare  superseded/<n>.new/  plan.json         a copy of the current plan
+//!                                 .next/plan.json   the new plan
 //!                                 .next/journal/    the journals of the jobs that stay
-//!                                 .moves.json       what is to be renamed
+//!                                 .moves.json       the renames of step 3
 //! 2 decide   superseded/<n>.new ─► superseded/<n>   one rename
-//! 3 move     each of .moves.json, then that is removed
+//! 3 move     each rename of .moves.json, then remove the file
 //! ```
 //! If the process is killed before step 2, the run is as it was, and the next start removes what
 //! was prepared. If it is killed after step 2, moves are left over, and the next start makes them;

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! RankStart ── JobStart ─ JobEnd ── JobStart ─ JobEnd ── RankEnd       one life, two spans
-//! RankStart ── JobStart ─ …                                            cut: the next line is another RankStart, or none
+//! RankStart ── JobStart ─ …                                            cut off: next is another RankStart or the end
 //! ```
 //! A life without a [`RankEnd`](crate::journal::RankEnd) was cut off: the life and its open job end
 //! with the last line. A life whose end reports a failure died as well. The times in the lines of

@@ -3,7 +3,7 @@
 //! ```text
 //!                B solved   B not
 //! A solved         both     only_a      difference of the rates = (only_b − only_a) / all
-//! A not            only_b   neither     McNemar: are only_a and only_b as if by a coin?
+//! A not            only_b   neither     McNemar: could only_a and only_b be coin flips?
 //! ```
 
 use serde::{Deserialize, Serialize};

@@ -2,17 +2,17 @@
 //!
 //! ```text
 //!                 add(next/<job>)            swap(lease/<job>/<block>: "" ─► me)
-//! loaded job ────► a block that nobody had ──► it is ours ─► run ─► swap(me ─► done), add(closed/<job>)
-//!    │ none left            ▲                     │ somebody was faster: the next one
+//! loaded job ────► a block never leased  ───► it is ours ─► run ─► swap(me ─► done), add(closed/<job>)
+//!    │ none left            ▲                     │ another rank was faster: the next block
 //!    ▼                      │
-//! swap(begun/<job>) ────────┤   jobs that nobody has begun, longest expected first
+//! swap(begun/<job>) ────────┤   jobs not begun yet, longest expected first
 //!    │ all begun            │
 //!    ▼                      │
-//! next, helpers of each ────┘   the one with the most work left for each rank on it
-//!    │ nothing that nobody had
+//! next, helpers of each ────┘   the job with the most work left per rank
+//!    │ every block was leased before
 //!    ▼
 //! leases that are not done: free ones, and those of ranks that died or hang ─► swap(theirs ─► me)
-//!    │ all are held by living ranks: look again later
+//!    │ all are held by living ranks: ask again later
 //!    ▼ all are done: finished
 //! ```
 //! There is no server beside the store, and any rank may die at any point. The single `compare_set`
