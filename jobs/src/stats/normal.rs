@@ -63,9 +63,9 @@ const T975: [f64; 30] = [
     2.042_272_456,
 ];
 
-/// Returns the 97.5 % quantile of Student's t-distribution with `df` degrees of freedom, at least
-/// 1. Beyond the table it uses an expansion about the normal distribution (Abramowitz and Stegun
-/// 26.7.5), which is accurate to 2e-6 there.
+/// Returns the 97.5 % quantile of Student's t-distribution with at least one degree of freedom
+/// (`df`). Beyond the table it uses an expansion about the normal distribution (Abramowitz and
+/// Stegun 26.7.5), which is accurate to 2e-6 there.
 pub(super) fn student975(df: u64) -> f64 {
     let tabled = usize::try_from(df).ok().and_then(|df| T975.get(df.max(1) - 1));
     tabled.copied().unwrap_or_else(|| {
