@@ -1,7 +1,7 @@
-//! `config.json`: sizes and switches of the network.
+//! Reads and checks `config.json`: sizes and switches of the network.
 //!
-//! The reference writes only the fields that differ from the defaults of its class, so a missing field means the class
-//! default and not the released value.
+//! The reference writes only the fields that differ from the defaults of its class. A missing field
+//! therefore means the class default, not the value of the released model.
 
 use std::path::Path;
 
@@ -17,54 +17,54 @@ mod fields;
 mod transformer;
 mod vlm;
 
-/// `model_type` of N1.7.
+/// The `model_type` of GR00T N1.7.
 const MODEL_TYPE: &str = "Gr00tN1d7";
 
-/// Sizes and switches that matter for inference; the rest of `config.json` is about training.
+/// The sizes and switches that inference needs; the rest of `config.json` is about training.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelConfig {
-    /// Repository of the backbone.
+    /// Hugging Face repository of the backbone.
     pub model_name: String,
-    /// Decoder layers kept.
+    /// Number of decoder layers kept.
     pub select_layer: i64,
-    /// Width of the language model.
+    /// Hidden width of the language model.
     pub backbone_embedding_dim: i64,
-    /// Width that a state is padded to.
+    /// Width to which a state is padded.
     pub max_state_dim: i64,
-    /// Width that an action is padded to.
+    /// Width to which an action is padded.
     pub max_action_dim: i64,
-    /// State rows of a sample.
+    /// Number of state rows in a sample.
     pub state_history_length: i64,
-    /// Steps that the network produces.
+    /// Number of action steps that the network predicts.
     pub action_horizon: i64,
-    /// Width of the embodiment MLPs.
+    /// Width of the embodiment-specific MLPs.
     pub hidden_size: i64,
     /// Width of the action transformer.
     pub input_embedding_dim: i64,
-    /// Whether a learned position is added to the actions.
+    /// Whether a learned position embedding is added to the action tokens.
     pub add_pos_embed: bool,
-    /// Rows of the position table.
+    /// Rows of the position embedding table.
     pub max_seq_len: i64,
-    /// Whether the backbone's features are normalised.
+    /// Whether the features of the backbone go through a layer norm.
     pub use_vlln: bool,
-    /// Self-attention over the backbone's features, if any.
+    /// Self-attention over the features of the backbone, if there is any.
     pub vl_self_attention_cfg: Option<VlSelfAttention>,
-    /// Whether cross-attention alternates between text and pictures.
+    /// Whether cross-attention alternates between text and image tokens.
     pub use_alternate_vl_dit: bool,
-    /// Of the cross-attention blocks, every how many looks at text.
+    /// One in this many cross-attention blocks attends to text.
     pub attend_text_every_n_blocks: i64,
-    /// The action transformer.
+    /// Configuration of the action transformer.
     pub diffusion_model_cfg: DiffusionConfig,
-    /// Steps of the sampler.
+    /// Number of denoising steps of the sampler.
     pub num_inference_timesteps: i64,
-    /// Resolution of the sampler's time.
+    /// Number of discrete times into which the sampler's time is divided.
     pub num_timestep_buckets: i64,
-    /// Sets of embodiment weights.
+    /// Number of sets of embodiment weights.
     pub max_num_embodiments: i64,
 }
 
 impl Default for ModelConfig {
-    /// The class defaults, which no release uses.
+    /// Returns the defaults of the reference's class; no released model uses them.
     fn default() -> Self {
         Self {
             model_name: "nvidia/Cosmos-Reason2-2B".to_owned(),
@@ -94,12 +94,12 @@ impl ModelConfig {
     /// Reads and checks a `config.json`.
     ///
     /// # Errors
-    /// [`LoadError`] naming the field.
+    /// Returns a [`LoadError`] that names the field.
     pub fn read(path: &Path) -> Result<Self, LoadError> {
         Self::parse(path, &read_object(path)?)
     }
 
-    /// GR00T N1.7, 3 B.
+    /// Returns the configuration of the released GR00T N1.7, 3 B.
     pub fn released() -> Self {
         Self {
             select_layer: 16,
@@ -113,7 +113,7 @@ impl ModelConfig {
         }
     }
 
-    /// What [`ModelConfig::read`] reads, with every field.
+    /// Returns the JSON that [`ModelConfig::read`] reads, with every field.
     pub fn to_json(&self) -> Value {
         json!({
             "architectures": [MODEL_TYPE],
@@ -170,7 +170,7 @@ impl ModelConfig {
         Ok(config)
     }
 
-    /// Relations between the fields.
+    /// Checks the relations between the fields.
     fn check(&self, fields: &Fields) -> Result<(), LoadError> {
         let dit = &self.diffusion_model_cfg;
         let width = dit.num_attention_heads * dit.attention_head_dim;
@@ -189,10 +189,10 @@ impl ModelConfig {
         fields.check(self.backbone_embedding_dim == width, "backbone_embedding_dim", wanted)
     }
 
-    /// Relations to the backbone.
+    /// Checks the relations between this configuration and the backbone's.
     ///
     /// # Errors
-    /// [`LoadError::Field`] of the configuration at `path`.
+    /// Returns [`LoadError::Field`] for the configuration at `path`.
     pub fn check_backbone(&self, path: &Path, vlm: &VlmConfig) -> Result<(), LoadError> {
         let field = |field: &str, found: i64, wanted: String| LoadError::Field {
             path: path.to_owned(),

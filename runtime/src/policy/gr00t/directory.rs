@@ -1,4 +1,4 @@
-//! Where each file of a checkpoint lies.
+//! Finds the files of a checkpoint.
 
 use std::path::{Path, PathBuf};
 
@@ -12,10 +12,12 @@ pub struct ModelDir {
 }
 
 impl ModelDir {
-    /// Finds the backbone's files: `vlm` if given, else `vlm/` in the model directory, else none.
+    /// Finds the backbone's files: in `vlm` if given, else in `vlm/` inside the model directory,
+    /// else nowhere.
     ///
     /// # Errors
-    /// [`LoadError::NoFile`] when `root` has no `config.json` or `vlm` is given and has none.
+    /// Returns [`LoadError::NoFile`] if `root` has no `config.json`, or if `vlm` is given and has
+    /// none.
     pub fn open(root: &Path, vlm: Option<&Path>) -> Result<Self, LoadError> {
         need(root, "config.json")?;
         if let Some(given) = vlm {
@@ -26,21 +28,21 @@ impl ModelDir {
         Ok(Self { root: root.to_owned(), vlm: inside.is_dir().then_some(inside) })
     }
 
-    /// The model directory itself.
+    /// Returns the model directory itself.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// The directory of the backbone's files, if there is one.
+    /// Returns the directory of the backbone's files, if there is one.
     pub fn vlm(&self) -> Option<&Path> {
         self.vlm.as_deref()
     }
 
-    /// Sizes of the network and of its backbone (the released ones when there is no backbone directory), checked
-    /// against each other.
+    /// Reads the sizes of the network and of its backbone and checks them against each other.
+    /// Without a backbone directory, the released sizes are used.
     ///
     /// # Errors
-    /// [`LoadError`] naming file and field.
+    /// Returns a [`LoadError`] that names the file and the field.
     pub fn configs(&self) -> Result<(ModelConfig, VlmConfig), LoadError> {
         let path = self.root.join("config.json");
         let model = ModelConfig::read(&path)?;
@@ -52,17 +54,18 @@ impl ModelDir {
         Ok((model, vlm))
     }
 
-    /// A file of the processor: in the model directory, or in `processor/` when training left it there.
+    /// Returns the path of a processor file: in the model directory, or in `processor/` if training
+    /// left it there.
     pub fn processor_file(&self, name: &str) -> PathBuf {
         let inside = self.root.join("processor");
         let moved = !self.root.join("processor_config.json").is_file() && inside.is_dir();
         if moved { inside.join(name) } else { self.root.join(name) }
     }
 
-    /// A file of the backbone that has no built-in value: the tokenizer.
+    /// Returns the path of a backbone file that has no built-in value, such as the tokenizer.
     ///
     /// # Errors
-    /// [`LoadError::NoFile`] saying where it is looked for.
+    /// Returns [`LoadError::NoFile`] with the place where the file is expected.
     pub fn vlm_file(&self, name: &str) -> Result<PathBuf, LoadError> {
         let Some(dir) = &self.vlm else {
             let wanted = format!(
@@ -87,7 +90,7 @@ fn need(dir: &Path, name: &str) -> Result<PathBuf, LoadError> {
 mod tests {
     use super::*;
 
-    /// A directory with these empty files.
+    /// Makes a directory that contains these empty files.
     fn directory(files: &[&str]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         for file in files {

@@ -1,90 +1,90 @@
-//! Why a checkpoint is refused.
+//! The reasons for refusing a checkpoint.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use tch::Device;
 
-/// Why a checkpoint is refused; every text names the file.
+/// The reason why a checkpoint is refused; every message names the file.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// A file cannot be read or written.
     #[error("`{}`: {err}", path.display())]
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system says.
+        /// The operating system's error.
         #[source]
         err: io::Error,
     },
-    /// A file is not JSON, or not of the needed form.
+    /// A file is not JSON, or does not have the required structure.
     #[error("`{}`: {err}", path.display())]
     Json {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Where and why.
+        /// Position and reason.
         #[source]
         err: serde_json::Error,
     },
     /// A field has a wrong type or value.
     #[error("`{}`: `{field}` is {found}, {wanted}", path.display())]
     Field {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The field, with the objects around it: `vision_config.depth`.
+        /// The field with its enclosing objects, such as `vision_config.depth`.
         field: String,
-        /// Its value, or `missing`.
+        /// The field's value, or `missing`.
         found: String,
-        /// What is accepted, as a clause.
+        /// The accepted values, as a clause.
         wanted: String,
     },
     /// A directory lacks a file.
     #[error("`{}` has no {wanted}", dir.display())]
     NoFile {
-        /// The directory.
+        /// Path of the directory.
         dir: PathBuf,
-        /// The file or files, as a clause.
+        /// The missing file or files, as a clause.
         wanted: String,
     },
-    /// A safetensors file is truncated, overlapping or otherwise not what it should be.
+    /// A safetensors file is truncated, has overlapping tensors or is otherwise malformed.
     #[error("`{}`: not a safetensors file: {reason}", path.display())]
     Safetensors {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// What is wrong with the file.
         reason: String,
     },
     /// The index of a sharded checkpoint contradicts itself or its shards.
     #[error("`{}`: {reason}", path.display())]
     Index {
-        /// The index.
+        /// Path of the index.
         path: PathBuf,
-        /// What is wrong with it.
+        /// What is wrong with the index.
         reason: String,
     },
     /// The tensors are not those of the network that the configuration describes.
     #[error("`{}`: {problems}", dir.display())]
     Tensors {
-        /// The model directory.
+        /// Path of the model directory.
         dir: PathBuf,
         /// All missing, wrong and unexpected tensors.
         problems: String,
     },
-    /// The tensors are fine, and the device does not take them.
+    /// The tensors are valid, but the device cannot hold them.
     #[error("`{}`: its {bytes} bytes of weights cannot be brought to {}: {reason}", dir.display(), name(*device))]
     Device {
-        /// The model directory.
+        /// Path of the model directory.
         dir: PathBuf,
-        /// Bytes of all tensors there.
+        /// Size of all tensors together on the device, in bytes.
         bytes: u64,
-        /// Where they were to be.
+        /// The target device.
         device: Device,
-        /// What libtorch or the driver says.
+        /// The error message of libtorch or of the driver.
         reason: String,
     },
 }
 
-/// As torch writes it.
+/// Returns the device's name as torch writes it.
 fn name(device: Device) -> String {
     match device {
         Device::Cuda(index) => format!("cuda:{index}"),
@@ -93,7 +93,7 @@ fn name(device: Device) -> String {
 }
 
 impl LoadError {
-    /// For `map_err` of an operation on a file.
+    /// Returns a closure for `map_err` after an operation on the file at `path`.
     pub(crate) fn io(path: &Path) -> impl FnOnce(io::Error) -> Self + '_ {
         move |err| Self::Io { path: path.to_owned(), err }
     }

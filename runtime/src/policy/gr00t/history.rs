@@ -1,4 +1,4 @@
-//! What an environment showed some steps ago, for checkpoints that look back.
+//! Keeps past observations, for checkpoints whose inputs include earlier steps.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,29 +7,29 @@ use crate::env::{EnvIndex, Observation};
 /// The last observations of each environment.
 #[derive(Debug)]
 pub struct History {
-    /// Steps that are looked back, 0 if only now counts.
+    /// Number of past steps that are kept; 0 if only the current one counts.
     steps: usize,
     seen: BTreeMap<EnvIndex, VecDeque<Observation>>,
 }
 
 impl History {
-    /// Keeps as many steps as the most negative of `deltas` looks back.
+    /// Creates a history as long as the most negative of `deltas` requires.
     pub fn new(deltas: impl IntoIterator<Item = i64>) -> Self {
         let back = deltas.into_iter().map(|delta| usize::try_from(-delta).unwrap_or(0)).max();
         Self { steps: back.unwrap_or(0), seen: BTreeMap::new() }
     }
 
-    /// Steps that are looked back.
+    /// Returns how many past steps are kept.
     pub fn steps(&self) -> usize {
         self.steps
     }
 
-    /// Forgets an environment.
+    /// Forgets the observations of an environment.
     pub fn forget(&mut self, env: EnvIndex) {
         self.seen.remove(&env);
     }
 
-    /// Keeps what an environment shows now.
+    /// Records the current observation of an environment.
     pub fn see(&mut self, env: EnvIndex, observation: &Observation) {
         if self.steps == 0 {
             return;
@@ -41,8 +41,9 @@ impl History {
         seen.push_back(observation.clone());
     }
 
-    /// What it showed at each of `deltas` steps from now, 0 being `now`; before the episode's first observation that one,
-    /// as the reference's `MultiStepWrapper` has it.
+    /// Returns the observation at each of `deltas` steps from now, where 0 is `now`. Steps before
+    /// the episode's first observation repeat that first one, as the reference's `MultiStepWrapper`
+    /// does.
     pub fn at<'a>(&'a self, env: EnvIndex, now: &'a Observation, deltas: &[i64]) -> Vec<&'a Observation> {
         let seen = self.seen.get(&env);
         let back = |steps: usize| {

@@ -1,4 +1,5 @@
-//! A checkpoint at work: raw observations and noise to physical actions, each row for itself.
+//! Runs a checkpoint: turns raw observations and noise into physical actions, independently for
+//! each row.
 //!
 //! ```text
 //! Raw ─► processor (in parallel) ─► samples ─► groups of equal length ─► network ─► processor ─► ActionRows
@@ -31,17 +32,17 @@ pub struct Inference {
     processor: Processor,
     steps: i64,
     pads: bool,
-    /// Normalises pixels on the device; `None` where the host has done it.
+    /// Normalises pixels on the device; `None` where the host does it.
     normalise: Option<Rc<Normalise>>,
     captures: bool,
     batches: Batches,
 }
 
 impl Inference {
-    /// Loads the checkpoint that the settings name behind its processor.
+    /// Loads the checkpoint that the settings name, to be used with `processor`.
     ///
     /// # Errors
-    /// [`PolicyError::Checkpoint`] for files that cannot be used.
+    /// Returns [`PolicyError::Checkpoint`] if files cannot be used.
     pub fn load(settings: &Settings, mut processor: Processor, models: &mut Models) -> Result<Self, PolicyError> {
         let vlm = settings.vlm_path.as_deref();
         let loaded = models.get(&settings.model_path, vlm, settings.kind).map_err(checkpoint)?;
@@ -57,17 +58,17 @@ impl Inference {
         Ok(Self { loaded, processor, steps, pads, normalise, captures, batches })
     }
 
-    /// Both directions of the embodiment's numbers, pictures and words.
+    /// Returns the processor, which prepares observations and decodes actions of the embodiment.
     pub fn processor(&self) -> &Processor {
         &self.processor
     }
 
-    /// How often memory was short, and what it came down to.
+    /// Returns how often memory ran out, and to what batch size that led.
     pub fn shortage(&self) -> Shortage {
         self.batches.shortage()
     }
 
-    /// What a policy made of it says of itself.
+    /// Returns what a policy built on this reports about itself.
     pub fn facts(&self, settings: &Settings) -> Vec<(&'static str, Value)> {
         let dtype = match self.loaded.network.kind() {
             Kind::BFloat16 => "bfloat16",
@@ -85,30 +86,32 @@ impl Inference {
         ]
     }
 
-    /// Whether the first inferences of a shape take much longer than the later ones.
+    /// Returns whether the first inferences of a shape take much longer than later ones.
     pub fn warms_up(&self) -> bool {
         self.loaded.network.device().is_cuda()
     }
 
-    /// Steps that the network gives and the embodiment has.
+    /// Returns the number of action steps that both the network and the embodiment have.
     pub fn horizon(&self) -> usize {
         let network = usize::try_from(self.loaded.config.action_horizon).unwrap_or(0);
         self.processor.numbers().action_horizon().min(network)
     }
 
-    /// Shape of the noise that actions start from: `[action_horizon, max_action_dim]`.
+    /// Returns the shape of the noise that denoising starts from: `[action_horizon,
+    /// max_action_dim]`.
     pub fn noise_shape(&self) -> [i64; 2] {
         [self.loaded.config.action_horizon, self.loaded.config.max_action_dim]
     }
 
-    /// Where the denoising of a chunk starts, drawn on the CPU so that it is the same on every device.
+    /// Returns the noise that the denoising of a chunk starts from, drawn on the CPU so that it is
+    /// the same on every device.
     pub fn noise(&self, seed: u64) -> Tensor {
         seed_cpu(seed);
         Tensor::randn(self.noise_shape(), (Kind::Float, Device::Cpu))
     }
 
-    /// Actions of each row, in order, with at most `max_rows` of them in one pass of the network. What is wrong with one
-    /// row is no other's concern.
+    /// Returns the actions of each row, in order, with at most `max_rows` rows in one pass of the
+    /// network. An error in one row does not affect the others.
     pub fn infer(&self, raws: &[Raw], noises: &[Tensor], max_rows: usize) -> Vec<Result<Vec<ActionRows>, PolicyError>> {
         let _mode = InferenceMode::begin();
         let samples = self.processor.prepare_each(raws);
@@ -124,7 +127,7 @@ impl Inference {
         samples.zip(answers).map(|(refused, answer)| refused.or(answer).unwrap_or_else(gone)).collect()
     }
 
-    /// Rows that may share a batch.
+    /// Groups the rows that may share a batch.
     fn groups<E>(&self, samples: &[Result<Sample, E>]) -> Vec<Vec<usize>> {
         let mut groups: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for (row, sample) in samples.iter().enumerate().filter_map(|(row, sample)| Some((row, sample.as_ref().ok()?))) {
@@ -133,8 +136,8 @@ impl Inference {
         groups.into_values().collect()
     }
 
-    /// Rows in batches that fit into memory. Where one fails for another reason, each of its rows is tried alone, unless
-    /// the GPU is lost to all of them.
+    /// Runs the rows in batches that fit into memory. If a batch fails for another reason than
+    /// memory, each of its rows is tried alone, unless the error means that the GPU is lost.
     fn predict_each<E>(
         &self,
         rows: &[usize],
@@ -155,7 +158,8 @@ impl Inference {
         each.collect()
     }
 
-    /// Runs the network on some rows: for each `[action_horizon, max_action_dim]`, row-major.
+    /// Runs the network on some rows and returns `[action_horizon, max_action_dim]` for each,
+    /// row-major.
     fn predict<E>(
         &self,
         rows: &[usize],
@@ -168,7 +172,8 @@ impl Inference {
         let most = self.shortage().batch.map_or(max_rows, |limit| limit.max(1).min(max_rows));
         let size = bucket(rows.len(), most);
         if let (true, Some(sample), Some(noise)) = (self.captures, members.last().copied(), noises.last().copied()) {
-            // To a size of which there is a graph; what the rows that fill it up get is nobody's.
+            // Fill up to a size for which there is a graph. The results of the filling rows are
+            // discarded.
             members.resize(size, sample);
             noises.resize(size, noise);
         }
@@ -183,7 +188,7 @@ impl Inference {
         })
     }
 
-    /// The actions of the first `rows` samples.
+    /// Returns the actions of the first `rows` samples.
     fn run(&self, samples: &[&Sample], noises: &[&Tensor], rows: usize) -> Result<Vec<Vec<f32>>, PolicyError> {
         let inputs = collate(samples, self.processor.prompts().padding_id()).map_err(inference)?;
         let noise = Tensor::stack(noises, 0);
@@ -207,10 +212,11 @@ impl Inference {
     }
 }
 
-/// The processor of the embodiment that is asked for, or of the checkpoint's only one.
+/// Opens the processor of the requested embodiment, or of the checkpoint's only one.
 ///
 /// # Errors
-/// [`PolicyError::Checkpoint`] for files that cannot be used, [`PolicyError::Argument`] where a choice is needed.
+/// Returns [`PolicyError::Checkpoint`] if files cannot be used and [`PolicyError::Argument`] if the
+/// user has to choose an embodiment.
 pub fn open_processor(settings: &Settings) -> Result<Processor, PolicyError> {
     let dir = ModelDir::open(&settings.model_path, settings.vlm_path.as_deref()).map_err(checkpoint)?;
     let config = ProcessorConfig::read(&dir.processor_file("processor_config.json")).map_err(checkpoint)?;
@@ -225,10 +231,10 @@ pub fn open_processor(settings: &Settings) -> Result<Processor, PolicyError> {
     Processor::open(dir.root(), dir.vlm(), tag).map_err(checkpoint)
 }
 
-/// Actions of a chunk that may be used: all that the embodiment has, or fewer.
+/// Returns how many actions of a chunk may be used: all that the embodiment has, or fewer.
 ///
 /// # Errors
-/// [`PolicyError::Argument`] if more are asked for than there are.
+/// Returns [`PolicyError::Argument`] if the settings ask for more than there are.
 pub fn horizon(settings: &Settings, inference: &Inference) -> Result<usize, PolicyError> {
     let has = inference.horizon();
     let asked = settings.action_horizon.unwrap_or(has);

@@ -1,4 +1,5 @@
-//! Joints by name, between a simulator's one long vector and the groups that a checkpoint knows.
+//! Maps joints by name between a simulator's single long vector and the groups that a checkpoint
+//! uses.
 //!
 //! ```text
 //! policy_joints_config_path   joints: {left_arm: [shoulder, elbow], left_hand: [thumb]}     the checkpoint's order
@@ -6,7 +7,7 @@
 //! action_joints_config_path   joints: {shoulder: 0, elbow: 1, thumb: 2, waist: 3}           indices of the action
 //! ```
 //!
-//! Three files of Isaac Lab Arena. A joint of the simulator that no group names is given 0.
+//! These are three files of Isaac Lab Arena. A simulator joint that no group names is always zero.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,27 +17,27 @@ use serde_json::{Map, Value};
 use crate::policy::PolicyError;
 use crate::policy::fields::{Fields, argument, read_yaml};
 
-/// The fields that name the files.
+/// The configuration fields that name the files.
 const POLICY: &str = "policy_joints_config_path";
 const STATE: &str = "state_joints_config_path";
 const ACTION: &str = "action_joints_config_path";
 
-/// More than a robot has.
+/// Upper limit on joint indices, more than any robot has.
 const MOST: usize = 4096;
 
-/// Where each joint of each group stands in the simulator's vectors.
+/// The position of each joint of each group in the simulator's vectors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joints {
     /// Indices into the simulator's state, by group, in the checkpoint's order.
     pub state: BTreeMap<String, Vec<usize>>,
-    /// Indices into the simulator's action; `None` for a joint that it does not command.
+    /// Indices into the simulator's action; `None` for a joint that the simulator does not command.
     pub action: BTreeMap<String, Vec<Option<usize>>>,
-    /// Length of the simulator's action as far as joints go.
+    /// Length of the joint part of the simulator's action.
     pub action_len: usize,
 }
 
 impl Joints {
-    /// Reads the files if they are named: all of them or none.
+    /// Reads the files if they are named; either all of them must be named or none.
     pub(super) fn read(fields: &mut Fields) -> Result<Option<Self>, PolicyError> {
         let [policy, state, action] = [fields.path(POLICY)?, fields.path(STATE)?, fields.path(ACTION)?];
         let (policy, state, action) = match (policy, state, action) {
@@ -60,7 +61,7 @@ fn incomplete(field: &str) -> PolicyError {
     argument(field, "missing", "all three files of joints are needed, or none")
 }
 
-/// A file of the simulator's joints.
+/// A file that maps the simulator's joint names to indices.
 struct Indices<'a> {
     file: &'a Path,
     by_name: BTreeMap<String, usize>,

@@ -1,22 +1,23 @@
-//! Every tensor of a checkpoint: its name and its shape, from the configuration alone.
+//! Lists every tensor of a checkpoint, with name and shape, from the configuration alone.
 //!
-//! Linear weights are `[out, in]`; weights of an embodiment (`W`, `b`) are `[embodiment, in, out]` and `[embodiment, out]`.
+//! Linear weights are `[out, in]`. Embodiment-specific weights (`W`, `b`) are `[embodiment, in,
+//! out]` and `[embodiment, out]`.
 
 use super::{ModelConfig, VlmConfig};
 
-/// Prefix of the vision tower.
+/// Name prefix of the vision tower.
 pub const VISION: &str = "backbone.model.model.visual";
-/// Prefix of the language model.
+/// Name prefix of the language model.
 pub const LANGUAGE: &str = "backbone.model.model.language_model";
-/// Prefix of the action head.
+/// Name prefix of the action head.
 pub const HEAD: &str = "action_head";
-/// The token table, which a checkpoint may hold as [`LM_HEAD`] instead.
+/// The token embedding table, which a checkpoint may store as [`LM_HEAD`] instead.
 pub const EMBED_TOKENS: &str = "backbone.model.model.language_model.embed_tokens.weight";
-/// Output layer of the language model: tied to the token table and not used.
+/// Output layer of the language model: tied to the token embedding table and not used.
 pub const LM_HEAD: &str = "backbone.model.lm_head.weight";
-/// Last norm of the language model: GR00T takes the features before it.
+/// Last norm of the language model; GR00T takes the features before it.
 pub const FINAL_NORM: &str = "backbone.model.model.language_model.norm.weight";
-/// Training state of a derivative of N1.7.
+/// Training state found in a derivative of N1.7.
 const DROPOUT: &str = "action_head.dropout_prob_by_embodiment";
 
 /// Width of the sinusoid that encodes the sampler's time.
@@ -25,12 +26,12 @@ const TIME_FREQUENCIES: i64 = 256;
 /// Name and shape of a tensor.
 pub type Spec = (String, Vec<i64>);
 
-/// Whether a checkpoint may hold this tensor although the network does not use it.
+/// Returns whether a checkpoint may contain this tensor although the network does not use it.
 pub fn is_redundant(name: &str) -> bool {
     [LM_HEAD, FINAL_NORM, DROPOUT].contains(&name)
 }
 
-/// The tensors that the network needs, in the order of the computation.
+/// Returns the tensors that the network needs, in the order of the computation.
 pub fn tensors(model: &ModelConfig, vlm: &VlmConfig) -> Vec<Spec> {
     let mut layout = Layout(Vec::new());
     layout.vision(vlm);
@@ -61,7 +62,7 @@ impl Layout {
         }
         let (merged, out) = (vision.merged_size(), vision.out_hidden_size);
         let deepstack = (0..vision.deepstack_visual_indexes.len()).map(|at| format!("deepstack_merger_list.{at}"));
-        // The last merger normalises single patches, those of deepstack normalise what is merged.
+        // The last merger normalises single patches; the deepstack mergers normalise merged ones.
         for (merger, norm) in deepstack.map(|name| (name, merged)).chain([("merger".to_owned(), width)]) {
             self.norm(&format!("{VISION}.{merger}.norm"), norm);
             self.linear(&format!("{VISION}.{merger}.linear_fc1"), merged, merged);
@@ -138,7 +139,8 @@ impl Layout {
         self.linear(&format!("{HEAD}.model.proj_out_2"), width, dit.output_dim);
     }
 
-    /// Attention from `width` to something `keys` wide.
+    /// Adds the attention layers of a block: inputs of `width`, keys and values computed from
+    /// inputs of width `keys`.
     fn attention(&mut self, block: &str, width: i64, keys: i64) {
         self.linear(&format!("{block}.attn1.to_q"), width, width);
         self.linear(&format!("{block}.attn1.to_k"), keys, width);

@@ -1,4 +1,4 @@
-//! GR00T N1.7: an unmodified checkpoint, run on libtorch.
+//! Runs an unmodified GR00T N1.7 checkpoint on libtorch.
 //!
 //! ```text
 //! model directory ─► directory ─► config   sizes of the network, checked

@@ -1,4 +1,4 @@
-//! Checkpoints in memory: jobs of a rank that use the same one share it.
+//! Keeps the loaded checkpoint in memory, so that successive jobs of a rank that use it share it.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -15,16 +15,17 @@ use c10d::cuda;
 use c10d::operators::InferenceMode;
 use c10d::torch_error::{caught, shortage};
 
-/// A network on its device, with the folder it came from.
+/// A network on its device, with the directory from which it was loaded.
 #[derive(Debug)]
 pub struct Loaded {
-    /// Its captured passes, where the device can capture. Before the network, whose memory they read.
+    /// The captured passes, if the device can capture. Declared before the network, whose memory
+    /// they read, so that they are dropped first.
     pub graphs: RefCell<Option<Graphs>>,
-    /// The network, arranged for inference.
+    /// The network, rearranged for inference.
     pub network: Rc<Gr00t>,
-    /// Sizes and switches.
+    /// Sizes and switches of the network.
     pub config: ModelConfig,
-    /// Its files.
+    /// The directory with its files.
     pub dir: ModelDir,
     of: Origin,
 }
@@ -36,7 +37,8 @@ struct Origin {
     kind: Kind,
 }
 
-/// The checkpoint that was used last, for the next job, and what is known of all of them.
+/// The most recently used checkpoint, kept for the next job, and the known batch sizes of all
+/// checkpoints.
 #[derive(Debug)]
 pub struct Models {
     device: Device,
@@ -45,31 +47,31 @@ pub struct Models {
 }
 
 impl Models {
-    /// None yet; they are to be loaded to `device`.
+    /// Creates an empty cache whose checkpoints are loaded to `device`.
     pub fn new(device: Device) -> Self {
         Self::heard_by(device, Lifeline::alone())
     }
 
-    /// [`Models::new`] for somebody who hears when memory is short.
+    /// As [`Models::new`], with a `lifeline` that is told when memory runs out.
     pub fn heard_by(device: Device, lifeline: Lifeline) -> Self {
         Self { device, last: None, ladders: Ladders::new(device, lifeline) }
     }
 
-    /// How many rows of a policy of this file or folder fit into one inference.
+    /// Returns how many rows of a policy of this file or folder fit into one inference.
     pub(crate) fn batches(&mut self, path: &Path) -> Batches {
         self.ladders.batches(path)
     }
 
-    /// Where they are loaded to.
+    /// Returns the device to which checkpoints are loaded.
     pub fn device(&self) -> Device {
         self.device
     }
 
-    /// The network of a model directory; loaded unless it was the last. Another one is dropped first, so that two do not
-    /// have to fit.
+    /// Returns the network of a model directory and loads it unless it was the last one used.
+    /// Another network is dropped first, so that the memory never has to hold two.
     ///
     /// # Errors
-    /// [`LoadError`] naming file, field or tensors.
+    /// Returns a [`LoadError`] that names the file, field or tensors.
     pub fn get(&mut self, root: &Path, vlm: Option<&Path>, kind: Option<Kind>) -> Result<Rc<Loaded>, LoadError> {
         let kind = kind.unwrap_or(self.usual_kind());
         let of = Origin { root: root.to_owned(), vlm: vlm.map(Path::to_owned), kind };
@@ -82,7 +84,7 @@ impl Models {
         Ok(loaded)
     }
 
-    /// bfloat16 as the reference, except where a CPU would be slower with it.
+    /// Returns bfloat16 as in the reference, but float32 on a CPU, where bfloat16 would be slower.
     fn usual_kind(&self) -> Kind {
         if self.device.is_cuda() { Kind::BFloat16 } else { Kind::Float }
     }
@@ -91,8 +93,8 @@ impl Models {
 impl Loaded {
     fn new(of: Origin, device: Device) -> Result<Self, LoadError> {
         let _mode = InferenceMode::begin();
-        // First of all: it gives this thread a stream of its own, and the allocator lets a stream use again only what was
-        // free on the same one.
+        // This comes first because it gives this thread a stream of its own, and libtorch's
+        // allocator reuses memory only on the stream on which it was freed.
         let graphs = RefCell::new(graphs(device));
         let dir = ModelDir::open(&of.root, of.vlm.as_deref())?;
         let (config, vlm) = dir.configs()?;
@@ -114,12 +116,13 @@ impl Loaded {
     }
 }
 
-/// Bytes of a tensor.
+/// Returns the size of a tensor in bytes.
 fn bytes(shape: &[i64], kind: Kind) -> u64 {
     shape.iter().product::<i64>().unsigned_abs() * kind.elt_size_in_bytes() as u64
 }
 
-/// Gives the device what libtorch's allocator keeps of the layers that were joined.
+/// Returns to the device the memory that libtorch's allocator still caches from the layers that
+/// were joined.
 fn release(device: Device) {
     let (Device::Cuda(_), Ok(cuda)) = (device, cuda::load()) else { return };
     if let Err(err) = cuda.empty_cache() {
@@ -127,8 +130,8 @@ fn release(device: Device) {
     }
 }
 
-/// Room for captured passes, with a stream of this thread's own; none on a CPU, and none with a reason where CUDA does
-/// not have it.
+/// Creates the storage for captured passes, with a stream for this thread. Returns `None` on a CPU,
+/// and where CUDA cannot capture, which is logged with the reason.
 fn graphs(device: Device) -> Option<Graphs> {
     let Device::Cuda(index) = device else { return None };
     let cuda = cuda::load().map_err(|none| none.reason).ok()?;

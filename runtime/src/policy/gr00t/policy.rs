@@ -1,12 +1,13 @@
-//! The policy: observations of many environments to chunks of actions.
+//! The GR00T policy: turns observations of many environments into chunks of actions.
 //!
 //! ```text
 //! rows ─► wiring ─► inference (processor, network, processor) ─► wiring
 //! ```
 //!
-//! Prompts of different lengths never share a batch unless it is asked for: padding reaches the real tokens through the
-//! self-attention over the backbone's features. Noise comes from the episode's seed and the number of the inference, so
-//! a chunk does not depend on what else is inferred.
+//! Prompts of different lengths do not share a batch unless the settings ask for it, because
+//! padding reaches the real tokens through the self-attention over the backbone's features. The
+//! noise comes from the episode's seed and the number of the inference in the episode, so a chunk
+//! does not depend on what else is inferred.
 
 use std::collections::BTreeMap;
 
@@ -29,25 +30,25 @@ pub struct Gr00tPolicy {
     inference: Inference,
     wiring: Wiring,
     history: History,
-    /// Seed of the running episode, and inferences in it so far.
+    /// For each environment: seed of the running episode, and number of inferences in it so far.
     episodes: BTreeMap<EnvIndex, (u64, u64)>,
-    /// Actions of a chunk that may be used.
+    /// Number of actions of a chunk that may be used.
     horizon: usize,
-    /// Rows of one inference at most.
+    /// Maximum number of rows of one inference.
     max_rows: usize,
-    /// What the environment shows before it shows anything.
+    /// A blank observation of the environment, for warming up.
     blank: Observation,
     settings: Settings,
 }
 
 impl Gr00tPolicy {
-    /// Loads the checkpoint that the settings name and connects it with the environment.
+    /// Loads the checkpoint that the settings name and connects it to the environment.
     ///
     /// # Errors
-    /// [`PolicyError::Checkpoint`] for files that cannot be used, [`PolicyError::Mismatch`] where checkpoint and
-    /// environment do not fit.
+    /// Returns [`PolicyError::Checkpoint`] if files cannot be used and [`PolicyError::Mismatch`] if
+    /// checkpoint and environment do not fit together.
     pub fn new(settings: Settings, env: &EnvSpec, models: &mut Models) -> Result<Self, PolicyError> {
-        // The small files first: what is wrong there is known before gigabytes are read.
+        // Read the small files first, so that errors in them show before gigabytes are read.
         let processor = inference::open_processor(&settings)?;
         let wiring = Wiring::new(&keys(&processor), env, settings.cameras.as_deref(), settings.joints.as_ref())?;
         let inference = Inference::load(&settings, processor, models)?;
@@ -67,7 +68,7 @@ impl Gr00tPolicy {
         answers.into_iter().map(|actions| Ok(self.chunk(&actions?))).collect()
     }
 
-    /// As many rows of nothing to see, twice: the second time is what later ones will be like.
+    /// Runs `rows` blank rows twice: the second run is as fast as later ones.
     fn run_blank(&self, rows: usize) -> Result<(), PolicyError> {
         let view = View::new(self, EnvIndex(0), &self.blank)?;
         let raws = (0..rows).map(|_| view.raw()).collect::<Result<Vec<_>, _>>()?;
@@ -81,7 +82,7 @@ impl Gr00tPolicy {
         Chunk::new(rows.len() / self.horizon, rows)
     }
 
-    /// Where the denoising of an environment's next chunk starts.
+    /// Returns the noise from which the denoising of an environment's next chunk starts.
     fn noise(&mut self, env: EnvIndex) -> Tensor {
         let (episode, inferences) = self.episodes.entry(env).or_default();
         let seed = seed::noise(self.settings.seed, *episode, *inferences);
@@ -106,7 +107,7 @@ impl Policy for Gr00tPolicy {
             return;
         }
         if let Err(err) = self.run_blank(rows.clamp(1, self.max_rows)) {
-            // The first episode will say it with more right.
+            // The first episode will report the error.
             tracing::debug!("warming up: {err}");
         }
     }
@@ -131,10 +132,10 @@ impl Policy for Gr00tPolicy {
     }
 }
 
-/// What one row shows, in the checkpoint's words.
+/// One row of input under the checkpoint's key names.
 struct View<'a> {
     video: Vec<(&'a str, Vec<Picture<'a>>)>,
-    /// Rows of each state vector, oldest first.
+    /// Name, row count and values of each state vector, oldest row first.
     state: Vec<(&'a str, usize, Vec<f32>)>,
     instruction: &'a str,
 }
@@ -177,7 +178,7 @@ fn picture<'a>(seen: &'a Observation, camera: &str) -> Result<Picture<'a>, Polic
     Picture::new(frame.height as usize, frame.width as usize, &frame.rgb).map_err(inference)
 }
 
-/// Black pictures, a state of zeros, and the task.
+/// Returns an observation with black images, a zero state, and the task.
 fn blank(env: &EnvSpec) -> Observation {
     let mut blank = Observation::empty();
     blank.state = env.state.iter().map(|(key, width)| (key.clone(), vec![0.0; *width])).collect();

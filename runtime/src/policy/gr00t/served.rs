@@ -1,4 +1,5 @@
-//! A checkpoint that answers clients, who speak of it in its own words: no environment, no wiring, no history.
+//! A checkpoint that answers the clients of a server. Clients use the checkpoint's own keys, so
+//! there is no environment, no wiring and no history.
 
 use tch::{Kind, Tensor};
 
@@ -16,14 +17,14 @@ pub struct Gr00tServed {
     settings: Settings,
 }
 
-/// Where the rows of one question are among all of a batch.
+/// The range of one request's rows within the batch.
 type Place = Result<std::ops::Range<usize>, PolicyError>;
 
 impl Gr00tServed {
     /// Loads the checkpoint that the settings name.
     ///
     /// # Errors
-    /// [`PolicyError::Checkpoint`] for files that cannot be used.
+    /// Returns [`PolicyError::Checkpoint`] if files cannot be used.
     pub fn new(settings: Settings, models: &mut Models) -> Result<Self, PolicyError> {
         let processor = open_processor(&settings)?;
         Ok(Self { inference: Inference::load(&settings, processor, models)?, settings })
@@ -38,7 +39,7 @@ impl Gr00tServed {
         }
     }
 
-    /// The rows of a question, if there is a noise for each.
+    /// Returns the rows of a request, if there is noise for each row.
     fn rows<'a>(observations: &'a Observations, noise: &[Noise]) -> Result<Vec<Raw<'a>>, PolicyError> {
         let rows = observations.samples().map_err(inference)?;
         match rows.len() {
@@ -90,7 +91,7 @@ impl Served for Gr00tServed {
     }
 }
 
-/// The rows of one question behind each other, key by key.
+/// Concatenates the rows of one request, key by key.
 fn together(rows: impl Iterator<Item = Result<Vec<ActionRows>, PolicyError>>) -> Result<Actions, PolicyError> {
     let mut all = Actions { rows: 0, horizon: 0, keys: Vec::new() };
     for row in rows {

@@ -1,6 +1,8 @@
-//! What a job says of its GR00T policy: `policy_config_dict`, over the YAML file that it may name.
+//! Reads a job's settings of a GR00T policy: `policy_config_dict`, merged over the YAML file that
+//! it may name.
 //!
-//! The YAML is the one of Isaac Lab Arena (`gr00t_closedloop_policy.py`); every field may stand in the job as well.
+//! The YAML format is that of Isaac Lab Arena (`gr00t_closedloop_policy.py`). Every field may also
+//! be given in the job.
 
 use std::path::{Path, PathBuf};
 
@@ -12,50 +14,56 @@ use crate::policy::PolicyError;
 use crate::policy::fields::{Fields, argument};
 use crate::policy::gr00t::joints::Joints;
 
-/// What Arena's files say and nothing here depends on: the pictures' sizes are those of the pictures, a folder of
-/// modalities in Python is the checkpoint's own, and videos are not read from files.
+/// Fields of Arena's files that have no effect here: image sizes are taken from the images, the
+/// Python folder of modalities is replaced by the checkpoint's own, and videos are not read from
+/// files.
 pub(super) const WITHOUT_EFFECT: &[&str] =
     &["modality_config_path", "original_image_size", "target_image_size", "task_mode_name", "video_backend"];
 
-/// Arena's default of `seed`.
+/// Arena's default for `seed`.
 pub(super) const SEED: u64 = 10;
 
-/// A job's GR00T policy.
+/// The settings of a job's GR00T policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Folder of the checkpoint.
+    /// Directory of the checkpoint.
     pub model_path: PathBuf,
-    /// Folder of the backbone's tokenizer and configuration, unless it is `vlm/` in the checkpoint.
+    /// Directory of the backbone's tokenizer and configuration, unless it is `vlm/` in the
+    /// checkpoint.
     pub vlm_path: Option<PathBuf>,
-    /// Which of the checkpoint's embodiments; its only one if none is named.
+    /// The embodiment to use; if none is named, the checkpoint must have only one.
     pub embodiment_tag: Option<String>,
-    /// Actions of a chunk that may be used, at most those of the checkpoint.
+    /// Number of actions of a chunk that may be used, at most that of the checkpoint.
     pub action_horizon: Option<usize>,
-    /// Actions of a chunk that are taken.
+    /// Number of actions of a chunk that are executed.
     pub chunk_length: Option<usize>,
-    /// Euler steps, unless as the checkpoint says.
+    /// Number of Euler steps; the checkpoint's if not given.
     pub denoising_steps: Option<usize>,
-    /// Said when neither job nor environment has words.
+    /// The instruction to use if neither job nor environment has one.
     pub language: Option<String>,
-    /// Cameras of the environment in the order of the checkpoint's video keys; by name if none are given.
+    /// Cameras of the environment in the order of the checkpoint's video keys; matched by name if
+    /// not given.
     pub cameras: Option<Vec<String>>,
     /// Joints of the simulator by name, for robots whose state is one vector.
     pub joints: Option<Joints>,
-    /// Arithmetic; bfloat16 on a GPU and float32 on a CPU unless it is said.
+    /// Element type of the computation; bfloat16 on a GPU and float32 on a CPU if not given.
     pub kind: Option<Kind>,
-    /// Added to the seeds of the episodes for the noise that actions start from.
+    /// Added to the seeds of the episodes to get the seeds of the noise from which actions start.
     pub seed: u64,
-    /// Prompts of different lengths go into the network one after the other unless it is to be as the reference does.
+    /// Whether prompts of different lengths share padded batches as in the reference; otherwise
+    /// they go into the network one after the other.
     pub padded_batches: bool,
-    /// On a GPU, replay captured passes instead of starting operators one by one; as it is unless it is said.
+    /// Whether a GPU replays captured passes instead of launching operators one by one; on by
+    /// default.
     pub cuda_graphs: bool,
 }
 
 impl Settings {
-    /// Reads the settings, and the files that they name.
+    /// Reads the settings and the files that they name.
     ///
     /// # Errors
-    /// [`PolicyError::Argument`] and [`PolicyError::File`] for a wrong field, and for a checkpoint that is not there.
+    /// Returns [`PolicyError::Argument`] or [`PolicyError::File`] for a wrong field or a missing
+    /// checkpoint.
     pub fn read(config: &Map<String, Value>) -> Result<Self, PolicyError> {
         let mut fields = Fields::of_job(config);
         if let Some(file) = fields.path("policy_config_yaml_path")? {
@@ -84,14 +92,15 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Files and folders that the policy is made from; `config` is what the settings were read from.
+    /// Returns the files and folders that the policy is made from; `config` is what the settings
+    /// were read from.
     pub fn files(&self, config: &Map<String, Value>) -> Vec<PathBuf> {
         let yaml = config.get("policy_config_yaml_path").and_then(Value::as_str).map(PathBuf::from);
         [Some(self.model_path.clone()), self.vlm_path.clone(), yaml].into_iter().flatten().collect()
     }
 }
 
-/// A folder, or a model of the Hugging Face hub that has been downloaded.
+/// Finds a folder, or a model of the Hugging Face hub that has already been downloaded.
 fn find_model(given: &Path) -> Result<PathBuf, PolicyError> {
     if given.is_dir() {
         return Ok(given.to_owned());

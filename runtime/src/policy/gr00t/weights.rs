@@ -1,4 +1,4 @@
-//! The tensors of a checkpoint, by name, on the device.
+//! Loads the tensors of a checkpoint to the device, by name.
 //!
 //! ```text
 //! model directory ─► index ─► shards, mapped ─► take(name, shape) ─► view of the map     CPU, same type
@@ -36,7 +36,7 @@ mod upload;
 /// Tensors with their names, in the order in which they were taken.
 pub type Named = Vec<(String, Tensor)>;
 
-/// A checkpoint from which a network takes what it needs.
+/// A checkpoint from which a network takes the tensors that it needs.
 #[derive(Debug)]
 pub struct Weights {
     source: Source,
@@ -45,7 +45,7 @@ pub struct Weights {
     ahead: Option<Ahead>,
     taken: Named,
     problems: Vec<Problem>,
-    /// Why tensors could not be read, the first time.
+    /// The first error that occurred while reading tensors.
     failure: Option<LoadError>,
 }
 
@@ -59,41 +59,42 @@ impl Weights {
     /// Maps the checkpoint in `dir` and checks its headers; no tensor is read yet.
     ///
     /// # Errors
-    /// [`LoadError`] naming the file that is missing or broken.
+    /// Returns a [`LoadError`] that names the missing or broken file.
     pub fn open(dir: &Path, device: Device, kind: Kind) -> Result<Self, LoadError> {
         Ok(Self::new(Source::Checkpoint(Checkpoint::open(dir)?), device, kind))
     }
 
-    /// Makes up every tensor that is asked for: norms are 1, biases 0, the rest is normal with deviation 0.02.
+    /// Creates random weights: norms are 1, biases are 0, the rest is normally distributed with a
+    /// standard deviation of 0.02.
     pub fn random(seed: i64, device: Device, kind: Kind) -> Self {
         Self::new(Source::Random { seed }, device, kind)
     }
 
-    /// Where tensors are put.
+    /// Returns the device of the tensors.
     pub fn device(&self) -> Device {
         self.device
     }
 
-    /// Element type of the tensors.
+    /// Returns the element type of the tensors.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Compares the headers with the tensors that a network will take, before it is built.
+    /// Compares the headers with the tensors that a network will take, before the network is built.
     ///
     /// # Errors
-    /// [`LoadError::Tensors`] as [`Weights::finish`] would give it.
+    /// Returns the same [`LoadError::Tensors`] as [`Weights::finish`] would.
     pub fn check(&self, specs: &[Spec]) -> Result<(), LoadError> {
         let Source::Checkpoint(checkpoint) = &self.source else { return Ok(()) };
         let problems = specs.iter().filter_map(|(name, shape)| locate(checkpoint, name, shape).err()).collect();
         refuse(checkpoint, specs.iter().map(|(name, _)| name.as_str()), problems)
     }
 
-    /// Begins to bring these tensors to a card, all at once and in the background; [`Weights::take`] waits for its own.
-    /// On a CPU, where tensors are views of files, it does nothing.
+    /// Starts to load these tensors to a GPU, all at once and in the background; [`Weights::take`]
+    /// waits for its own tensor. On a CPU, where tensors are views of files, it does nothing.
     ///
     /// # Errors
-    /// [`LoadError::Device`] if they do not fit into the card's memory.
+    /// Returns [`LoadError::Device`] if the tensors do not fit into the GPU's memory.
     pub fn ahead(&mut self, specs: &[Spec]) -> Result<(), LoadError> {
         let Source::Checkpoint(checkpoint) = &self.source else { return Ok(()) };
         if self.device.is_cuda() {
@@ -102,15 +103,15 @@ impl Weights {
         Ok(())
     }
 
-    /// As [`Weights::ahead`], to the CPU and by another carrier.
+    /// As [`Weights::ahead`], but to the CPU and with another carrier.
     #[cfg(test)]
     fn ahead_by<C: upload::Carrier>(&mut self, specs: &[Spec], sizes: upload::Sizes, carrier: C) {
         let Source::Checkpoint(checkpoint) = &self.source else { panic!("random weights are not loaded") };
         self.ahead = Ahead::begin(checkpoint, specs, (self.kind, self.device), sizes, || Ok(carrier)).unwrap();
     }
 
-    /// The tensor `name`. If it is missing or not of this shape, that is remembered for [`Weights::finish`], and the
-    /// result is zeros that take no memory.
+    /// Returns the tensor `name`. A tensor that is missing or has another shape is recorded for
+    /// [`Weights::finish`], and the result is zeros that take no memory.
     pub fn take(&mut self, name: &str, shape: &[i64]) -> Tensor {
         let found = match &self.source {
             Source::Random { seed } => Ok(random_tensor(*seed, name, shape, self.kind, self.device)),
@@ -138,11 +139,11 @@ impl Weights {
         }
     }
 
-    /// All tensors that were taken.
+    /// Returns all tensors that were taken.
     ///
     /// # Errors
-    /// [`LoadError::Tensors`] listing what was missing or wrong, and what is there but was not taken; [`LoadError::Io`]
-    /// for a file that could not be read to its end.
+    /// Returns [`LoadError::Tensors`] with a list of the tensors that are missing, wrong, or
+    /// present but not taken, and [`LoadError::Io`] if a file could not be read to its end.
     pub fn finish(self) -> Result<Named, LoadError> {
         if let Some(failure) = self.failure {
             return Err(failure);
@@ -158,14 +159,14 @@ impl Weights {
     }
 }
 
-/// Zeros that take no memory.
+/// Returns zeros that take no memory.
 fn zeros(shape: &[i64], kind: Kind, device: Device) -> Tensor {
     Tensor::zeros([1], (kind, device)).expand(shape, false)
 }
 
-/// Where a tensor lies, and its type there.
+/// The location of a tensor in the checkpoint, and its type there.
 struct Place<'a> {
-    /// Of the shard.
+    /// Index of the shard.
     number: usize,
     shard: &'a Shard,
     entry: &'a Entry,
@@ -178,7 +179,8 @@ impl Place<'_> {
     }
 }
 
-/// Finds a tensor of this name and shape; the token table may be there as the output layer.
+/// Finds a tensor with this name and shape; the token embedding table may be stored as the output
+/// layer.
 fn locate<'a>(checkpoint: &'a Checkpoint, name: &str, shape: &[i64]) -> Result<Place<'a>, Problem> {
     let tied = || (name == layout::EMBED_TOKENS).then(|| checkpoint.find(layout::LM_HEAD)).flatten();
     let Some((number, entry)) = checkpoint.find(name).or_else(tied) else {
@@ -193,7 +195,8 @@ fn locate<'a>(checkpoint: &'a Checkpoint, name: &str, shape: &[i64]) -> Result<P
     }
 }
 
-/// Adds what is there but neither used nor known, and refuses if there is any problem.
+/// Adds the tensors that are neither used nor known to the problems, and returns an error if there
+/// are any.
 fn refuse<'a>(
     checkpoint: &Checkpoint,
     used: impl Iterator<Item = &'a str>,

@@ -1,7 +1,8 @@
-//! Which camera, state vector and action of an environment is which key of a checkpoint.
+//! Maps the keys of a checkpoint to the cameras, state vectors and actions of an environment.
 //!
-//! Cameras and states go by name, cameras also by the order in which `pov_cam_name_sim` lists them, and joints by the
-//! files of [`Joints`]. The keys of an action stand one after the other in the environment's action vector.
+//! Cameras and states are matched by name, cameras also by the order in `pov_cam_name_sim`, and
+//! joints by the files of [`Joints`]. The action keys lie one after the other in the environment's
+//! action vector.
 
 use std::collections::BTreeMap;
 
@@ -13,42 +14,43 @@ use crate::policy::gr00t::processor::ActionRows;
 /// Names under which simulators show the positions of all joints as one vector.
 const JOINT_VECTORS: [&str; 2] = ["robot_joint_pos", "joint_position"];
 
-/// What a checkpoint wants to see and gives.
+/// The inputs and outputs of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keys {
-    /// Views, in the order of the prompt.
+    /// Video keys, in the order of the prompt.
     pub video: Vec<String>,
-    /// State vectors and their lengths, where the checkpoint says them.
+    /// State keys and their lengths, where the checkpoint tells them.
     pub state: Vec<(String, Option<usize>)>,
-    /// Action vectors and their lengths, in order.
+    /// Action keys and their lengths, in order.
     pub action: Vec<(String, usize)>,
 }
 
-/// The connection of one checkpoint with one environment.
+/// The mapping between one checkpoint and one environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wiring {
-    /// Checkpoint's view, environment's camera.
+    /// The checkpoint's video key and the environment's camera.
     cameras: Vec<(String, String)>,
-    /// Checkpoint's state, where it comes from.
+    /// The checkpoint's state key and its source in the environment.
     states: Vec<(String, Source)>,
-    /// Checkpoint's action, where its numbers go.
+    /// For each action key of the checkpoint, the index of each number in the environment's action.
     actions: BTreeMap<String, Vec<Option<usize>>>,
     action_dim: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Source {
-    /// A vector of the environment.
+    /// A whole vector of the environment.
     Whole(String),
-    /// Some numbers of one.
+    /// Some elements of a vector.
     Part { of: String, indices: Vec<usize> },
 }
 
 impl Wiring {
-    /// Connects by name, or as the settings say.
+    /// Connects both sides by name, or as the settings say.
     ///
     /// # Errors
-    /// [`PolicyError::Mismatch`] with both sides, if a key finds nothing or a length is another.
+    /// Returns [`PolicyError::Mismatch`] with both sides if a key has no counterpart or a length
+    /// differs.
     pub fn new(
         keys: &Keys,
         env: &EnvSpec,
@@ -60,10 +62,11 @@ impl Wiring {
         Ok(wiring)
     }
 
-    /// Connects what the policy sees, as [`Wiring::new`] does, and leaves what it does for [`Wiring::act`].
+    /// Connects the inputs of the policy as [`Wiring::new`] does; [`Wiring::act`] connects its
+    /// actions later.
     ///
     /// # Errors
-    /// As [`Wiring::new`].
+    /// Fails like [`Wiring::new`].
     pub fn seeing(
         keys: &Keys,
         env: &EnvSpec,
@@ -79,10 +82,10 @@ impl Wiring {
         })
     }
 
-    /// Connects what the policy does.
+    /// Connects the actions of the policy.
     ///
     /// # Errors
-    /// As [`Wiring::new`].
+    /// Fails like [`Wiring::new`].
     pub fn act(&mut self, keys: &Keys, env: &EnvSpec, joints: Option<&Joints>) -> Result<(), PolicyError> {
         self.actions = match joints {
             Some(joints) => by_joint(keys, env, joints)?,
@@ -91,15 +94,17 @@ impl Wiring {
         Ok(())
     }
 
-    /// Checkpoint's view and environment's camera, in the order of the prompt.
+    /// Returns the checkpoint's video keys with the environment's cameras, in the order of the
+    /// prompt.
     pub fn cameras(&self) -> &[(String, String)] {
         &self.cameras
     }
 
-    /// The checkpoint's state vectors in an observation.
+    /// Returns the checkpoint's state vectors in an observation.
     ///
     /// # Errors
-    /// [`PolicyError::Inference`] if a vector is missing or shorter than the environment said.
+    /// Returns [`PolicyError::Inference`] if a vector is missing or shorter than the environment
+    /// announced.
     pub fn states(&self, observation: &Observation) -> Result<Vec<(&str, Vec<f32>)>, PolicyError> {
         let gone = |name: &str| PolicyError::Inference(format!("the observation has no state {name}"));
         let read = |source: &Source| match source {
@@ -113,7 +118,8 @@ impl Wiring {
         self.states.iter().map(|(key, source)| Ok((key.as_str(), read(source)?))).collect()
     }
 
-    /// The environment's actions of one chunk: `[horizon, action_dim]`, row-major; 0 where the checkpoint says nothing.
+    /// Returns the environment's actions of one chunk: `[horizon, action_dim]`, row-major, with 0
+    /// where the checkpoint gives no value.
     pub fn actions(&self, chunk: &[ActionRows], horizon: usize) -> Vec<f32> {
         let mut values = vec![0.0; horizon * self.action_dim];
         for rows in chunk {
@@ -188,8 +194,8 @@ fn by_joint(keys: &Keys, env: &EnvSpec, joints: &Joints) -> Result<BTreeMap<Stri
         let wanted = format!("an action of {} or more numbers, as action_joints_config_path says", joints.action_len);
         return Err(mismatch(env, wanted, format!("one of {dim}")));
     }
-    // What comes after the joints (Arena's G1: navigate_command, base_height_command) stands there in the order of the
-    // keys, as far as the vector goes.
+    // The remaining keys (Arena's G1: navigate_command, base_height_command) follow the joints in
+    // the order of the keys, as far as the vector reaches.
     let mut next = joints.action_len;
     let places = keys.action.iter().map(|(key, width)| {
         if let Some(indices) = joints.action.get(key) {

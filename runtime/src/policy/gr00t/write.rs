@@ -1,4 +1,4 @@
-//! A checkpoint in the released layout.
+//! Writes a checkpoint in the layout of the released one.
 //!
 //! ```text
 //! config.json
@@ -20,33 +20,36 @@ use super::layout::Spec;
 use super::weights::{INDEX, Named, SINGLE};
 use super::{LoadError, ModelConfig};
 
-/// Bytes of tensors in a shard, as the reference's library has it; a larger tensor is a shard of its own.
+/// Maximum size of the tensors in a shard, in bytes, as in the reference's library; a larger tensor
+/// gets a shard of its own.
 pub const MAX_SHARD_BYTES: u64 = 5_000_000_000;
-/// Elements that are written at a time.
+/// Number of elements that are written at a time.
 const PIECE: i64 = 16 << 20;
 
-/// Writes `config.json` and the tensors, all in `kind`. What the directory held of another checkpoint is removed.
+/// Writes `config.json` and the tensors, all converted to `kind`. Removes the files of a checkpoint
+/// that was in the directory before.
 ///
 /// # Errors
-/// [`LoadError::Io`] naming the file.
+/// Returns [`LoadError::Io`] with the name of the file.
 pub fn write_checkpoint(dir: &Path, named: &Named, kind: Kind, model: &ModelConfig) -> Result<(), LoadError> {
     let specs: Vec<_> = named.iter().map(|(name, tensor)| (name.clone(), tensor.size())).collect();
     write_config(&dir.join("config.json"), &model.to_json())?;
     write_tensors(dir, &specs, kind, MAX_SHARD_BYTES, |at| named[at].1.shallow_clone())
 }
 
-/// Writes a JSON file, indented, in whole.
+/// Writes an indented JSON file atomically.
 ///
 /// # Errors
-/// [`LoadError::Io`] naming the file.
+/// Returns [`LoadError::Io`] with the name of the file.
 pub fn write_config(path: &Path, value: &Value) -> Result<(), LoadError> {
     write_whole(path, format!("{value:#}\n").as_bytes()).map_err(LoadError::io(path))
 }
 
-/// Writes tensors that `make` makes by their number in `specs`, one after the other; only one of them is in memory.
+/// Writes the tensors that `make` creates for each index into `specs`, one after the other, so that
+/// only one of them is in memory.
 ///
 /// # Errors
-/// [`LoadError::Io`] naming the file.
+/// Returns [`LoadError::Io`] with the name of the file.
 pub fn write_tensors(
     dir: &Path,
     specs: &[Spec],
@@ -76,7 +79,7 @@ pub fn write_tensors(
     remove_others(dir, &names).map_err(LoadError::io(dir))
 }
 
-/// Cuts the tensors into runs of at most `most` bytes.
+/// Divides the tensors into runs of at most `most` bytes.
 fn shards(specs: &[Spec], kind: Kind, most: u64) -> Vec<&[Spec]> {
     let mut shards = Vec::new();
     let (mut first, mut size) = (0, 0);
@@ -110,7 +113,8 @@ fn write_shard(file: &mut File, specs: &[Spec], kind: Kind, mut make: impl FnMut
     Ok(())
 }
 
-/// The tensors' places, padded to 8 bytes as the format wants it.
+/// Builds the safetensors header with the tensors' positions, padded to 8 bytes as the format
+/// requires.
 fn header(specs: &[Spec], kind: Kind) -> io::Result<Vec<u8>> {
     let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidInput, reason);
     let dtype = dtype(kind).ok_or_else(|| invalid(format!("weights cannot be {kind:?}")))?;
@@ -129,7 +133,8 @@ fn header(specs: &[Spec], kind: Kind) -> io::Result<Vec<u8>> {
     Ok(json)
 }
 
-/// The values in row-major order, little endian as all machines are that libtorch runs on.
+/// Writes the values in row-major order and little endian, the byte order of all machines on which
+/// libtorch runs.
 fn write_tensor(file: &mut File, tensor: &Tensor, kind: Kind) -> io::Result<()> {
     let flat = tensor.detach().reshape(-1);
     let count = flat.size()[0];
@@ -143,7 +148,7 @@ fn write_tensor(file: &mut File, tensor: &Tensor, kind: Kind) -> io::Result<()> 
     Ok(())
 }
 
-/// Removes what a checkpoint in more, fewer or other shards left.
+/// Removes the shards of an earlier checkpoint that had another number of them.
 fn remove_others(dir: &Path, names: &[String]) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
