@@ -1,4 +1,4 @@
-//! Typed fields of a JSON object, refused by name.
+//! Reads typed fields of a JSON object; errors name the field.
 
 use std::fs;
 use std::ops::RangeInclusive;
@@ -8,9 +8,10 @@ use serde_json::{Map, Value};
 
 use super::super::LoadError;
 
-/// Sizes stay below this, so that products of three fit into 64 bits.
+/// Upper limit of sizes, so that the product of three fits into 64 bits.
 const MAX_SIZE: i64 = 1 << 20;
-/// Layers stay below this, so that a hostile file cannot ask for a list of tensors that fills the memory.
+/// Upper limit of layer counts, so that a hostile file cannot ask for a list of tensors that fills
+/// the memory.
 const MAX_LAYERS: i64 = 1 << 10;
 
 /// One JSON object of a file.
@@ -20,19 +21,19 @@ pub(super) struct Fields<'a> {
     map: &'a Map<String, Value>,
 }
 
-/// Reads a file that must hold a JSON object.
+/// Reads a file that must contain a JSON object.
 pub(crate) fn read_object(path: &Path) -> Result<Map<String, Value>, LoadError> {
     let text = fs::read(path).map_err(LoadError::io(path))?;
     serde_json::from_slice(&text).map_err(|err| LoadError::Json { path: path.to_owned(), err })
 }
 
 impl<'a> Fields<'a> {
-    /// The outermost object.
+    /// Creates the view of the outermost object.
     pub(super) fn new(path: &'a Path, map: &'a Map<String, Value>) -> Self {
         Self { path, prefix: String::new(), map }
     }
 
-    /// An object inside; `None` when it is absent or null.
+    /// Returns a nested object; `None` if it is absent or null.
     pub(super) fn object(&self, name: &str) -> Result<Option<Fields<'a>>, LoadError> {
         match self.map.get(name) {
             None | Some(Value::Null) => Ok(None),
@@ -43,22 +44,22 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// As [`Fields::object`], but it must be there.
+    /// As [`Fields::object`], but the object is required.
     pub(super) fn need_object(&self, name: &str) -> Result<Fields<'a>, LoadError> {
         self.object(name)?.ok_or_else(|| self.wrong(name, "an object is needed"))
     }
 
-    /// A size of at least 1.
+    /// Reads a size of at least 1.
     pub(super) fn size(&self, name: &str, default: impl Into<Option<i64>>) -> Result<i64, LoadError> {
         self.integer(name, default.into(), 1..=MAX_SIZE)
     }
 
-    /// A number of layers, at least 1.
+    /// Reads a number of layers, at least 1.
     pub(super) fn layers(&self, name: &str, default: impl Into<Option<i64>>) -> Result<i64, LoadError> {
         self.integer(name, default.into(), 1..=MAX_LAYERS)
     }
 
-    /// A size or an id that may be 0.
+    /// Reads a size or an id that may be 0.
     pub(super) fn count(&self, name: &str, default: impl Into<Option<i64>>) -> Result<i64, LoadError> {
         self.integer(name, default.into(), 0..=MAX_SIZE)
     }
@@ -72,7 +73,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A list of counts.
+    /// Reads a list of counts.
     pub(super) fn counts(&self, name: &str) -> Result<Vec<i64>, LoadError> {
         let valid = |value: &Value| value.as_i64().filter(|count| (0..=MAX_SIZE).contains(count));
         let list = self.map.get(name).and_then(Value::as_array);
@@ -80,13 +81,13 @@ impl<'a> Fields<'a> {
             .ok_or_else(|| self.wrong(name, format!("a list of integers from 0 to {MAX_SIZE} is needed")))
     }
 
-    /// A number above 0.
+    /// Reads a number above 0.
     pub(super) fn positive(&self, name: &str) -> Result<f64, LoadError> {
         let number = self.map.get(name).and_then(Value::as_f64);
         number.filter(|number| *number > 0.0).ok_or_else(|| self.wrong(name, "a number above 0 is needed"))
     }
 
-    /// A switch.
+    /// Reads a boolean.
     pub(super) fn flag(&self, name: &str, default: impl Into<Option<bool>>) -> Result<bool, LoadError> {
         match (self.map.get(name), default.into()) {
             (None, Some(default)) => Ok(default),
@@ -94,7 +95,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A text.
+    /// Reads a string.
     pub(super) fn text(&self, name: &str, default: &str) -> Result<String, LoadError> {
         match self.map.get(name) {
             None => Ok(default.to_owned()),
@@ -102,7 +103,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Refuses a field whose value is another one than the only one that is implemented.
+    /// Returns an error if the field has another value than the only one that is implemented.
     pub(super) fn only(&self, name: &str, wanted: &Value) -> Result<(), LoadError> {
         match self.map.get(name) {
             None => Ok(()),
@@ -111,12 +112,12 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// As [`Fields::only`], but the field must be there, because its default is another value.
+    /// As [`Fields::only`], but the field is required, because its default is another value.
     pub(super) fn need_only(&self, name: &str, wanted: &Value) -> Result<(), LoadError> {
         if self.map.get(name) == Some(wanted) { Ok(()) } else { Err(self.wrong(name, format!("{wanted} is needed"))) }
     }
 
-    /// Refuses the field unless `holds`.
+    /// Returns an error for the field unless `holds` is true.
     pub(super) fn check(&self, holds: bool, name: &str, wanted: impl Into<String>) -> Result<(), LoadError> {
         if holds { Ok(()) } else { Err(self.wrong(name, wanted)) }
     }
@@ -128,7 +129,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A value for an error: short, whatever the file holds.
+/// Formats a value for an error message, shortened however long it is in the file.
 fn shown(value: &Value) -> String {
     const MOST: usize = 60;
     match value {

@@ -12,13 +12,13 @@ fn vlm(value: &Value) -> Result<VlmConfig, LoadError> {
     VlmConfig::parse(Path::new(PATH), value.as_object().unwrap())
 }
 
-/// The released configuration with one field, given by a JSON pointer, replaced.
+/// Returns the released configuration with the field at a JSON pointer replaced.
 fn changed(mut config: Value, pointer: &str, value: Value) -> Value {
     *config.pointer_mut(pointer).unwrap() = value;
     config
 }
 
-/// All places of a JSON object, as pointers.
+/// Lists all places of a JSON object, as JSON pointers.
 fn pointers(prefix: &str, value: &Value, found: &mut Vec<String>) {
     for (name, value) in value.as_object().into_iter().flatten() {
         let pointer = format!("{prefix}/{name}");

@@ -1,33 +1,33 @@
-//! The two transformers of the action head.
+//! Configurations of the two transformers of the action head.
 
 use serde_json::{Value, json};
 
 use super::super::LoadError;
 use super::fields::Fields;
 
-/// The action transformer (DiT).
+/// Configuration of the action transformer (DiT).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiffusionConfig {
-    /// Blocks.
+    /// Number of blocks.
     pub num_layers: i64,
-    /// Heads.
+    /// Number of attention heads.
     pub num_attention_heads: i64,
-    /// Width of a head.
+    /// Width of one attention head.
     pub attention_head_dim: i64,
-    /// Width of the result.
+    /// Width of the output.
     pub output_dim: i64,
-    /// Whether odd blocks attend to the actions themselves.
+    /// Whether odd blocks are self-attention blocks over the state and action tokens.
     pub interleave_self_attention: bool,
 }
 
-/// Self-attention over the backbone's features.
+/// Configuration of the self-attention over the backbone's features.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VlSelfAttention {
-    /// Blocks, at least one.
+    /// Number of blocks, at least one.
     pub num_layers: i64,
-    /// Heads.
+    /// Number of attention heads.
     pub num_attention_heads: i64,
-    /// Width of a head.
+    /// Width of one attention head.
     pub attention_head_dim: i64,
 }
 

@@ -1,4 +1,4 @@
-//! `vlm/config.json`: sizes of the backbone, Qwen3-VL.
+//! Reads and checks `vlm/config.json`: sizes of the backbone, Qwen3-VL.
 
 use std::path::Path;
 
@@ -7,72 +7,74 @@ use serde_json::{Map, Value, json};
 use super::super::LoadError;
 use super::fields::{Fields, read_object};
 
-/// Sizes of the backbone: the `config.json` of the repository that `model_name` names.
+/// Sizes of the backbone, from the `config.json` of the repository that `model_name` names.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VlmConfig {
-    /// Token that a picture's merged patches replace.
+    /// Id of the placeholder token that a picture's merged patches replace.
     pub image_token_id: i64,
-    /// Token of a video's patches; not used by GR00T.
+    /// Id of the placeholder of a video's patches; not used by GR00T.
     pub video_token_id: i64,
-    /// Token before a picture.
+    /// Id of the token before a picture.
     pub vision_start_token_id: i64,
-    /// Token behind a picture.
+    /// Id of the token after a picture.
     pub vision_end_token_id: i64,
-    /// The language model.
+    /// Sizes of the language model.
     pub text: TextConfig,
-    /// The vision tower.
+    /// Sizes of the vision tower.
     pub vision: VisionConfig,
 }
 
 /// Sizes of the language model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TextConfig {
-    /// Width.
+    /// Hidden width.
     pub hidden_size: i64,
-    /// Layers of the whole model, of which `select_layer` are used.
+    /// Number of layers of the whole model, of which `select_layer` are used.
     pub num_hidden_layers: i64,
-    /// Query heads.
+    /// Number of query heads.
     pub num_attention_heads: i64,
-    /// Key and value heads; divides the query heads.
+    /// Number of key and value heads; divides the number of query heads.
     pub num_key_value_heads: i64,
-    /// Width of a head.
+    /// Width of one attention head.
     pub head_dim: i64,
-    /// Width of the gated MLP.
+    /// Inner width of the gated MLP.
     pub intermediate_size: i64,
-    /// Added to the mean square.
+    /// Epsilon of the RMS norms, added to the mean square.
     pub rms_norm_eps: f64,
     /// Base of the rotary frequencies.
     pub rope_theta: f64,
-    /// Rotary frequencies of the temporal, height and width axis; their sum is half of `head_dim`.
+    /// Number of rotary frequencies of the temporal, height and width axis; their sum is half of
+    /// `head_dim`.
     pub mrope_section: [i64; 3],
-    /// Rows of the embedding table.
+    /// Number of rows of the token embedding table.
     pub vocab_size: i64,
 }
 
 /// Sizes of the vision tower.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VisionConfig {
-    /// Blocks.
+    /// Number of blocks.
     pub depth: i64,
-    /// Width.
+    /// Hidden width.
     pub hidden_size: i64,
-    /// Heads; the width of one is a multiple of 4, because of the two rotary axes.
+    /// Number of attention heads. The width of one is a multiple of 4, because of the two rotary
+    /// axes.
     pub num_heads: i64,
-    /// Width of the MLP.
+    /// Inner width of the MLP.
     pub intermediate_size: i64,
-    /// Edge of a patch, pixels.
+    /// Edge of a patch in pixels.
     pub patch_size: i64,
-    /// Frames in a patch.
+    /// Number of frames in a patch.
     pub temporal_patch_size: i64,
-    /// Edge of a merge block, patches.
+    /// Edge of a merge block in patches.
     pub spatial_merge_size: i64,
-    /// Colours.
+    /// Number of colour channels.
     pub in_channels: i64,
-    /// Rows of the position table, a square.
+    /// Number of rows of the position table; a square number.
     pub num_position_embeddings: i64,
     /// Width of the language model.
     pub out_hidden_size: i64,
-    /// Blocks whose output goes to the first decoder layers, ascending.
+    /// Indices of the blocks whose output goes to the first decoder layers, ascending.
     pub deepstack_visual_indexes: Vec<i64>,
 }
 
@@ -80,12 +82,12 @@ impl VlmConfig {
     /// Reads and checks a `config.json`.
     ///
     /// # Errors
-    /// [`LoadError`] naming the field.
+    /// Returns a [`LoadError`] that names the field.
     pub fn read(path: &Path) -> Result<Self, LoadError> {
         Self::parse(path, &read_object(path)?)
     }
 
-    /// `nvidia/Cosmos-Reason2-2B`.
+    /// Returns the sizes of `nvidia/Cosmos-Reason2-2B`.
     pub fn released() -> Self {
         Self {
             image_token_id: 151_655,
@@ -120,7 +122,7 @@ impl VlmConfig {
         }
     }
 
-    /// What [`VlmConfig::read`] reads.
+    /// Returns the JSON that [`VlmConfig::read`] reads.
     pub fn to_json(&self) -> Value {
         json!({
             "architectures": ["Qwen3VLForConditionalGeneration"],
@@ -232,7 +234,8 @@ impl VisionConfig {
         fields.check(fits, "num_heads", format!("heads of a multiple of 4 out of width {width} are needed"))?;
         let square = config.num_position_embeddings.isqrt().pow(2) == config.num_position_embeddings;
         fields.check(square, "num_position_embeddings", "a square number is needed")?;
-        // The patches of the image processor: 3 colours, two frames of 16 × 16 pixels, merged 2 × 2.
+        // The patches of the image processor: 3 colour channels, two frames of 16 × 16 pixels,
+        // merged 2 × 2.
         let fixed = [("in_channels", 3), ("temporal_patch_size", 2), ("patch_size", 16), ("spatial_merge_size", 2)];
         fixed.iter().try_for_each(|(name, wanted)| fields.need_only(name, &json!(wanted)))?;
         let indexes = &config.deepstack_visual_indexes;
@@ -242,7 +245,7 @@ impl VisionConfig {
         Ok(config)
     }
 
-    /// Width of a merge block: four patches side by side.
+    /// Returns the width of a merge block: four patches side by side.
     pub fn merged_size(&self) -> i64 {
         self.hidden_size * self.spatial_merge_size.pow(2)
     }

@@ -1,6 +1,7 @@
-//! Sizes that batches are filled up to.
+//! The batch sizes up to which batches are filled.
 
-/// The next size of a batch of `rows`, at most `most`: 1, 2, 3, 4, 6, 8, 12, 16, 24 and so on. No batch grows by half.
+/// Returns the next batch size for `rows` rows, at most `most`: 1, 2, 3, 4, 6, 8, 12, 16, 24 and so
+/// on. No batch grows by as much as half.
 pub fn bucket(rows: usize, most: usize) -> usize {
     let power = rows.next_power_of_two();
     let between = power / 4 * 3;

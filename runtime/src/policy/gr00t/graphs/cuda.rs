@@ -1,4 +1,4 @@
-//! Graphs of CUDA.
+//! Captures passes as CUDA graphs.
 
 use std::rc::Rc;
 
@@ -8,8 +8,8 @@ use super::{Engine, Graph};
 use crate::policy::gr00t::model::Batch;
 use c10d::cuda::{Cuda, CudaGraph};
 
-/// Captures on a device. Whoever makes one gives the calling thread a stream of its own on it, where its work goes from
-/// then on: the default stream cannot be captured.
+/// Captures passes on a CUDA device. Creating it gives the calling thread its own stream on the
+/// device for all its later work, because the default stream cannot be captured.
 pub struct CudaEngine {
     cuda: Cuda,
     index: usize,
@@ -22,10 +22,10 @@ impl std::fmt::Debug for CudaEngine {
 }
 
 impl CudaEngine {
-    /// For work of this thread on device `index`.
+    /// Creates an engine for this thread's work on device `index`.
     ///
     /// # Errors
-    /// In words, if there is no such device.
+    /// Returns the reason as text if there is no such device.
     pub fn new(cuda: Cuda, index: usize) -> Result<Self, String> {
         cuda.own_stream(index).map_err(|err| err.to_string())?;
         Ok(Self { cuda, index })
@@ -47,7 +47,7 @@ impl Engine for CudaEngine {
     }
 
     fn trim(&self) {
-        // Without it the memory is only given back later.
+        // If this fails, the memory is returned later.
         self.cuda.empty_cache().ok();
     }
 }

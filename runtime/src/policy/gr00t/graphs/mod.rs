@@ -1,4 +1,4 @@
-//! Inference by replaying work that was captured.
+//! Inference by replaying captured CUDA graphs.
 //!
 //! ```text
 //! first batch of a shape ─► pass, operator by operator          (makes tables, loads kernels)
@@ -6,13 +6,15 @@
 //! any later one ─────────► copied into the graph's own tensors, replay
 //! ```
 //!
-//! A pass is some thousands of small operators, and at small batches starting them takes longer than they do; a replay
-//! starts all of them at once. A shape is what [`FrameKey`] says; batches are filled up to a few sizes ([`bucket`]), so
-//! that there are few shapes. If capturing fails once, everything goes operator by operator from then on, and the
-//! reason is told. If the GPU is lost, that changes nothing: the operators fail with the same error.
+//! A pass consists of some thousands of small operators. At small batch sizes launching them takes
+//! longer than running them; a replay launches all of them at once. A shape is identified by its
+//! [`FrameKey`]. Batches are filled up to a few sizes ([`bucket`]), so that there are few shapes.
+//! If capturing fails once, all later passes run operator by operator, and the reason is reported.
+//! If the GPU is lost, this changes nothing: the operators fail with the same error.
 //!
-//! Each graph has a memory pool of its own: what it computes with stays in place between replays, and no other graph
-//! writes there. The price is memory, which is why they are kept in a [`Shelf`] of limited size.
+//! Each graph has its own memory pool: its intermediate results stay in place between replays, and
+//! no other graph writes there. The price is memory, so the graphs are kept in a [`Shelf`] of
+//! limited size.
 
 mod bucket;
 mod cuda;
@@ -29,52 +31,54 @@ use c10d::torch_error::{caught, is_context_lost};
 pub use cuda::CudaEngine;
 pub use shelf::Shelf;
 
-/// Shapes that are remembered.
+/// Number of shapes that are remembered.
 const SEEN: u64 = 256;
 
-/// How often a shape is captured anew after it had to make room: more would cost more than it saves.
+/// Maximum number of captures of one shape, which is captured again if it was evicted; more would
+/// cost more than they save.
 const CAPTURES: u32 = 3;
 
-/// Work on a batch that is on the device: the same operators for every batch of a shape.
+/// Work on a batch on the device, with the same operators for every batch of a shape.
 pub type Pass = Rc<dyn Fn(&Batch) -> Tensor>;
 
-/// What can capture a pass and run it again.
+/// A device that can capture a pass and replay it.
 pub trait Engine: fmt::Debug {
-    /// Where passes run.
+    /// Returns the device on which passes run.
     fn device(&self) -> Device;
 
-    /// Captures `pass`: a graph, and the tensor that every replay writes its result to. Nothing has run yet. The caller
-    /// keeps `pass` and what it reads as long as the graph.
+    /// Captures `pass` and returns a graph and the tensor to which every replay writes its result.
+    /// Nothing has run yet. The caller keeps `pass` and everything it reads alive as long as the
+    /// graph.
     ///
     /// # Errors
-    /// Why it cannot be captured, in words.
+    /// Returns the reason why the pass cannot be captured, as text.
     fn capture(&self, pass: Rc<dyn Fn() -> Tensor>) -> Result<(Box<dyn Graph>, Tensor), String>;
 
-    /// Copies host tensors into device tensors, before anything that is started later reads them.
+    /// Copies host tensors into device tensors, before any work that is launched later reads them.
     ///
     /// # Errors
-    /// In words.
+    /// Returns the reason as text.
     fn feed(&self, to: &Batch, from: &Batch) -> Result<(), String>;
 
-    /// Gives memory of graphs that are gone back to the device.
+    /// Returns the memory of dropped graphs to the device.
     fn trim(&self);
 }
 
-/// Captured work.
+/// A captured pass.
 pub trait Graph: fmt::Debug {
-    /// Starts it.
+    /// Launches the captured work.
     ///
     /// # Errors
-    /// In words.
+    /// Returns the reason as text.
     fn replay(&self) -> Result<(), String>;
 
-    /// Memory that it holds.
+    /// Returns the device memory that the graph holds, in bytes.
     fn bytes(&self) -> u64;
 }
 
-/// A graph with all that it reads and writes.
+/// A graph with everything that it reads and writes.
 struct Captured {
-    // Before what it reads.
+    // Declared first, so that it is dropped before the tensors that it reads.
     graph: Box<dyn Graph>,
     batch: Rc<Batch>,
     out: Tensor,
@@ -85,7 +89,7 @@ struct Captured {
 pub struct Graphs {
     engine: Box<dyn Engine>,
     shelf: Shelf<FrameKey, Captured>,
-    /// Shapes that came before, and how often each was captured.
+    /// Shapes that have occurred, and how often each was captured.
     seen: Shelf<FrameKey, u32>,
     off: Option<String>,
 }
@@ -98,32 +102,32 @@ impl fmt::Debug for Graphs {
 }
 
 impl Graphs {
-    /// None yet; those that are kept hold at most `cap` bytes together.
+    /// Creates an empty cache whose graphs hold at most `cap` bytes together.
     pub fn new(engine: Box<dyn Engine>, cap: u64) -> Self {
-        // Shapes that were seen weigh nothing; they count.
+        // Each remembered shape counts as 1 byte, so the limit is a number of shapes.
         Self { engine, shelf: Shelf::new(cap), seen: Shelf::new(SEEN), off: None }
     }
 
-    /// Why nothing is captured any more.
+    /// Returns the reason why capturing is disabled, if it is.
     pub fn off(&self) -> Option<&str> {
         self.off.as_deref()
     }
 
-    /// Graphs that are kept.
+    /// Returns the number of cached graphs.
     pub fn kept(&self) -> usize {
         self.shelf.len()
     }
 
-    /// Memory that they hold.
+    /// Returns the memory that they hold, in bytes.
     pub fn bytes(&self) -> u64 {
         self.shelf.bytes()
     }
 
-    /// Runs a batch that is on the host; `pass` is made where there is no graph of this shape yet. The result is on the
-    /// device and good until the next call.
+    /// Runs a batch that is on the host; `pass` is built if there is no graph of this shape yet.
+    /// The result is on the device and valid until the next call.
     ///
     /// # Errors
-    /// Those of `pass`.
+    /// Returns the errors of `pass`.
     pub fn run<E>(
         &mut self,
         key: FrameKey,
@@ -152,7 +156,7 @@ impl Graphs {
         Ok(pass(&self.on_device(batch)))
     }
 
-    /// A copy of a batch, through pinned memory where that goes.
+    /// Copies a batch to the device, through pinned memory where possible.
     fn on_device(&self, batch: &Batch) -> Batch {
         let own = batch.empty_like(self.engine.device());
         match self.engine.feed(&own, batch) {
@@ -179,7 +183,8 @@ impl Graphs {
         }
         let dropped = self.shelf.insert(key, captured, bytes);
         if !dropped.is_empty() {
-            // The new one may be among them: its result is taken before its memory is given back.
+            // The new graph may be among the evicted ones, so its result is copied before its
+            // memory is returned.
             let shapes: Vec<_> = dropped.iter().map(|(key, _)| (key.rows, key.tokens())).collect();
             tracing::debug!(?shapes, "CUDA graphs make room for others");
             let out = out.copy();
@@ -190,7 +195,7 @@ impl Graphs {
         Ok(out)
     }
 
-    /// Gives the memory of all graphs back, for who needs it more.
+    /// Drops all graphs, so that their memory is available to others.
     pub fn make_room(&mut self) {
         self.shelf.clear();
         self.engine.trim();

@@ -1,40 +1,40 @@
-//! Things that are kept while there is room; the one that was longest unused goes first. Pure.
+//! An LRU cache with a limit on the total size of its values. It has no side effects.
 
-/// At most so many bytes of things by key.
+/// An LRU cache that holds values of at most a given number of bytes.
 #[derive(Debug)]
 pub struct Shelf<K, V> {
-    /// The last is the one that was used last.
+    /// The entries, the most recently used one last.
     entries: Vec<(K, V, u64)>,
     cap: u64,
 }
 
 impl<K: PartialEq, V> Shelf<K, V> {
-    /// Empty; what is on it weighs at most `cap` together.
+    /// Creates an empty cache for values of at most `cap` bytes in total.
     pub fn new(cap: u64) -> Self {
         Self { entries: Vec::new(), cap }
     }
 
-    /// What all may weigh together.
+    /// Returns the maximum total size.
     pub fn cap(&self) -> u64 {
         self.cap
     }
 
-    /// How many.
+    /// Returns the number of values.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether the cache is empty.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// What they weigh.
+    /// Returns the total size of the values.
     pub fn bytes(&self) -> u64 {
         self.entries.iter().map(|(.., bytes)| bytes).sum()
     }
 
-    /// The one of `key`, which is now the one used last.
+    /// Returns the value of `key` and marks it as the most recently used.
     pub fn get(&mut self, key: &K) -> Option<&V> {
         let at = self.entries.iter().position(|(found, ..)| found == key)?;
         let entry = self.entries.remove(at);
@@ -42,8 +42,8 @@ impl<K: PartialEq, V> Shelf<K, V> {
         self.entries.last().map(|(_, value, _)| value)
     }
 
-    /// Puts one there, in place of another of this key, and gives back what has to go: the one itself if it is too
-    /// heavy alone, else those that were longest unused.
+    /// Inserts a value, replacing another one with the same key, and returns the evicted values:
+    /// the new one itself if it is too large alone, else the least recently used ones.
     pub fn insert(&mut self, key: K, value: V, bytes: u64) -> Vec<(K, V)> {
         let mut gone = Vec::new();
         if let Some(at) = self.entries.iter().position(|(found, ..)| *found == key) {
@@ -62,7 +62,7 @@ impl<K: PartialEq, V> Shelf<K, V> {
         gone
     }
 
-    /// Takes everything away.
+    /// Removes all values.
     pub fn clear(&mut self) {
         self.entries.clear();
     }

@@ -1,5 +1,5 @@
-//! The rules of capturing, on a CPU: its "graph" runs the pass again, on the tensors that were there when it was
-//! captured, and writes to the result of then, as CUDA's does.
+//! Tests the rules of capturing on a CPU. The "graph" of these tests runs the pass again on the
+//! tensors that existed when it was captured, and writes to the same result tensor, as CUDA's does.
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
@@ -11,7 +11,7 @@ use crate::policy::gr00t::inference::{Inference, open_processor};
 use crate::policy::gr00t::processor::{ActionRows, Picture, Raw, Rows};
 use crate::policy::gr00t::{Loaded, Models, Settings};
 
-/// What happened.
+/// A record of the calls.
 #[derive(Debug, Default)]
 struct Log {
     captures: Cell<usize>,
@@ -23,7 +23,7 @@ struct Log {
 struct Again {
     log: Rc<Log>,
     bytes: u64,
-    /// Fails with these words.
+    /// Makes capturing fail with this error.
     refuses: Option<Refusal>,
 }
 
@@ -40,7 +40,7 @@ struct Tape {
     pass: Rc<dyn Fn() -> Tensor>,
     out: RefCell<Tensor>,
     bytes: u64,
-    /// Replays after the first fail with these words.
+    /// Makes replays after the first fail with this message.
     breaks: Option<&'static str>,
 }
 
@@ -62,7 +62,7 @@ impl Engine for Again {
             Some(Refusal::Panic) => panic!("{}", "CUDA error\nException raised from here".to_owned()),
             _ => {}
         }
-        // Of the right shape, and not yet computed.
+        // The tensor has the right shape and is not computed yet.
         let out = pass().zeros_like();
         let tape = Tape {
             log: Rc::clone(&self.log),
@@ -109,7 +109,7 @@ fn graphs(bytes: u64, cap: u64, refuses: Option<Refusal>) -> (Graphs, Rc<Log>) {
     (Graphs::new(Box::new(Again { log: Rc::clone(&log), bytes, refuses }), cap), log)
 }
 
-/// A batch whose noise is `value`, for a pass that doubles it.
+/// Returns a batch whose noise is `value`, for a pass that doubles it.
 fn batch(rows: i64, value: f64) -> Batch {
     let full = |shape: &[i64]| Tensor::full(shape, value, (Kind::Float, Device::Cpu));
     Batch { ids: full(&[rows]), pixels: full(&[rows, 3]), state: full(&[rows, 1]), noise: full(&[rows, 2]) }
@@ -192,7 +192,7 @@ fn a_lost_gpu_does_not_turn_graphs_off() {
     assert_eq!(graphs.off(), None);
 }
 
-/// The small policy that the project ships, with graphs on this CPU if `captures`.
+/// Returns the small policy that the project ships, with graphs on this CPU if `captures` is set.
 fn inference(captures: bool) -> (Inference, Rc<Loaded>, Rc<Log>) {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../jobs/suites/demo_policy");
     let config = serde_json::json!({ "model_path": path });
@@ -205,7 +205,7 @@ fn inference(captures: bool) -> (Inference, Rc<Loaded>, Rc<Log>) {
     (Inference::load(&settings, processor, &mut models).unwrap(), loaded, log)
 }
 
-/// Rows that differ, each with its noise.
+/// Infers rows that differ, each with its own noise.
 fn actions(inference: &Inference, rows: usize, max_rows: usize, language: &str) -> Vec<Vec<ActionRows>> {
     let processor = inference.processor();
     let pictures: Vec<_> = (0..rows).map(|row| vec![(row * 40 % 256) as u8; 96 * 128 * 3]).collect();
@@ -246,7 +246,7 @@ fn rows_get_the_actions_that_they_get_without_graphs_whatever_fills_up_their_bat
             }
         }
     }
-    // Of 1 row and of 6, the sizes that 1, 5, and 7 (6 and 1) come to; of each for two lengths of prompts.
+    // The batches of 1, 5 and 7 rows (6 and 1) use the sizes 1 and 6, each with two prompt lengths.
     assert_eq!((loaded.graphs.borrow().as_ref().unwrap().kept(), log.captures.get()), (4, 4));
     assert!(log.replays.get() > 12, "{log:?}");
 }

@@ -1,23 +1,25 @@
-//! Attention over samples and heads.
+//! Multi-head attention.
 
 use tch::{Device, Tensor};
 
 use crate::policy::gr00t::model::layers::{Joint, Linear};
 use crate::policy::gr00t::weights::Weights;
 
-/// Which keys a query sees.
+/// The keys that a query attends to.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Visible<'a> {
-    /// Every one.
+    /// All keys.
     All,
-    /// Itself and those before it.
+    /// The key at the query's own position and all earlier keys.
     Causal,
-    /// Where a `bool` mask, broadcast to `[B, heads, queries, keys]`, is true. A query that sees none gives zeros.
+    /// The keys where a `bool` mask, broadcast to `[B, heads, queries, keys]`, is true. A query
+    /// without any such key gives zeros.
     Where(&'a Tensor),
 }
 
-/// Softmax(q·kᵀ/√d)·v for `[B, heads, queries, d]` and `[B, kv_heads, keys, d]`, as rows `[B·queries, heads·d]`.
-/// Each key head serves the same number of consecutive query heads.
+/// Computes softmax(q·kᵀ/√d)·v for queries `[B, heads, queries, d]` and keys and values `[B,
+/// kv_heads, keys, d]`, and returns it as rows `[B·queries, heads·d]`. Each key head serves the
+/// same number of consecutive query heads.
 pub(super) fn attend(q: &Tensor, k: &Tensor, v: &Tensor, visible: Visible<'_>) -> Tensor {
     let (batch, heads, queries, width) = q.size4().expect("queries are [B, heads, queries, d]");
     let grouped = k.size()[1] != heads;
@@ -34,8 +36,9 @@ pub(super) fn attend(q: &Tensor, k: &Tensor, v: &Tensor, visible: Visible<'_>) -
     out.transpose(1, 2).reshape([batch * queries, heads * width])
 }
 
-/// Causal attention of groups of query heads, sample by sample: key heads take the place of samples and are repeated by a
-/// stride of 0. libtorch's own grouping copies them on a CPU, at two to three times the cost.
+/// Computes causal grouped-query attention, sample by sample. Key heads take the place of the batch
+/// axis and are repeated by a stride of 0. libtorch's own grouping copies them on a CPU, at two to
+/// three times the cost.
 fn causal_groups(q: &Tensor, k: &Tensor, v: &Tensor) -> Tensor {
     let (heads, kv_heads) = (q.size()[1], k.size()[1]);
     let group = heads / kv_heads;
@@ -50,35 +53,36 @@ fn causal_groups(q: &Tensor, k: &Tensor, v: &Tensor) -> Tensor {
     if samples.len() == 1 { samples.remove(0) } else { Tensor::cat(&samples, 0) }
 }
 
-/// Every key head as often as query heads share it.
+/// Repeats every key head once for each query head that shares it.
 fn repeat(heads: &Tensor, wanted: i64) -> Tensor {
     let (batch, found, keys, width) = heads.size4().expect("keys are [B, heads, keys, d]");
     let copies = wanted / found;
     heads.unsqueeze(2).expand([batch, found, copies, keys, width], false).reshape([batch, wanted, keys, width])
 }
 
-/// Attention heads of one layer.
+/// The attention heads of one layer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Heads {
-    /// How many.
+    /// Number of heads.
     pub count: i64,
-    /// Width of each.
+    /// Width of one head.
     pub width: i64,
 }
 
 impl Heads {
-    /// Width of all together.
+    /// Returns the width of all heads together.
     pub fn inner(self) -> i64 {
         self.count * self.width
     }
 
-    /// `[B·n, inner]` as `[B, heads, n, width]`.
+    /// Reshapes `[B·n, inner]` to `[B, heads, n, width]`.
     pub fn split(self, x: &Tensor, batch: i64) -> Tensor {
         x.view([batch, -1, self.count, self.width]).transpose(1, 2)
     }
 }
 
-/// Self-attention as diffusers names it: `to_q`, `to_k`, `to_v`, `to_out.0`, all with bias, no mask.
+/// Self-attention with the layer names of diffusers: `to_q`, `to_k`, `to_v`, `to_out.0`, all with
+/// bias and without a mask.
 #[derive(Debug)]
 pub(super) struct SelfAttention {
     qkv: Joint,
@@ -87,20 +91,21 @@ pub(super) struct SelfAttention {
 }
 
 impl SelfAttention {
-    /// Takes the four layers below `name`.
+    /// Takes the four layers whose names start with `name`.
     pub fn take(weights: &mut Weights, name: &str, width: i64, heads: Heads) -> Self {
         let mut to = |part: &str| Linear::take(weights, &format!("{name}.{part}"), width, heads.inner());
         let qkv = Joint::Apart(vec![to("to_q"), to("to_k"), to("to_v")]);
         Self { qkv, out: Linear::take(weights, &format!("{name}.to_out.0"), heads.inner(), width), heads }
     }
 
-    /// `sum` plus the result for `x`, both `[B·n, width]`.
+    /// Returns `sum` plus the result for `x`, both `[B·n, width]`.
     pub fn add_to(&self, sum: Tensor, x: &Tensor, batch: i64) -> Tensor {
         let qkv = self.qkv.forward(x).view([batch, -1, 3, self.heads.count, self.heads.width]).permute([2, 0, 3, 1, 4]);
         self.out.add_to(sum, &attend(&qkv.get(0), &qkv.get(1), &qkv.get(2), Visible::All))
     }
 
-    /// One matrix for the three projections, and the sum behind them in the last product.
+    /// Joins the three projections into one matrix and fuses the following sum into the last
+    /// product.
     pub fn make_lean(&mut self) {
         self.qkv.make_lean();
         self.out.make_lean();

@@ -1,4 +1,5 @@
-//! A batch in two parts: what follows from its shape, and what differs between batches of that shape.
+//! Splits a batch into constants that depend only on its shape and data that differs between
+//! batches of that shape.
 //!
 //! ```text
 //! Inputs ─┬─► Frame   tables, masks, the sampler's constants: made once for a shape
@@ -6,8 +7,8 @@
 //! pass(Frame, Batch) ─► actions
 //! ```
 //!
-//! A pass starts work on the device and does nothing else: it makes no table, copies nothing from the host and waits
-//! for nothing. That is what a CUDA graph can hold.
+//! A pass launches work on the device and does nothing else: it makes no table, copies nothing from
+//! the host and never waits. That is exactly what a CUDA graph can capture.
 
 use std::rc::Rc;
 
@@ -22,23 +23,24 @@ use crate::policy::gr00t::model::{Features, Gr00t, NoTap, Robot};
 /// Frames in a patch: the same picture twice.
 const FRAMES: i64 = 2;
 
-/// Channels of a picture.
+/// Colour channels of a picture.
 const CHANNELS: i64 = 3;
 
-/// What two batches have in common if one [`Frame`] serves both.
+/// The properties that two batches must share for one [`Frame`] to serve both.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FrameKey {
-    /// Samples.
+    /// Number of samples.
     pub rows: i64,
-    /// Of every position, `[rows, S]`: whether a token is there, whether it has an image's id.
+    /// For every position, `[rows, S]`: whether it holds a token, and whether it has the id of an
+    /// image.
     stands: Vec<[bool; 2]>,
     /// Patches of each image.
     grids: Vec<[i64; 3]>,
-    /// Of each sample.
+    /// Embodiment of each sample.
     embodiments: Vec<i64>,
-    /// Euler steps.
+    /// Number of Euler steps.
     steps: i64,
-    /// Whether pixels come as bytes.
+    /// Whether pixels are given as bytes.
     has_bytes: bool,
 }
 
@@ -48,13 +50,13 @@ impl FrameKey {
         Self { rows, stands: vec![], grids: vec![], embodiments: vec![], steps: 4, has_bytes: false }
     }
 
-    /// Positions of a prompt, S.
+    /// Returns the number of positions of a prompt, S.
     pub fn tokens(&self) -> i64 {
         self.stands.len() as i64 / self.rows.max(1)
     }
 }
 
-/// Everything that a pass needs beside its batch. It owns its tables: they live as long as it does.
+/// The constants of a forward pass. It owns its tables, which therefore live as long as it does.
 #[derive(Debug)]
 pub struct Frame {
     prompt: Rc<Prompt>,
@@ -63,32 +65,32 @@ pub struct Frame {
     normalise: Option<Rc<Normalise>>,
 }
 
-/// What differs between batches of one shape.
+/// The data that differs between batches of one shape.
 #[derive(Debug)]
 pub struct Batch {
     /// Token ids, `[rows·S]`, `i64`.
     pub ids: Tensor,
-    /// Patches: `[P, 1536]` normalised, `f32`; or `[P, 768]` as the camera has them, `u8`.
+    /// Patches: `[P, 1536]` normalised, `f32`; or `[P, 768]` as bytes from the camera, `u8`.
     pub pixels: Tensor,
     /// Normalised state, `[rows, T, max_state_dim]`, `f32`.
     pub state: Tensor,
-    /// Where actions start, `[rows, action_horizon, max_action_dim]`, `f32`.
+    /// Noise from which the actions start, `[rows, action_horizon, max_action_dim]`, `f32`.
     pub noise: Tensor,
 }
 
 impl Batch {
-    /// Of samples and their noise, on the host.
+    /// Builds a batch on the host from samples and their noise.
     pub fn new(inputs: &Inputs, noise: Tensor) -> Self {
         let (pixels, state) = (inputs.pixel_values.shallow_clone(), inputs.state.shallow_clone());
         Self { ids: inputs.input_ids.view(-1), pixels, state, noise }
     }
 
-    /// All tensors, in a fixed order.
+    /// Returns all tensors, in a fixed order.
     pub fn tensors(&self) -> [&Tensor; 4] {
         [&self.ids, &self.pixels, &self.state, &self.noise]
     }
 
-    /// Room for batches of this shape.
+    /// Allocates uninitialised tensors for batches of this shape.
     #[must_use]
     pub fn empty_like(&self, device: Device) -> Self {
         let room = |x: &Tensor| Tensor::empty(x.size(), (x.kind(), device));
@@ -96,7 +98,7 @@ impl Batch {
         Self { ids, pixels, state, noise }
     }
 
-    /// A copy.
+    /// Returns a copy on `device`.
     #[must_use]
     pub fn to_device(&self, device: Device) -> Self {
         let [ids, pixels, state, noise] = self.tensors().map(|x| x.to_device(device));
@@ -104,26 +106,28 @@ impl Batch {
     }
 }
 
-/// How bytes of a picture become numbers: (byte − mean) / deviation in float32, as the image processor does it, so that
-/// either side may do it and no bit differs.
+/// Converts the bytes of a picture to numbers: (byte − mean) / deviation in float32. The image
+/// processor computes the same, so either side may do it without changing a bit.
 #[derive(Debug)]
 pub struct Normalise {
-    /// `[1, 3, 1]`.
+    /// Mean of each channel, `[1, 3, 1]`.
     mean: Tensor,
-    /// `[1, 3, 1]`.
+    /// Standard deviation of each channel, `[1, 3, 1]`.
     deviation: Tensor,
 }
 
 impl Normalise {
-    /// Of each channel, in units of a byte.
+    /// Takes mean and standard deviation of each channel, in units of a byte.
     pub fn new(mean: [f32; 3], deviation: [f32; 3], device: Device) -> Self {
         let channels = |values: [f32; 3]| Tensor::from_slice(&values).view([1, CHANNELS, 1]).to_device(device);
         Self { mean: channels(mean), deviation: channels(deviation) }
     }
 
-    /// `[P, 768]` bytes (channel, row, column) to `[P, 1536]` (channel, frame, row, column) in `kind`.
+    /// Converts `[P, 768]` bytes (channel, row, column) to `[P, 1536]` (channel, frame, row,
+    /// column) in `kind`.
     ///
-    /// The divisor is a tensor: torch divides by a number by multiplying with its inverse, which rounds otherwise.
+    /// The divisor is a tensor because torch divides by a plain number by multiplying with its
+    /// inverse, which rounds differently.
     pub fn apply(&self, bytes: &Tensor, kind: Kind) -> Tensor {
         let (patches, width) = bytes.size2().expect("patches are [P, 768]");
         let plane = width / CHANNELS;
@@ -136,7 +140,7 @@ impl Normalise {
 }
 
 impl Gr00t {
-    /// What batches have to share to share a frame.
+    /// Returns the properties that batches must share to use the same frame.
     pub fn frame_key(&self, inputs: &Inputs, steps: i64) -> FrameKey {
         let (ids, mask) = (integers(&inputs.input_ids), integers(&inputs.attention_mask));
         FrameKey {
@@ -149,10 +153,12 @@ impl Gr00t {
         }
     }
 
-    /// Checks a batch and makes what its passes need; `normalise` if its pixels are bytes.
+    /// Checks a batch and computes the constants of its passes; `normalise` is needed if its pixels
+    /// are bytes.
     ///
     /// # Errors
-    /// [`InputError`] when prompts, images, state, embodiments or noise do not fit the model or each other.
+    /// Returns an [`InputError`] if prompts, images, state, embodiments or noise do not fit the
+    /// model or each other.
     pub fn frame(
         &self,
         inputs: &Inputs,
@@ -171,7 +177,8 @@ impl Gr00t {
         Ok(Frame { prompt, layout, head, normalise })
     }
 
-    /// Actions of a batch on the model's device: `[rows, action_horizon, max_action_dim]`, `f32`, normalised.
+    /// Returns the actions of a batch on the model's device: `[rows, action_horizon,
+    /// max_action_dim]`, `f32`, normalised.
     pub fn pass(&self, frame: &Frame, batch: &Batch) -> Tensor {
         let pixels = match &frame.normalise {
             Some(normalise) => normalise.apply(&batch.pixels, self.kind()),

@@ -1,10 +1,11 @@
-//! Values that are made once for a key and then kept.
+//! A memo: values that are computed once per key and then kept.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// At most `limit` values by key, and at most `max_bytes` of them; when it is full, all are forgotten.
+/// At most `limit` values by key, with at most `max_bytes` in total. When it is full, all values
+/// are dropped.
 #[derive(Debug)]
 pub(super) struct Kept<K, V> {
     values: RefCell<Values<K, V>>,
@@ -20,23 +21,24 @@ struct Values<K, V> {
 }
 
 impl<K: Eq + Hash, V: Clone> Kept<K, V> {
-    /// Nothing yet, of values whose sizes have a bound.
+    /// Creates an empty memo for values whose sizes are bounded.
     pub fn new(limit: usize) -> Self {
         Self::bounded(limit, usize::MAX, |_, _| 0)
     }
 
-    /// Nothing yet, of values whose sizes others decide: `size_of` tells the bytes of one.
+    /// Creates an empty memo for values whose sizes depend on outside input; `size_of` returns the
+    /// bytes of one.
     pub fn bounded(limit: usize, max_bytes: usize, size_of: fn(&K, &V) -> usize) -> Self {
         let values = Values { by_key: HashMap::new(), bytes: 0 };
         Self { values: RefCell::new(values), limit, max_bytes, size_of }
     }
 
-    /// The value of `key`, made by `make` the first time.
+    /// Returns the value of `key`; `make` computes it the first time.
     pub fn get_or(&self, key: K, make: impl FnOnce(&K) -> V) -> V {
         self.get_or_try(key, |key| Ok::<_, std::convert::Infallible>(make(key))).unwrap_or_else(|never| match never {})
     }
 
-    /// As [`Self::get_or`]; an error is not kept.
+    /// As [`Self::get_or`], with a `make` that can fail; an error is not kept.
     pub fn get_or_try<E>(&self, key: K, make: impl FnOnce(&K) -> Result<V, E>) -> Result<V, E> {
         if let Some(value) = self.values.borrow().by_key.get(&key) {
             return Ok(value.clone());
@@ -55,7 +57,7 @@ impl<K: Eq + Hash, V: Clone> Kept<K, V> {
         Ok(value)
     }
 
-    /// Forgets everything.
+    /// Drops all values.
     pub fn clear(&mut self) {
         self.values.get_mut().clear();
     }

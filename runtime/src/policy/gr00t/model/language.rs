@@ -1,4 +1,5 @@
-//! The language model: decoder layers up to `select_layer`, without a final norm and without `lm_head`.
+//! The language model: decoder layers up to `select_layer`, without the final norm and without
+//! `lm_head`.
 
 use std::fmt::Arguments;
 
@@ -15,7 +16,7 @@ use crate::policy::gr00t::weights::Weights;
 
 const PREFIX: &str = "backbone.model.model.language_model";
 
-/// Token embeddings and decoder layers.
+/// The language model's token embeddings and decoder layers.
 #[derive(Debug)]
 pub struct Language {
     embeddings: Tensor,
@@ -24,7 +25,7 @@ pub struct Language {
 }
 
 impl Language {
-    /// Takes `select_layer` layers.
+    /// Takes the first `select_layer` layers.
     pub(super) fn new(weights: &mut Weights, config: &ModelConfig, text: &TextConfig, buffers: Option<Kind>) -> Self {
         let name = format!("{PREFIX}.embed_tokens.weight");
         let embeddings = weights.take(&name, &[text.vocab_size, text.hidden_size]);
@@ -39,17 +40,17 @@ impl Language {
         }
     }
 
-    /// Where the weights are.
+    /// Returns the device of the weights.
     pub(super) fn device(&self) -> Device {
         self.embeddings.device()
     }
 
-    /// Dtype of the weights.
+    /// Returns the dtype of the weights.
     pub(super) fn kind(&self) -> Kind {
         self.embeddings.kind()
     }
 
-    /// Makes rotary tables.
+    /// Returns the builder of rotary tables.
     pub(super) fn rope(&self) -> &TextRope {
         &self.rope
     }
@@ -58,7 +59,8 @@ impl Language {
         self.layers.iter_mut().for_each(Layer::make_lean);
     }
 
-    /// Hidden states behind the last layer, `[rows, S, H]`, of tokens `ids`, `[rows·S]`.
+    /// Returns the hidden states after the last layer, `[rows, S, H]`, for tokens `ids`,
+    /// `[rows·S]`.
     pub(super) fn forward(&self, ids: &Tensor, prompt: &Prompt, images: &Images, tap: &mut dyn Tap) -> Tensor {
         let shape = [prompt.rows, -1, self.embeddings.size()[1]];
         let see = |tap: &mut dyn Tap, name: Arguments<'_>, x: &Tensor| note(tap, name, x, Some(&shape));
@@ -116,7 +118,7 @@ impl Layer {
         self.down.make_lean();
     }
 
-    /// `[rows·S, H]`, same shape.
+    /// Maps `[rows·S, H]` to the same shape.
     fn forward(&self, x: Tensor, prompt: &Prompt) -> Tensor {
         let normed = self.input_norm.forward(&x);
         let x = self.attention.add_to(x, &normed, prompt);
@@ -136,20 +138,21 @@ struct Attention {
     width: i64,
 }
 
-/// One norm for query heads, one for key heads.
+/// The norms of query heads and of key heads.
 #[derive(Debug)]
 enum HeadNorm {
-    /// As the checkpoint has them.
+    /// Separate weights, as in the checkpoint.
     Apart { q: Tensor, k: Tensor, eps: f64 },
-    /// A weight per head.
+    /// One norm with a weight for each head.
     Joint(RmsNorm),
-    /// Of all heads at once, values too, and without a weight; then the products that give each query and key head its
-    /// weight, and beside it the same with its halves swapped: `[heads, width, 2·width]`.
+    /// One norm without a weight over all heads at once, including the values. The matrices
+    /// `[heads, width, 2·width]` then multiply each query and key head by its weight, and also
+    /// yield the same result with its halves swapped.
     Spread { weights: Tensor, eps: f64 },
 }
 
-/// For weights `[heads, d]` matrices `[heads, d, 2·d]`: a vector times one of them is the weighted vector, and beside it the
-/// same with its halves swapped.
+/// Turns weights `[heads, d]` into matrices `[heads, d, 2·d]`. The product of a vector and such a
+/// matrix is the weighted vector followed by the same vector with its halves swapped.
 fn spread(weights: &Tensor) -> Tensor {
     let half = weights.size()[1] / 2;
     let diagonal = weights.diag_embed(0, 1, 2);
@@ -183,8 +186,9 @@ impl Attention {
         };
     }
 
-    /// Normed and turned queries and keys, `[rows, S, heads, width]`, in four launches where a GPU would take seven: halves
-    /// are swapped by the product that weighs them, of which every sum has one term, and heads are normed where they lie.
+    /// Returns normalised and rotated queries and keys, `[rows, S, heads, width]`, in four launches
+    /// where a GPU would otherwise need seven: the product that applies the weights also swaps the
+    /// halves (each of its sums has one term), and heads are normalised in place.
     fn turn_spread(&self, qkv: &Tensor, weights: &Tensor, eps: f64, prompt: &Prompt) -> Tensor {
         let turned = self.heads + self.kv_heads;
         let normed = qkv.rms_norm([self.width], None::<&Tensor>, eps);
@@ -193,13 +197,13 @@ impl Attention {
         prompt.turn.apply_swapped(&both.narrow(3, 0, self.width), &both.narrow(3, self.width, self.width))
     }
 
-    /// The weights of the norms, for each query and key head.
+    /// Returns the weights of the norms, for each query and key head.
     fn per_head(&self, q: &Tensor, k: &Tensor) -> Tensor {
         let spread = |weight: &Tensor, heads: i64| weight.expand([heads, self.width], false);
         Tensor::cat(&[spread(q, self.heads), spread(k, self.kv_heads)], 0)
     }
 
-    /// `sum` plus the result for `x`, both `[rows·S, H]`.
+    /// Returns `sum` plus the result for `x`, both `[rows·S, H]`.
     fn add_to(&self, sum: Tensor, x: &Tensor, prompt: &Prompt) -> Tensor {
         let turned = self.heads + self.kv_heads;
         let qkv = self.qkv.forward(x).view([prompt.rows, -1, turned + self.kv_heads, self.width]);

@@ -1,4 +1,4 @@
-//! The layers that all parts are made of, on activations `[rows, width]`.
+//! The layers from which all parts of the network are built, on activations `[rows, width]`.
 
 use tch::{Device, Kind, Tensor};
 
@@ -8,13 +8,13 @@ use c10d::operators;
 /// Epsilon of the layer norms in the action head (torch's default).
 pub(super) const HEAD_EPS: f64 = 1e-5;
 
-/// x·Wᵀ + b, W stored `[out, in]`.
+/// A linear layer x·Wᵀ + b, with W stored as `[out, in]`.
 #[derive(Debug)]
 pub(super) struct Linear {
     weight: Tensor,
     bias: Option<Tensor>,
-    /// Whether a sum or an activation behind it may be a part of the product, which rounds once where two operators round
-    /// twice.
+    /// Whether a following sum or activation may be fused into the matrix product. The fused form
+    /// rounds once where two operators round twice.
     is_lean: bool,
 }
 
@@ -30,22 +30,23 @@ impl Linear {
         Self { weight: weights.take(&format!("{name}.weight"), &[outputs, inputs]), bias: None, is_lean: false }
     }
 
-    /// From tensors that were taken in another shape.
+    /// Builds the layer from tensors that were taken from the checkpoint in another shape.
     pub fn of(weight: Tensor, bias: Tensor) -> Self {
         Self { weight, bias: Some(bias), is_lean: false }
     }
 
-    /// Takes a sum or an activation into the product from now on.
+    /// Fuses a following sum or activation into the product from now on.
     pub fn make_lean(&mut self) {
         self.is_lean = true;
     }
 
-    /// `[rows, in]` to `[rows, out]`.
+    /// Maps `[rows, in]` to `[rows, out]`.
     pub fn forward(&self, x: &Tensor) -> Tensor {
         x.linear(&self.weight, self.bias.as_ref())
     }
 
-    /// `sum` plus the result of [`Self::forward`], `[rows, out]`; a lean layer may write over `sum`.
+    /// Returns `sum` plus the result of [`Self::forward`], `[rows, out]`; a fused layer may
+    /// overwrite `sum`.
     pub fn add_to(&self, sum: Tensor, x: &Tensor) -> Tensor {
         if self.is_lean {
             return operators::add_linear(sum, x, &self.weight, self.bias.as_ref());
@@ -55,12 +56,12 @@ impl Linear {
         out
     }
 
-    /// As [`Self::add_to`], into a new tensor.
+    /// As [`Self::add_to`], but into a new tensor.
     pub fn plus(&self, sum: &Tensor, x: &Tensor) -> Tensor {
         operators::linear_plus(sum, x, &self.weight, self.bias.as_ref())
     }
 
-    /// GELU (by tanh) of the result of [`Self::forward`].
+    /// Returns the tanh-approximated GELU of the result of [`Self::forward`].
     pub fn gelu(&self, x: &Tensor) -> Tensor {
         match &self.bias {
             Some(bias) if self.is_lean => operators::linear_gelu(x, &self.weight, bias),
@@ -68,35 +69,37 @@ impl Linear {
         }
     }
 
-    /// The outputs of these indices, `[any number]`, in their order; one may occur several times.
+    /// Returns a layer that computes only the outputs with these indices, `[any number]`, in their
+    /// order; an index may occur several times.
     #[must_use]
     pub fn picked(&self, outputs: &Tensor) -> Self {
         let pick = |x: &Tensor| x.index_select(0, outputs);
         Self { weight: pick(&self.weight), bias: self.bias.as_ref().map(pick), is_lean: self.is_lean }
     }
 
-    /// Where the weight is.
+    /// Returns the device of the weight.
     pub fn device(&self) -> Device {
         self.weight.device()
     }
 
-    /// The weight transposed, `[in, out]`, and the bias.
+    /// Returns the transposed weight, `[in, out]`, and the bias.
     pub fn parts(&self) -> (Tensor, Option<&Tensor>) {
         (self.weight.tr(), self.bias.as_ref())
     }
 }
 
-/// Several linear layers of one input, their results side by side: `[rows, out₀ + out₁ + …]`.
+/// Several linear layers with the same input. Their results lie side by side:
+/// `[rows, out₀ + out₁ + …]`.
 #[derive(Debug)]
 pub(super) enum Joint {
-    /// As the checkpoint has them.
+    /// Separate layers, as in the checkpoint.
     Apart(Vec<Linear>),
-    /// One matrix.
+    /// All layers in one matrix.
     Fused(Linear),
 }
 
 impl Joint {
-    /// All results, in order.
+    /// Returns all results, in the order of the layers.
     pub fn forward(&self, x: &Tensor) -> Tensor {
         match self {
             Self::Apart(parts) => Tensor::cat(&parts.iter().map(|part| part.forward(x)).collect::<Vec<_>>(), -1),
@@ -104,7 +107,7 @@ impl Joint {
         }
     }
 
-    /// One matrix from now on.
+    /// Joins the layers into one matrix.
     pub fn make_lean(&mut self) {
         let Self::Apart(parts) = self else { return };
         let weight = Tensor::cat(&parts.iter().map(|part| &part.weight).collect::<Vec<_>>(), 0);
@@ -114,7 +117,7 @@ impl Joint {
     }
 }
 
-/// Layer norm with weight and bias.
+/// A layer norm with weight and bias.
 #[derive(Debug)]
 pub(super) struct LayerNorm {
     weight: Tensor,
@@ -129,18 +132,19 @@ impl LayerNorm {
         Self { weight, bias: weights.take(&format!("{name}.bias"), &[width]), eps }
     }
 
-    /// Same shape; the last axis is normalised.
+    /// Normalises over the last axis; the shape stays the same.
     pub fn forward(&self, x: &Tensor) -> Tensor {
         x.layer_norm(self.weight.size(), Some(&self.weight), Some(&self.bias), self.eps, false)
     }
 }
 
-/// Layer norm without parameters over the last axis.
+/// Applies a layer norm without parameters over the last axis.
 pub(super) fn plain_norm(x: &Tensor, width: i64, eps: f64) -> Tensor {
     x.layer_norm([width], None::<&Tensor>, None, eps, false)
 }
 
-/// Root-mean-square norm over the last axis: statistics in float32, the weight in the dtype of the model.
+/// A root-mean-square norm over the last axis: statistics in float32, weight in the dtype of the
+/// model.
 #[derive(Debug)]
 pub(super) struct RmsNorm {
     weight: Tensor,
@@ -148,12 +152,12 @@ pub(super) struct RmsNorm {
     lean: Option<LeanRms>,
 }
 
-/// x / ‖(x, √(D·eps))‖ · (√D·w): the same in four operators instead of seven.
+/// The fused form x / ‖(x, √(D·eps))‖ · (√D·w): the same value in four operators instead of seven.
 #[derive(Debug)]
 struct LeanRms {
     weight: Tensor,
     offset: Tensor,
-    /// The weight as the checkpoint has it.
+    /// The weight as in the checkpoint.
     plain: Tensor,
     eps: f64,
 }
@@ -164,12 +168,12 @@ impl RmsNorm {
         Self::of(weights.take(&format!("{name}.weight"), &[width]), eps)
     }
 
-    /// With a weight whose last axis is the one to normalise.
+    /// Builds the norm from a weight whose last axis is the one to normalise.
     pub fn of(weight: Tensor, eps: f64) -> Self {
         Self { weight, eps, lean: None }
     }
 
-    /// Same shape.
+    /// Normalises over the last axis; the shape stays the same.
     pub fn forward(&self, x: &Tensor) -> Tensor {
         match &self.lean {
             Some(lean) => lean.forward(x),
@@ -177,7 +181,7 @@ impl RmsNorm {
         }
     }
 
-    /// Precomputes what depends on the weight.
+    /// Precomputes everything that depends only on the weight.
     pub fn make_lean(&mut self) {
         let width = *self.weight.size().last().expect("a norm has a weight per channel") as f64;
         let weight = self.weight.to_kind(Kind::Float) * width.sqrt();
@@ -187,7 +191,7 @@ impl RmsNorm {
 }
 
 impl LeanRms {
-    /// A GPU has one operator for the norm and its weight.
+    /// A GPU has one operator for both the norm and its weight.
     fn forward(&self, x: &Tensor) -> Tensor {
         if x.device().is_cuda() {
             return x.rms_norm(self.plain.size(), Some(&self.plain), self.eps);
@@ -197,14 +201,14 @@ impl LeanRms {
     }
 }
 
-/// The norm as transformers writes it.
+/// Computes the norm as transformers does.
 pub(super) fn scaled_rms(x: &Tensor, weight: &Tensor, eps: f64) -> Tensor {
     let wide = x.to_kind(Kind::Float);
     let mean = wide.square().mean_dim([-1].as_slice(), true, Kind::Float);
     (wide * (mean + eps).rsqrt()).to_kind(x.kind()) * weight
 }
 
-/// Linear, tanh-GELU, linear.
+/// A feed-forward layer: linear, tanh-approximated GELU, linear.
 #[derive(Debug)]
 pub(super) struct FeedForward {
     up: Linear,
@@ -217,18 +221,18 @@ impl FeedForward {
         Self { up: Linear::take(weights, up, width, inner), down: Linear::take(weights, down, inner, width) }
     }
 
-    /// Takes the layers as diffusers names them.
+    /// Takes the layers under the names that diffusers gives them.
     pub fn take_diffusers(weights: &mut Weights, name: &str, width: i64) -> Self {
         Self::take(weights, [&format!("{name}.net.0.proj"), &format!("{name}.net.2")], width, 4 * width)
     }
 
-    /// Takes the activation and the sum behind it into its products from now on.
+    /// Fuses the activation and the following sum into the products from now on.
     pub fn make_lean(&mut self) {
         self.up.make_lean();
         self.down.make_lean();
     }
 
-    /// `sum` plus the result for `x`, both `[rows, width]`.
+    /// Returns `sum` plus the result for `x`, both `[rows, width]`.
     pub fn add_to(&self, sum: Tensor, x: &Tensor) -> Tensor {
         self.down.add_to(sum, &self.up.gelu(x))
     }

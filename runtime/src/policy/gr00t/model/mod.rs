@@ -1,4 +1,4 @@
-//! The network of GR00T N1.7: images and a prompt in, a chunk of normalised actions out.
+//! The network of GR00T N1.7: maps images and a prompt to a chunk of normalised actions.
 //!
 //! ```text
 //! pixel_values ─► vision ─► image tokens ─┐              noise ─┐
@@ -7,14 +7,16 @@
 //! state, embodiment_id ───────────────────────────────────────┘
 //! ```
 //!
-//! [`Gr00t::new`] builds the network as its authors wrote it: separate projections, masks over padded batches,
-//! modulations from the time of every row. It can be trained. [`Gr00t::lean`] turns it into the form that inference
-//! uses: joint projections, everything that depends only on the checkpoint and the number of steps computed once, cross
-//! attention over just the tokens it looks at. Both run the same modules and agree within rounding.
+//! [`Gr00t::new`] builds the network as its authors wrote it: separate projections, masks over
+//! padded batches, and modulations computed from the time of every row. This form can be trained.
+//! [`Gr00t::lean`] turns it into the fused form for inference: joint projections, everything that
+//! depends only on the checkpoint and the number of steps computed once, and cross-attention over
+//! only the visible tokens. Both forms run the same modules and agree within rounding.
 //!
-//! Inside, activations are `[rows, width]` with the rows of all samples one after the other; only attention looks at
-//! samples and heads. Source: NVIDIA/Isaac-GR00T of 2026-05-26, transformers 4.57.3 (`modeling_qwen3_vl.py`), diffusers
-//! 0.35.1 (`attention_processor.py`, `embeddings.py`).
+//! Inside the network, activations are `[rows, width]`, with the rows of all samples one after the
+//! other; only attention separates samples and heads. Source: NVIDIA/Isaac-GR00T of 2026-05-26,
+//! transformers 4.57.3 (`modeling_qwen3_vl.py`), diffusers 0.35.1 (`attention_processor.py`,
+//! `embeddings.py`).
 
 mod attention;
 mod frame;
@@ -44,11 +46,11 @@ pub use language::Language;
 pub use tap::{NoTap, Tap};
 pub use vision::Vision;
 
-/// Prompts and image sizes whose tables are remembered: a job has a handful.
+/// Number of prompts and image sizes whose tables are kept; a job has a handful.
 const REMEMBERED: usize = 32;
 
-/// Bytes of those tables: clients of a server decide how long their prompts are. A batch of 32 rows with 300 tokens each
-/// has 20 MB.
+/// Maximum size of those tables in bytes, because the clients of a server choose the length of
+/// their prompts. A batch of 32 rows with 300 tokens each needs 20 MB.
 const REMEMBERED_BYTES: usize = 512 << 20;
 
 /// The whole network.
@@ -63,7 +65,7 @@ pub struct Gr00t {
 
 type PromptKey = (i64, Vec<[bool; 2]>, Vec<[i64; 3]>);
 
-/// What the backbone made of images and prompts.
+/// The backbone's output for images and prompts.
 #[derive(Debug)]
 pub struct Features {
     /// Hidden states after `select_layer` decoder layers: `[B, S, backbone_embedding_dim]`.
@@ -72,24 +74,25 @@ pub struct Features {
 }
 
 impl Features {
-    /// Which positions are tokens: `[B, S]`, `bool`.
+    /// Returns which positions are tokens: `[B, S]`, `bool`.
     pub fn attention_mask(&self) -> &Tensor {
         &self.prompt.attention_mask
     }
 
-    /// Which positions are image tokens: `[B, S]`, `bool`.
+    /// Returns which positions are image tokens: `[B, S]`, `bool`.
     pub fn image_mask(&self) -> &Tensor {
         &self.prompt.image_mask
     }
 }
 
 impl Gr00t {
-    /// Builds the network from a checkpoint; problems of tensors are told by [`Weights::finish`].
+    /// Builds the network from a checkpoint; [`Weights::finish`] reports problems with its tensors.
     pub fn new(weights: &mut Weights, config: &ModelConfig, vlm: &VlmConfig) -> Self {
         Self::with_buffers(weights, config, vlm, None)
     }
 
-    /// As [`Self::new`], with the rotary frequencies rounded to `buffers` instead of to the dtype of the weights.
+    /// As [`Self::new`], but rounds the rotary frequencies to the dtype `buffers` instead of that
+    /// of the weights.
     pub fn with_buffers(weights: &mut Weights, config: &ModelConfig, vlm: &VlmConfig, buffers: Option<Kind>) -> Self {
         Self {
             vision: Vision::new(weights, &vlm.vision, buffers),
@@ -100,37 +103,38 @@ impl Gr00t {
         }
     }
 
-    /// Rearranges the weights for inference; afterwards they can no longer be trained.
+    /// Rearranges the weights for inference; the network can no longer be trained afterwards.
     #[must_use]
     pub fn lean(mut self) -> Self {
         let _mode = InferenceMode::begin();
         self.language.make_lean();
         self.head.make_lean();
-        // Its matrices grow: they go into the gaps that the others have left.
+        // The matrices of the vision tower grow here: they go into the gaps that the other parts
+        // have left.
         self.vision.make_lean();
         self.prompts.clear();
         self
     }
 
-    /// Where the weights are.
+    /// Returns the device of the weights.
     pub fn device(&self) -> Device {
         self.language.device()
     }
 
-    /// Dtype of weights and activations.
+    /// Returns the dtype of weights and activations.
     pub fn kind(&self) -> Kind {
         self.language.kind()
     }
 
-    /// The action head, for training.
+    /// Returns the action head, for training.
     pub fn head(&self) -> &Head {
         &self.head
     }
 
-    /// Runs vision tower and language model.
+    /// Runs the vision tower and the language model.
     ///
     /// # Errors
-    /// [`InputError`] when prompts and images do not belong together.
+    /// Returns an [`InputError`] if prompts and images do not belong together.
     pub fn features(&self, inputs: &Inputs, tap: &mut dyn Tap) -> Result<Features, InputError> {
         let prompt = self.prompt(inputs)?;
         let pixels = inputs.pixel_values.to_device(self.device()).to_kind(self.kind());
@@ -145,10 +149,11 @@ impl Gr00t {
         Ok(Features { features, prompt })
     }
 
-    /// Denoises `noise` (`[B, action_horizon, max_action_dim]`) to normalised actions of the same shape.
+    /// Denoises `noise` (`[B, action_horizon, max_action_dim]`) to normalised actions of the same
+    /// shape.
     ///
     /// # Errors
-    /// [`InputError`] when state, embodiments or options do not fit the model.
+    /// Returns an [`InputError`] if state, embodiments or options do not fit the model.
     pub fn actions(
         &self,
         features: &Features,
@@ -174,7 +179,7 @@ impl Gr00t {
     }
 }
 
-/// The robot's side of the inputs.
+/// The robot's part of the inputs: its state and embodiment.
 #[derive(Clone, Copy, Debug)]
 pub struct Robot<'a> {
     /// Normalised state: `[B, T, max_state_dim]`.

@@ -1,5 +1,5 @@
-//! Everything that follows from where the tokens and images of a batch are, whatever its words: positions, rotary tables,
-//! masks.
+//! Computes everything that depends only on the positions of the tokens and images of a batch, not
+//! on its words: positions, rotary tables and masks.
 
 use tch::{Device, Kind, Tensor};
 
@@ -10,64 +10,66 @@ mod positions;
 
 /// A batch of prompts on the host.
 pub(super) struct Text<'a> {
-    /// `[rows, S]`, row-major.
+    /// Token ids, `[rows, S]`, row-major.
     pub ids: &'a [i64],
-    /// Not 0 where a token is, same layout.
+    /// Nonzero at positions with a token, in the same layout.
     pub mask: &'a [i64],
     /// Patches of each image, (time, height, width).
     pub grids: &'a [[i64; 3]],
-    /// Samples.
+    /// Number of samples.
     pub rows: i64,
-    /// Placeholder of an image token.
+    /// Id of the placeholder of an image token.
     pub image_token_id: i64,
 }
 
-/// What the network needs to know of a batch of prompts, on its device.
+/// The constants of a batch of prompts that the network needs, on its device.
 #[derive(Debug)]
 pub(super) struct Prompt {
-    /// Samples.
+    /// Number of samples.
     pub rows: i64,
     /// Which positions are tokens, `[rows, S]`, `bool`.
     pub attention_mask: Tensor,
     /// Which positions are image tokens, `[rows, S]`, `bool`.
     pub image_mask: Tensor,
-    /// Image positions as rows of `[rows·S, H]`, in order.
+    /// Image positions as row indices into `[rows·S, H]`, in order.
     pub image_rows: Tensor,
-    /// (time, height, width) of every position, `[3, rows, S]`.
+    /// Position of every token as (time, height, width), `[3, rows, S]`.
     pub positions: Tensor,
-    /// Rotary tables as golden files have them, `[rows, S, head_dim]`.
+    /// Rotary tables as in the golden files, `[rows, S, head_dim]`.
     pub tables: (Tensor, Tensor),
     /// The rotation, broadcast over heads.
     pub turn: Turn,
-    /// What a query may see, `[rows, 1, S, S]`, `bool`; `None` without padding.
+    /// The keys visible to each query, `[rows, 1, S, S]`, `bool`; `None` without padding.
     pub causal: Option<Tensor>,
     /// Unpadded tokens that are text.
     pub text: Part,
     /// Unpadded tokens that are images.
     pub image: Part,
-    /// Patches of all images.
+    /// Number of patches of all images.
     pub patches: i64,
 }
 
-/// Some positions of every sample.
+/// A subset of the positions of every sample.
 #[derive(Debug)]
 pub(super) struct Part {
-    /// `[rows, 1, 1, S]`, `bool`.
+    /// Mask of the positions, `[rows, 1, 1, S]`, `bool`.
     pub mask: Tensor,
-    /// The positions as rows of `[rows·S, H]`; `None` if samples have different numbers of them, or none.
+    /// The positions as row indices into `[rows·S, H]`; `None` if samples have different numbers of
+    /// them, or none.
     pub picked: Option<Tensor>,
 }
 
 impl Text<'_> {
-    /// Of every position, in the layout of the ids: whether a token is there, whether it has an image's id. Prompts that
-    /// agree in this and in their images share a [`Prompt`].
+    /// Returns for every position, in the layout of the ids, whether it holds a token and whether
+    /// it has the id of an image. Prompts that agree in this and in their images share a
+    /// [`Prompt`].
     pub fn stands(&self) -> Vec<[bool; 2]> {
         self.ids.iter().zip(self.mask).map(|(&id, &mask)| [mask != 0, id == self.image_token_id]).collect()
     }
 }
 
 impl Prompt {
-    /// Works out a batch; `merge` patches in a row become one token.
+    /// Computes the constants of a batch; `merge` patches along each edge become one token.
     pub fn new(text: &Text<'_>, merge: i64, rope: &TextRope, device: Device) -> Result<Self, InputError> {
         let positions = positions::positions(text, merge)?;
         let length = text.ids.len() as i64 / text.rows;
@@ -100,7 +102,8 @@ impl Prompt {
 }
 
 impl Prompt {
-    /// Bytes of its tensors, about: the rotation is as large as the tables.
+    /// Returns the approximate size of the tensors in bytes; the rotation is as large as the
+    /// tables.
     pub fn bytes(&self) -> usize {
         let of = |tensor: &Tensor| tensor.numel() * tensor.kind().elt_size_in_bytes();
         let tables = 2 * (of(&self.tables.0) + of(&self.tables.1));
@@ -110,13 +113,14 @@ impl Prompt {
     }
 }
 
-/// Key j is visible to query i if j ≤ i and j is a token.
+/// Returns the causal mask: key j is visible to query i if j ≤ i and j is a token.
 fn causal(attention_mask: &Tensor, length: i64) -> Tensor {
     let before = Tensor::ones([length, length], (Kind::Bool, attention_mask.device())).tril(0);
     before.logical_and(&attention_mask.unsqueeze(1).unsqueeze(1))
 }
 
-/// Indices of what is chosen, if every row has the same number of them and at least one.
+/// Returns the indices of the chosen positions if every row has the same number of them and at
+/// least one.
 fn pick(chosen: &[bool], rows: i64, device: Device) -> Option<Tensor> {
     let mut counts = chosen.chunks(chosen.len() / rows as usize).map(|row| row.iter().filter(|&&is| is).count());
     let first = counts.next().filter(|&count| count > 0)?;

@@ -1,8 +1,9 @@
-//! Rotary position embedding: tables of angles and the rotation.
+//! Rotary position embedding: the tables of angles and the rotation itself.
 
 use tch::{Device, Kind, Tensor};
 
-/// cos, and sin with the sign of the rotation, for every position: `[…, d]`, both halves filled.
+/// The cosine, and the sine with the sign of the rotation, for every position: `[…, d]`, with both
+/// halves filled.
 #[derive(Debug)]
 pub(super) struct Turn {
     cos: Tensor,
@@ -11,7 +12,7 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// From cosines and sines that repeat after d/2.
+    /// Builds the rotation from cosines and sines that repeat after d/2.
     pub fn new(cos: Tensor, sin: &Tensor) -> Self {
         let halves = sin.chunk(2, -1);
         let sin = Tensor::cat(&[&halves[0].neg(), &halves[1]], -1);
@@ -19,8 +20,8 @@ impl Turn {
         Self { cos, sin, half }
     }
 
-    /// x·cos + rot(x)·sin with rot(x) = (−second half, first half), in the wider of both dtypes. In a narrow one every
-    /// product is rounded, as the reference does.
+    /// Returns x·cos + rot(x)·sin with rot(x) = (−second half, first half), in the wider of both
+    /// dtypes. In a narrow dtype every product is rounded, as in the reference.
     pub fn apply(&self, x: &Tensor) -> Tensor {
         let swapped = x.roll([self.half], [-1]);
         let straight = x * &self.cos;
@@ -30,15 +31,16 @@ impl Turn {
         straight + swapped * &self.sin
     }
 
-    /// The same of `x` and of `x` with its halves swapped, in two operators and in the dtype of `x`: both products and their
-    /// sum are rounded once. The result lies densely, whatever `x` is a view of.
+    /// Computes the same from `x` and from `x` with its halves swapped, in two operators and in the
+    /// dtype of `x`: both products and their sum are rounded once. The result is contiguous,
+    /// whatever `x` is a view of.
     pub fn apply_swapped(&self, x: &Tensor, swapped: &Tensor) -> Tensor {
         let out = Tensor::empty(x.size(), (x.kind(), x.device()));
         (x * &self.cos).addcmul_out(&out, swapped, &self.sin)
     }
 }
 
-/// 1 / base^(2i/width) for i < width/2, in float32, rounded to `buffer`.
+/// Returns 1 / base^(2i/width) for i < width/2, computed in float32 and rounded to `buffer`.
 pub(super) fn frequencies(base: f64, width: i64, buffer: Kind, device: Device) -> Tensor {
     let exponent = Tensor::arange_start_step(0, width, 2, (Kind::Float, device)) / width as f64;
     Tensor::pow_scalar(base, &exponent).reciprocal().to_kind(buffer)
@@ -47,7 +49,7 @@ pub(super) fn frequencies(base: f64, width: i64, buffer: Kind, device: Device) -
 /// Rotary tables of the language model, with interleaved axes.
 #[derive(Debug)]
 pub(super) struct TextRope {
-    /// `[head_dim / 2]`, float32.
+    /// Rotary frequencies, `[head_dim / 2]`, float32.
     inverse: Tensor,
     /// Axis (0 time, 1 height, 2 width) of each frequency.
     axes: Vec<i64>,
@@ -55,13 +57,13 @@ pub(super) struct TextRope {
 }
 
 impl TextRope {
-    /// Tables in `kind` from frequencies that were rounded to `buffer`.
+    /// Creates tables in `kind` from frequencies rounded to `buffer`.
     pub fn new(theta: f64, head_dim: i64, section: [i64; 3], (buffer, kind): (Kind, Kind), device: Device) -> Self {
         let inverse = frequencies(theta, head_dim, buffer, device).to_kind(Kind::Float);
         Self { inverse, axes: axes(head_dim / 2, section), kind }
     }
 
-    /// cos and sin of positions `[3, B, S]`: each `[B, S, head_dim]`.
+    /// Returns cos and sin of positions `[3, B, S]`: each `[B, S, head_dim]`.
     pub fn tables(&self, positions: &Tensor) -> (Tensor, Tensor) {
         let angles = positions.to_kind(Kind::Float).unsqueeze(-1) * &self.inverse;
         let columns: Vec<_> = (0..).zip(&self.axes).map(|(i, &axis)| angles.get(axis).select(-1, i)).collect();
@@ -71,7 +73,8 @@ impl TextRope {
     }
 }
 
-/// Axis of each of `count` frequencies: time, height, width in turn while an axis has frequencies left, then time.
+/// Returns the axis of each of `count` frequencies: time, height and width in turn while each has
+/// frequencies left, then time.
 fn axes(count: i64, section: [i64; 3]) -> Vec<i64> {
     (0..count)
         .map(|i| match i % 3 {

@@ -1,19 +1,20 @@
-//! Looking at tensors inside the network.
+//! Gives access to intermediate tensors of the network.
 
 use std::fmt::Arguments;
 
 use tch::Tensor;
 
-/// Sees intermediate tensors by name, `vision.block.00`, `step0.dit_in`.
+/// Receives intermediate tensors by name, such as `vision.block.00` or `step0.dit_in`.
 pub trait Tap {
-    /// Whether [`Self::record`] does anything.
+    /// Returns whether [`Self::record`] does anything.
     fn is_listening(&self) -> bool;
 
-    /// Sees one tensor. The network may change it in place afterwards: whoever keeps it copies it.
+    /// Receives one tensor. The network may change it in place afterwards, so an implementation
+    /// that keeps it must copy it.
     fn record(&mut self, name: Arguments<'_>, value: &Tensor);
 }
 
-/// Sees nothing and costs nothing.
+/// A tap that ignores all tensors and costs nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoTap;
 
@@ -25,7 +26,7 @@ impl Tap for NoTap {
     fn record(&mut self, _name: Arguments<'_>, _value: &Tensor) {}
 }
 
-/// Shows `value` to `tap`, in another shape if one is given.
+/// Passes `value` to `tap`, reshaped if `shape` is given.
 pub(super) fn note(tap: &mut dyn Tap, name: Arguments<'_>, value: &Tensor, shape: Option<&[i64]>) {
     if !tap.is_listening() {
         return;

@@ -1,4 +1,5 @@
-//! A GR00T policy on another machine: GR00T's own ZeroMQ protocol, as its `PolicyClient` speaks it.
+//! A GR00T policy on another machine, through GR00T's own ZeroMQ protocol, as spoken by its
+//! `PolicyClient`.
 //!
 //! ```text
 //! start     get_modality_config ─► Modalities: keys, steps that are looked back, dialect ─► Wiring to the environment

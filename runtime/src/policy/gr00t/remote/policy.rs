@@ -1,4 +1,5 @@
-//! The policy: observations of many environments in one request, chunks of actions from its answer.
+//! The remote GR00T policy: sends observations of many environments in one request and reads the
+//! chunks of actions from the answer.
 
 use std::collections::BTreeMap;
 
@@ -25,22 +26,22 @@ pub struct Gr00tRemote {
     modalities: Modalities,
     env: EnvSpec,
     wiring: Wiring,
-    /// Widths of the actions are known, as the server has answered.
+    /// Whether the widths of the actions are known, which is the case after the first answer.
     knows_widths: bool,
     history: History,
-    /// Seed of the running episode, and inferences in it so far.
+    /// For each environment: seed of the running episode, and number of inferences in it so far.
     episodes: BTreeMap<EnvIndex, (u64, u64)>,
-    /// An episode has begun since the server was told.
+    /// Whether an episode has begun since the last reset was sent to the server.
     is_reset_due: bool,
     horizon: usize,
 }
 
 impl Gr00tRemote {
-    /// Asks the server what it sees and does, and connects that with the environment.
+    /// Asks the server for its modalities and connects them to the environment.
     ///
     /// # Errors
-    /// [`PolicyError::Remote`] for a server that stays away or refuses, [`PolicyError::Mismatch`] where it and the
-    /// environment do not fit.
+    /// Returns [`PolicyError::Remote`] if the server is unreachable or refuses, and
+    /// [`PolicyError::Mismatch`] if it and the environment do not fit together.
     pub fn new(settings: RemoteSettings, env: &EnvSpec, lifeline: &Lifeline) -> Result<Self, PolicyError> {
         let mut caller = Caller::new(&settings.server, lifeline);
         let what = "get_modality_config";
@@ -84,7 +85,7 @@ impl Gr00tRemote {
         self.settings.server.error(format!("{endpoint}: {reason}"))
     }
 
-    /// Seeds of the rows' noise, a row each: the same as in a policy of this process.
+    /// Returns the noise seeds, one per row: the same as for a policy in this process.
     fn options(&mut self, rows: &[(EnvIndex, &Observation)]) -> Value {
         let Some(own) = self.settings.seed else { return Value::Nil };
         let seeds = rows.iter().map(|(env, _)| {
@@ -102,7 +103,8 @@ impl Gr00tRemote {
             let frames = rows.iter().map(|(env, now)| self.frames(*env, now, camera)).collect::<Result<_, _>>()?;
             seen.video.push((key, frames));
         }
-        // Of each row, of each of its steps, all vectors; wanted is: of each key, of each row, its steps.
+        // The vectors come ordered by row, step and key; the request needs them by key, row and
+        // step.
         let mut state: BTreeMap<&str, Vec<Vec<Vec<f32>>>> = BTreeMap::new();
         for (row, (env, now)) in rows.iter().enumerate() {
             for step in self.history.at(*env, now, &self.modalities.state.deltas) {
@@ -130,7 +132,7 @@ impl Gr00tRemote {
         steps.into_iter().map(|seen| seen.video.get(camera).ok_or_else(gone)).collect()
     }
 
-    /// Connects the server's actions with the environment's, once their widths are known.
+    /// Connects the server's actions to the environment's, once their widths are known.
     fn learn_widths(&mut self, chunk: &[ActionRows]) -> Result<(), PolicyError> {
         if !std::mem::replace(&mut self.knows_widths, true) {
             let widths = chunk.iter().map(|rows| (rows.key.clone(), rows.width)).collect();
@@ -140,7 +142,8 @@ impl Gr00tRemote {
     }
 }
 
-/// What the server sees and does; only its answers tell how long its actions are, and nothing how long its states are.
+/// Returns the server's keys. Only its answers tell the widths of its actions, and nothing tells
+/// the widths of its states.
 fn keys(modalities: &Modalities, action: Vec<(String, usize)>) -> Keys {
     let state = modalities.state.keys.iter().map(|key| (key.clone(), None)).collect();
     Keys { video: modalities.video.keys.clone(), state, action }

@@ -1,4 +1,5 @@
-//! Messages of GR00T's `PolicyClient` and `PolicyServer` (gr00t/policy/server_client.py, N1.7): values, no connections.
+//! Messages of GR00T's `PolicyClient` and `PolicyServer` (gr00t/policy/server_client.py, N1.7):
+//! values only, no connections.
 
 use bytes::Bytes;
 
@@ -6,10 +7,10 @@ use crate::env::Frame;
 use crate::policy::gr00t::processor::ActionRows;
 use wire::{Array, Dialect, Key, Value};
 
-/// What a raw answer begins with when not even an error could be packed.
+/// Prefix of a raw answer that is sent if not even an error could be packed.
 const RAW_ERROR: &[u8] = b"ERROR";
 
-/// A request: its endpoint, its arguments, and the token if there is one.
+/// Builds a request from its endpoint, its arguments, and the token if there is one.
 pub(super) fn request(endpoint: &str, data: Option<Value>, token: Option<&str>) -> Value {
     let mut members = vec![(Key::from("endpoint"), Value::from(endpoint))];
     members.extend(data.map(|data| (Key::from("data"), data)));
@@ -17,10 +18,10 @@ pub(super) fn request(endpoint: &str, data: Option<Value>, token: Option<&str>) 
     Value::Map(members)
 }
 
-/// The value of an answer.
+/// Returns the value of an answer.
 ///
 /// # Errors
-/// What the server says is wrong, or what is wrong with its answer.
+/// Returns the error that the server reports, or what is wrong with its answer.
 pub(super) fn answer(bytes: &Bytes) -> Result<Value, String> {
     if bytes.starts_with(RAW_ERROR) {
         return Err("it answers ERROR".to_owned());
@@ -33,16 +34,16 @@ pub(super) fn answer(bytes: &Bytes) -> Result<Value, String> {
     }
 }
 
-/// One kind of what a policy sees or does.
+/// One modality: the keys and time steps of a kind of input or output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Modality {
-    /// Names, in order.
+    /// Key names, in order.
     pub keys: Vec<String>,
-    /// Steps from now, 0 being now.
+    /// Time steps relative to now, with 0 for now.
     pub deltas: Vec<i64>,
 }
 
-/// What a server's checkpoint sees and does, and how it writes arrays.
+/// The modalities of a server's checkpoint, and the dialect in which it writes arrays.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Modalities {
     pub video: Modality,
@@ -56,7 +57,7 @@ impl Modalities {
     /// Reads the answer to `get_modality_config`.
     ///
     /// # Errors
-    /// What is missing.
+    /// Returns the name of what is missing.
     pub fn read(answer: &Value) -> Result<Self, String> {
         let is_marked = |dialect: Dialect| {
             answer.get("action").is_some_and(|config| config.get(dialect.modality_marker()).is_some())
@@ -73,11 +74,12 @@ impl Modalities {
     }
 }
 
-/// Steps that a checkpoint looks back, and of how many it sees pictures and states, at most. GR00T N1.7 sees two, fifteen
-/// steps apart; so many observations of each environment are kept, and sent with each request.
+/// Maximum number of steps that a checkpoint may look back, and of steps at which it may use
+/// pictures and states. GR00T N1.7 uses two, fifteen steps apart. This many observations of each
+/// environment are kept, and sent with each request.
 const LONGEST_LOOK: i64 = 128;
 
-/// What is seen: the steps that are kept are bounded.
+/// Reads an input modality and checks that its number of steps is within the limit.
 fn seen(answer: &Value, name: &str) -> Result<Modality, String> {
     let seen = modality(answer, name)?;
     if seen.deltas.len() as i64 > LONGEST_LOOK || seen.deltas.iter().any(|delta| *delta < -LONGEST_LOOK) {
@@ -101,7 +103,7 @@ fn modality(answer: &Value, name: &str) -> Result<Modality, String> {
     })
 }
 
-/// What the rows of a request see, by key: each row has all of a key's steps, oldest first.
+/// The inputs of the rows of a request, by key. Each row has all steps of a key, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Seen<'a> {
     pub video: Vec<(&'a str, Vec<Vec<&'a Frame>>)>,
@@ -110,11 +112,11 @@ pub(super) struct Seen<'a> {
 }
 
 impl Seen<'_> {
-    /// `{"video": {key: uint8 [rows, steps, height, width, 3]}, "state": {key: float32 [rows, steps, width]},
-    /// "language": {key: [[text], …]}}`.
+    /// Returns `{"video": {key: uint8 [rows, steps, height, width, 3]}, "state": {key: float32
+    /// [rows, steps, width]}, "language": {key: [[text], …]}}`.
     ///
     /// # Errors
-    /// For rows that are of different sizes.
+    /// Returns an error if rows differ in size.
     pub fn observation(&self) -> Result<Value, String> {
         let video = self.video.iter().map(|(key, rows)| Ok((Key::from(*key), pictures(key, rows)?)));
         let state = self.state.iter().map(|(key, rows)| Ok((Key::from(*key), vectors(key, rows)?)));
@@ -152,10 +154,11 @@ fn vectors(key: &str, rows: &[Vec<Vec<f32>>]) -> Result<Value, String> {
     Ok(Array::of_f32(&[rows.len(), rows.first().map_or(0, Vec::len), width], &numbers).into())
 }
 
-/// Actions of each row from the answer to `get_action`: `[{key: float32 [rows, horizon or more, width]}, info]`.
+/// Returns the actions of each row from the answer to `get_action`: `[{key: float32 [rows, horizon
+/// or more, width]}, info]`.
 ///
 /// # Errors
-/// What is missing or of another shape.
+/// Returns what is missing or has another shape.
 pub(super) fn actions(
     answer: &Value,
     keys: &[String],
@@ -207,7 +210,8 @@ mod tests {
         );
     }
 
-    /// The pictures, vectors and words of an array of a golden request, taken apart and put together again.
+    /// Takes the pictures, vectors and texts of a golden request apart and puts them together
+    /// again.
     fn again(name: &str, dialect: Dialect) -> Bytes {
         let value = wire::read(&golden(name)).unwrap().value;
         let observation = value.get("data").and_then(|data| data.get("observation")).unwrap().clone();

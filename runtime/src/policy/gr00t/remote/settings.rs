@@ -1,4 +1,5 @@
-//! What a job says of a GR00T policy that a server has: `policy_config_dict`, over the YAML file that it may name.
+//! Reads a job's settings of a GR00T policy on a server: `policy_config_dict`, merged over the YAML
+//! file that it may name.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,40 +12,42 @@ use crate::policy::gr00t::joints::Joints;
 use crate::policy::gr00t::settings::{SEED, WITHOUT_EFFECT};
 use crate::policy::remote::{Defaults, Server};
 
-/// Time-out of GR00T's client.
+/// Default timeout of GR00T's client.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Fields of Arena's files that the server decides: it has the checkpoint.
+/// Fields of Arena's files that the server decides, because it has the checkpoint.
 const OF_THE_SERVER: &[&str] = &["model_path", "vlm_path", "embodiment_tag", "denoising_steps", "dtype", "batching"];
 
-/// A job's GR00T policy on a server.
+/// The settings of a job's GR00T policy on a server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RemoteSettings {
-    /// Where it is.
+    /// The server: its address and how to talk to it.
     pub server: Server,
-    /// Actions of a chunk that may be used, at most those of the server.
+    /// Number of actions of a chunk that may be used, at most that of the server.
     pub action_horizon: Option<usize>,
-    /// Actions of a chunk that are taken.
+    /// Number of actions of a chunk that are executed.
     pub chunk_length: Option<usize>,
-    /// Said when neither job nor environment has words.
+    /// The instruction to use if neither job nor environment has one.
     pub language: Option<String>,
-    /// Cameras of the environment in the order of the server's video keys; by name if none are given.
+    /// Cameras of the environment in the order of the server's video keys; matched by name if not
+    /// given.
     pub cameras: Option<Vec<String>>,
     /// Joints of the simulator by name, for robots whose state is one vector.
     pub joints: Option<Joints>,
-    /// Seed of the noise, which servers of this project are told in `options.noise_seeds`; none tells nothing.
+    /// Seed of the noise, sent to servers of this project as `options.noise_seeds`; nothing is sent
+    /// without one.
     pub seed: Option<u64>,
-    /// The YAML file.
+    /// Path of the YAML file.
     pub file: Option<PathBuf>,
-    /// What of the job has no effect, for the user.
+    /// Notes for the user on fields of the job that have no effect.
     pub notes: Vec<String>,
 }
 
 impl RemoteSettings {
-    /// Reads the settings, and the files that they name.
+    /// Reads the settings and the files that they name.
     ///
     /// # Errors
-    /// [`PolicyError::Argument`] and [`PolicyError::File`] for a wrong field.
+    /// Returns [`PolicyError::Argument`] or [`PolicyError::File`] for a wrong field.
     pub fn read(config: &Map<String, Value>) -> Result<Self, PolicyError> {
         let mut fields = Fields::of_job(config);
         let file = fields.path("policy_config_yaml_path")?;
@@ -81,7 +84,7 @@ impl RemoteSettings {
     }
 }
 
-/// What the job says about a policy here, although it is there.
+/// Returns notes on the fields that only matter for a policy in this process.
 fn without_effect(config: &Map<String, Value>, server: &Server) -> Vec<String> {
     let here = ["policy_device", "policy_device_id"].iter().chain(OF_THE_SERVER);
     let said: Vec<&str> = here.copied().filter(|field| config.contains_key(*field)).collect();

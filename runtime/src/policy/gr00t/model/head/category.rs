@@ -1,4 +1,4 @@
-//! Layers with a set of weights for each embodiment.
+//! Layers with one set of weights for each embodiment.
 
 use tch::{Device, Kind, Tensor};
 
@@ -6,17 +6,17 @@ use crate::policy::gr00t::inputs::{InputError, integers};
 use crate::policy::gr00t::weights::Weights;
 use c10d::operators;
 
-/// Embodiment of each row of a batch.
+/// The embodiment of each row of a batch.
 #[derive(Debug)]
 pub(super) struct Embodiments {
-    /// `[B]`, on the device.
+    /// Embodiment ids, `[B]`, on the device.
     ids: Tensor,
     /// The id that all rows share, if they do.
     pub only: Option<i64>,
 }
 
 impl Embodiments {
-    /// `ids`: `[B]`, each below `count`.
+    /// Checks `ids`, `[B]`: each must be below `count`.
     pub fn new(ids: &Tensor, count: i64, device: Device) -> Result<Self, InputError> {
         let list = integers(ids);
         if let Some(&found) = list.iter().find(|id| !(0..count).contains(*id)) {
@@ -27,7 +27,7 @@ impl Embodiments {
     }
 }
 
-/// x·W\[e\] + b\[e\], W `[embodiments, in, out]`.
+/// A linear layer x·W\[e\] + b\[e\] for embodiment e, with W `[embodiments, in, out]`.
 #[derive(Debug)]
 pub(super) struct CategoryLinear {
     weight: Tensor,
@@ -43,13 +43,14 @@ impl CategoryLinear {
         }
     }
 
-    /// `[B, n, in]` to `[B, n, out]`; weights are gathered only if the rows need different ones.
+    /// Maps `[B, n, in]` to `[B, n, out]`. Weights are gathered only if the rows have different
+    /// embodiments.
     pub fn forward(&self, x: &Tensor, embodiments: &Embodiments) -> Tensor {
         if let Some(id) = embodiments.only {
             let (weight, bias) = self.of(id);
             let (rows, n, inputs) = x.size3().expect("activations are [B, n, in]");
             let x = x.reshape([rows * n, inputs]);
-            // On a CPU as the reference does it: a product and a sum, each rounded.
+            // A CPU computes it as the reference does: a product and a sum, each of which rounds.
             let out = if x.device().is_cuda() { bias.addmm(&x, &weight) } else { x.mm(&weight) + bias };
             return out.view([rows, n, -1]);
         }
@@ -57,12 +58,12 @@ impl CategoryLinear {
         x.bmm(&weight) + self.bias.index_select(0, &embodiments.ids).unsqueeze(1)
     }
 
-    /// Of the weights.
+    /// Returns dtype and device of the weights.
     pub fn kind_and_device(&self) -> (Kind, Device) {
         (self.weight.kind(), self.weight.device())
     }
 
-    /// ReLU of the result of [`Self::forward`].
+    /// Returns the ReLU of the result of [`Self::forward`].
     pub fn relu(&self, x: &Tensor, embodiments: &Embodiments) -> Tensor {
         let Some(id) = embodiments.only.filter(|_| x.device().is_cuda()) else {
             return self.forward(x, embodiments).relu();
@@ -72,18 +73,18 @@ impl CategoryLinear {
         operators::linear_relu(&x.reshape([rows * n, inputs]), &weight.tr(), &bias).view([rows, n, -1])
     }
 
-    /// One embodiment's weight `[in, out]` and bias `[out]`, as views.
+    /// Returns the weight `[in, out]` and bias `[out]` of one embodiment, as views.
     pub fn of(&self, embodiment: i64) -> (Tensor, Tensor) {
         (self.weight.get(embodiment), self.bias.get(embodiment))
     }
 }
 
-/// Two layers with a ReLU between.
+/// Two layers with a ReLU between them.
 #[derive(Debug)]
 pub(super) struct CategoryMlp {
-    /// The first layer.
+    /// The layer before the ReLU.
     pub layer1: CategoryLinear,
-    /// The second layer.
+    /// The layer after the ReLU.
     pub layer2: CategoryLinear,
 }
 
@@ -96,7 +97,7 @@ impl CategoryMlp {
         }
     }
 
-    /// `[B, n, in]` to `[B, n, out]`.
+    /// Maps `[B, n, in]` to `[B, n, out]`.
     pub fn forward(&self, x: &Tensor, embodiments: &Embodiments) -> Tensor {
         self.layer2.forward(&self.layer1.relu(x, embodiments), embodiments)
     }

@@ -1,4 +1,4 @@
-//! What the backbone's features go through before the actions look at them.
+//! Processes the features of the backbone before the action tokens attend to them.
 
 use tch::Tensor;
 
@@ -9,7 +9,7 @@ use crate::policy::gr00t::model::layers::{FeedForward, HEAD_EPS, LayerNorm};
 use crate::policy::gr00t::model::tap::{Tap, note};
 use crate::policy::gr00t::weights::Weights;
 
-/// A norm and self-attention blocks, each optional. Nothing is masked: padding takes part.
+/// An optional norm and optional self-attention blocks. Nothing is masked, so padding takes part.
 #[derive(Debug)]
 pub(super) struct Condition {
     norm: Option<LayerNorm>,
@@ -43,14 +43,14 @@ impl Condition {
         }
     }
 
-    /// `[B, S, H]` to rows `[B·S, H]`.
+    /// Maps `[B, S, H]` to rows `[B·S, H]`.
     pub fn forward(&self, features: &Tensor, tap: &mut dyn Tap) -> Tensor {
         let (rows, _, width) = features.size3().expect("features are [B, S, H]");
         let shape = features.size();
         let features = features.view([-1, width]);
         let mut x = match &self.norm {
             Some(norm) => norm.forward(&features),
-            // The blocks write over what they are given.
+            // The blocks overwrite their input.
             None => features.copy(),
         };
         if self.norm.is_some() {

@@ -1,4 +1,4 @@
-//! Keys and values that the action tokens look at: computed once per inference.
+//! Keys and values of the cross-attention, computed once per inference.
 
 use tch::Tensor;
 
@@ -9,19 +9,19 @@ use crate::policy::gr00t::model::layers::{Joint, Linear};
 use crate::policy::gr00t::model::prompt::{Part, Prompt};
 use crate::policy::gr00t::weights::Weights;
 
-/// Which tokens a cross-attention block looks at.
+/// The tokens that a cross-attention block attends to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Looks {
-    /// Text.
+    /// Text tokens only.
     Text,
-    /// Images.
+    /// Image tokens only.
     Image,
-    /// Everything, padding included.
+    /// All positions, including padding.
     Everywhere,
 }
 
 impl Looks {
-    /// Of block `i`; `None` if it is a self-attention block.
+    /// Returns the tokens for block `i`; `None` if it is a self-attention block.
     pub fn of(i: i64, config: &ModelConfig) -> Option<Self> {
         if config.diffusion_model_cfg.interleave_self_attention && i % 2 == 1 {
             return None;
@@ -42,7 +42,7 @@ impl Looks {
     }
 }
 
-/// Keys and values of one block: `[B, heads, n, d]`, and which of them are seen.
+/// Keys and values of one block, `[B, heads, n, d]`, and which of them are visible.
 #[derive(Debug)]
 pub(super) struct Keys {
     k: Tensor,
@@ -51,23 +51,23 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// Attention of queries `[B, heads, T, d]`, as rows `[B·T, heads·d]`.
+    /// Attends from queries `[B, heads, T, d]` and returns rows `[B·T, heads·d]`.
     pub fn attend(&self, q: &Tensor) -> Tensor {
         attend(q, &self.k, &self.v, self.mask.as_ref().map_or(Visible::All, Visible::Where))
     }
 }
 
-/// The key and value layers of all blocks that look at the same tokens.
+/// The key and value layers of all blocks that attend to the same tokens.
 #[derive(Debug)]
 pub(super) struct Group {
     looks: Looks,
     blocks: Vec<usize>,
-    /// k and v of the first block, then of the next.
+    /// Keys and values of the first block, then of the next, and so on.
     layers: Joint,
 }
 
 impl Group {
-    /// Takes `to_k` and `to_v` of the blocks; `None` if there are none.
+    /// Takes `to_k` and `to_v` of the blocks; returns `None` if there are none.
     pub fn take(weights: &mut Weights, looks: Looks, config: &ModelConfig, heads: Heads) -> Option<Self> {
         let blocks: Vec<_> =
             (0..config.diffusion_model_cfg.num_layers).filter(|&i| Looks::of(i, config) == Some(looks)).collect();
@@ -83,8 +83,9 @@ impl Group {
         self.layers.make_lean();
     }
 
-    /// Keys and values of `vl` (rows `[B·S, H]`) by block. If `picks`, only of the tokens that are looked at where
-    /// every sample has as many; else of all, with a mask.
+    /// Returns the keys and values of `vl` (rows `[B·S, H]`) for each block. If `picks` is set and
+    /// every sample has the same number of visible tokens, they cover only those; otherwise they
+    /// cover all tokens, with a mask.
     pub fn keys(&self, vl: &Tensor, prompt: &Prompt, heads: Heads, picks: bool) -> Vec<(usize, Keys)> {
         let part = self.looks.part(prompt);
         let (seen, mask) = match (part, part.and_then(|part| part.picked.as_ref()).filter(|_| picks)) {

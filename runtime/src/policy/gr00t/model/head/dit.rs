@@ -1,4 +1,4 @@
-//! The transformer over state and action tokens.
+//! The diffusion transformer (DiT) over state and action tokens.
 
 use tch::Tensor;
 
@@ -13,18 +13,18 @@ use crate::policy::gr00t::model::prompt::Prompt;
 use crate::policy::gr00t::model::tap::{Tap, note};
 use crate::policy::gr00t::weights::Weights;
 
-/// Epsilon of the norm in front of the output.
+/// Epsilon of the norm before the output layer.
 const OUT_EPS: f64 = 1e-6;
 
-/// Time embedding, blocks, output.
+/// The transformer: time embedding, blocks and output layer.
 #[derive(Debug)]
 pub(super) struct Dit {
-    /// Of the flow's time.
+    /// Embedding of the flow time.
     pub time: TimeEmbedding,
     blocks: Vec<Block>,
     groups: Vec<Group>,
     out_modulation: Linear,
-    /// To `hidden_size`.
+    /// Output layer, to `hidden_size`.
     pub projection: Linear,
     heads: Heads,
 }
@@ -38,9 +38,9 @@ struct Block {
 
 #[derive(Debug)]
 enum Attention {
-    /// Over the tokens themselves.
+    /// Self-attention over the tokens.
     Own(SelfAttention),
-    /// Over what [`Keys`] hold.
+    /// Cross-attention over the tokens in [`Keys`].
     Cross { q: Linear, out: Linear },
 }
 
@@ -71,7 +71,7 @@ impl Dit {
         }
     }
 
-    /// Keys and values of the cross-attention blocks, by block.
+    /// Returns keys and values of the cross-attention blocks; `None` for self-attention blocks.
     pub fn keys(&self, vl: &Tensor, prompt: &Prompt, picks: bool) -> Vec<Option<Keys>> {
         let mut keys: Vec<_> = self.blocks.iter().map(|_| None).collect();
         for (block, found) in self.groups.iter().flat_map(|group| group.keys(vl, prompt, self.heads, picks)) {
@@ -80,7 +80,8 @@ impl Dit {
         keys
     }
 
-    /// Modulations for time embeddings `[B, width]`: scale comes before shift in blocks, behind it at the output.
+    /// Returns the modulations for time embeddings `[B, width]`. The scale comes before the shift
+    /// in the blocks, but after it at the output.
     pub fn times(&self, temb: &Tensor) -> Times {
         let active = temb.silu();
         let halves = |layer: &Linear| layer.forward(&active).chunk(2, -1);
@@ -92,7 +93,8 @@ impl Dit {
         }
     }
 
-    /// All blocks over rows `[B·n, width]`; `at` is the number of samples, the sampler's step, and who looks on.
+    /// Runs all blocks over rows `[B·n, width]`; `at` holds the number of samples, the sampler's
+    /// step, and the tap.
     pub fn blocks(&self, mut x: Tensor, times: &Times, keys: &[Option<Keys>], at: (i64, i64, &mut dyn Tap)) -> Tensor {
         let (rows, k, tap) = at;
         for (i, ((block, modulation), keys)) in self.blocks.iter().zip(&times.blocks).zip(keys).enumerate() {
@@ -102,12 +104,12 @@ impl Dit {
         x
     }
 
-    /// `[B·n, width]` normed for the output, same shape.
+    /// Normalises `[B·n, width]` for the output layer; the shape stays the same.
     pub fn normed(&self, x: &Tensor, modulation: &Modulation, rows: i64) -> Tensor {
         modulation.apply(x, rows, OUT_EPS)
     }
 
-    /// `[B·n, width]` to `[B·n, hidden_size]`.
+    /// Maps `[B·n, width]` to `[B·n, hidden_size]`.
     pub fn out(&self, x: &Tensor, modulation: &Modulation, rows: i64) -> Tensor {
         self.projection.forward(&self.normed(x, modulation, rows))
     }

@@ -1,4 +1,4 @@
-//! Noisy actions and their time become tokens.
+//! Encodes noisy actions and their flow time as tokens.
 
 use tch::{Device, Kind, Tensor};
 
@@ -7,16 +7,16 @@ use super::category::{CategoryLinear, Embodiments};
 use super::time::sinusoid;
 use crate::policy::gr00t::weights::Weights;
 
-/// Three layers; the second sees the time.
+/// Three layers; the second one gets the time as an additional input.
 #[derive(Debug)]
 pub(super) struct ActionEncoder {
-    /// `max_action_dim` to E.
+    /// From `max_action_dim` to E.
     pub w1: CategoryLinear,
-    /// 2·E (action, time) to E.
+    /// From 2·E (action and time) to E.
     pub w2: CategoryLinear,
-    /// E to E.
+    /// From E to E.
     pub w3: CategoryLinear,
-    /// E.
+    /// The width E of a token.
     pub width: i64,
 }
 
@@ -33,12 +33,12 @@ impl ActionEncoder {
         }
     }
 
-    /// Of the weights.
+    /// Returns dtype and device of the weights.
     pub fn kind_and_device(&self) -> (Kind, Device) {
         self.w1.kind_and_device()
     }
 
-    /// `actions` `[B, T, max_action_dim]` at times `bucket` `[B]` to `[B, T, E]`.
+    /// Maps `actions` `[B, T, max_action_dim]` at times `bucket` `[B]` to tokens `[B, T, E]`.
     pub fn forward(&self, actions: &Tensor, bucket: &Tensor, embodiments: &Embodiments) -> Tensor {
         let action = self.w1.forward(actions, embodiments);
         let time = sinusoid(bucket, self.width, action.kind()).unsqueeze(1).expand_as(&action);

@@ -1,4 +1,4 @@
-//! The action head: flow matching conditioned on the backbone's features and the robot's state.
+//! The action head: flow matching, conditioned on the backbone's features and the robot's state.
 //!
 //! ```text
 //! features ─► condition ─► keys and values of every cross-attention block   (once per inference)
@@ -39,16 +39,16 @@ pub use rtc::Rtc;
 
 const PREFIX: &str = "action_head";
 
-/// Combinations of steps and embodiment whose constants are remembered.
+/// Number of combinations of steps and embodiment whose constants are kept.
 const REMEMBERED: usize = 8;
 
-/// All weights behind the backbone.
+/// All weights after the backbone.
 #[derive(Debug)]
 pub struct Head {
     condition: Condition,
     state: CategoryMlp,
     encoder: ActionEncoder,
-    /// Added to action tokens, `[max_seq_len, E]`.
+    /// Position embedding, added to the action tokens: `[max_seq_len, E]`.
     position: Option<Tensor>,
     dit: Dit,
     decoder: CategoryMlp,
@@ -59,7 +59,7 @@ pub struct Head {
     is_lean: bool,
 }
 
-/// Sizes that the head checks and needs.
+/// The sizes that the head needs and checks.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     history: i64,
@@ -71,16 +71,16 @@ struct Sizes {
     buckets: i64,
 }
 
-/// How to sample.
+/// Options of the sampler.
 #[derive(Clone, Copy, Debug)]
 pub struct SamplerOptions<'a> {
-    /// Euler steps.
+    /// Number of Euler steps.
     pub steps: i64,
-    /// Continue a chunk that is already being executed.
+    /// Options for continuing a chunk that is already being executed.
     pub rtc: Option<Rtc<'a>>,
 }
 
-/// What stays the same while a chunk is denoised.
+/// The values that stay the same while a chunk is denoised.
 #[derive(Debug)]
 pub struct Conditions {
     /// Keys and values of the cross-attention blocks.
@@ -90,11 +90,11 @@ pub struct Conditions {
     embodiments: Rc<Embodiments>,
 }
 
-/// What the head knows before it sees a batch.
+/// The constants of the head for a batch shape.
 #[derive(Debug)]
 pub(super) struct HeadFrame {
     embodiments: Rc<Embodiments>,
-    /// If all rows are of one embodiment and the head is lean.
+    /// The precomputed sampler, if all rows have the same embodiment and the head is fused.
     plan: Option<Rc<Plan>>,
     steps: i64,
 }
@@ -137,10 +137,10 @@ impl Head {
         self.is_lean = true;
     }
 
-    /// Everything that does not depend on the actions.
+    /// Computes everything that does not depend on the actions.
     ///
     /// # Errors
-    /// [`InputError`] when state or embodiments do not fit the model.
+    /// Returns an [`InputError`] if state or embodiments do not fit the model.
     pub fn conditions(
         &self,
         features: &Features,
@@ -152,7 +152,7 @@ impl Head {
         Ok(self.conditions_of(features, &robot.state.to_device(device), embodiments, tap))
     }
 
-    /// The embodiments of so many rows, whose state has the right shape.
+    /// Returns the embodiments of `rows` samples after checking the shape of the state.
     fn embodiments(&self, rows: i64, robot: &Robot<'_>, device: Device) -> Result<Rc<Embodiments>, InputError> {
         check_shape("state", robot.state, &[rows, self.sizes.history, self.sizes.state])?;
         check_shape("embodiment_id", robot.embodiment_id, &[rows])?;
@@ -173,8 +173,9 @@ impl Head {
         Conditions { keys: self.dit.keys(&vl, &features.prompt, self.is_lean), state, embodiments }
     }
 
-    /// Velocity of the flow at `actions` (`[B, action_horizon, max_action_dim]`, same shape returned), each row at its
-    /// own time `bucket` (`[B]`, `i64`, below `num_timestep_buckets`).
+    /// Returns the velocity of the flow at `actions` (`[B, action_horizon, max_action_dim]`, same
+    /// shape returned). Each row is at its own time `bucket` (`[B]`, `i64`, below
+    /// `num_timestep_buckets`).
     pub fn velocity(&self, conditions: &Conditions, actions: &Tensor, bucket: &Tensor, tap: &mut dyn Tap) -> Tensor {
         self.step(conditions, actions, bucket, (0, tap))
     }
@@ -221,7 +222,7 @@ impl Head {
         Ok(actions)
     }
 
-    /// Checks what [`Self::pass`] will be given, and makes what it needs.
+    /// Checks the inputs of [`Self::pass`] and computes the constants that it needs.
     pub(super) fn frame(
         &self,
         rows: i64,
@@ -234,7 +235,8 @@ impl Head {
         Ok(HeadFrame { plan: self.plan(steps, &embodiments), embodiments, steps })
     }
 
-    /// [`Self::actions`] of what is already on the device: `state` and `noise` of the shapes that the frame was made for.
+    /// As [`Self::actions`], for data that is already on the device: `state` and `noise` must have
+    /// the shapes for which the frame was made.
     pub(super) fn pass(&self, frame: &HeadFrame, features: &Features, state: &Tensor, noise: &Tensor) -> Tensor {
         let start = rtc::Start::at(noise.to_kind(features.features.kind()));
         let conditions = self.conditions_of(features, state, Rc::clone(&frame.embodiments), &mut NoTap);
@@ -262,7 +264,7 @@ impl Head {
         actions
     }
 
-    /// The lean sampler for rows of one embodiment.
+    /// Returns the precomputed sampler if the head is fused and all rows have the same embodiment.
     fn plan(&self, steps: i64, embodiments: &Embodiments) -> Option<Rc<Plan>> {
         let embodiment = embodiments.only.filter(|_| self.is_lean)?;
         let times = self.times.get_or(steps, |&steps| Rc::new(plan::times(self, steps)));
@@ -270,7 +272,7 @@ impl Head {
     }
 }
 
-/// Heads of the DiT.
+/// Returns the attention heads of the DiT.
 fn dit_heads(config: &ModelConfig) -> Heads {
     let dit = &config.diffusion_model_cfg;
     Heads { count: dit.num_attention_heads, width: dit.attention_head_dim }

@@ -1,44 +1,44 @@
-//! Norms whose scale and shift come from the time.
+//! Layer norms whose scale and shift depend on the flow time.
 
 use tch::Tensor;
 
 use crate::policy::gr00t::model::layers::plain_norm;
 
-/// LN(x)·(1 + scale) + shift over the last axis.
+/// The parameters of LN(x)·(1 + scale) + shift over the last axis.
 #[derive(Debug)]
 pub(super) enum Modulation {
-    /// A scale and a shift per sample, `[B, 1, width]`.
+    /// One scale and shift per sample, each `[B, 1, width]`.
     Rows {
-        /// Added to one.
+        /// The scale; the factor is 1 + scale.
         scale: Tensor,
-        /// Added.
+        /// The shift.
         shift: Tensor,
     },
-    /// The same for all samples: weight (1 + scale) and bias of a layer norm, `[width]`.
+    /// The same values for all samples, as weight and bias of a layer norm, `[width]`.
     Shared {
-        /// 1 + scale.
+        /// The factor 1 + scale.
         weight: Tensor,
-        /// Shift.
+        /// The shift.
         bias: Tensor,
     },
 }
 
-/// All modulations at one time of the flow.
+/// All modulations at one flow time.
 #[derive(Debug)]
 pub(super) struct Times {
-    /// One per block.
+    /// One modulation per block.
     pub blocks: Vec<Modulation>,
-    /// In front of the output.
+    /// The modulation before the output layer.
     pub out: Modulation,
 }
 
 impl Modulation {
-    /// From `[B, width]` each.
+    /// Builds a modulation from scale and shift, each `[B, width]`.
     pub fn of(scale: &Tensor, shift: &Tensor) -> Self {
         Self::Rows { scale: scale.unsqueeze(1), shift: shift.unsqueeze(1) }
     }
 
-    /// From a batch of one to any batch.
+    /// Turns the modulation of a batch of one into one for any batch.
     pub fn shared(self) -> Self {
         match self {
             Self::Rows { scale, shift } => {
@@ -48,7 +48,7 @@ impl Modulation {
         }
     }
 
-    /// Rows `[B·n, width]`, same shape.
+    /// Normalises and modulates rows `[B·n, width]`; the shape stays the same.
     pub fn apply(&self, x: &Tensor, rows: i64, eps: f64) -> Tensor {
         match self {
             Self::Rows { scale, shift } => {
@@ -62,7 +62,7 @@ impl Modulation {
 }
 
 impl Times {
-    /// From a batch of one to any batch.
+    /// Turns the modulations of a batch of one into ones for any batch.
     pub fn shared(self) -> Self {
         Self { blocks: self.blocks.into_iter().map(Modulation::shared).collect(), out: self.out.shared() }
     }

@@ -1,8 +1,9 @@
-//! A sampler in which all that does not depend on the inputs is already computed, for one embodiment.
+//! A sampler for one embodiment with everything precomputed that does not depend on the inputs.
 //!
-//! Two linear layers with nothing between them become one: the encoder's first and the action half of its second, the
-//! DiT's projection and the decoder's first. The time half of the encoder's second layer is a bias, the position
-//! embedding is a bias of its third, and the length of a step is in the decoder's second.
+//! Two linear layers with nothing between them are multiplied into one: the encoder's first layer
+//! and the action half of its second, and the DiT's projection and the decoder's first layer. The
+//! time half of the encoder's second layer becomes a bias, the position embedding becomes a bias of
+//! its third layer, and the length of a step is multiplied into the decoder's second layer.
 
 use std::rc::Rc;
 
@@ -16,17 +17,17 @@ use super::{Conditions, Head};
 use crate::policy::gr00t::model::tap::NoTap;
 use c10d::operators;
 
-/// Constants of a number of steps and an embodiment.
+/// The constants for one number of steps and one embodiment.
 #[derive(Debug)]
 pub(super) struct Plan {
     times: Rc<Vec<Times>>,
-    /// Actions to E, `[in, out]`.
+    /// First two encoder layers, from actions to E: `[in, out]`.
     encoder_in: Tensor,
-    /// `[E]`, one for each step.
+    /// Bias of `encoder_in` for each step, `[E]`.
     encoder_in_bias: Vec<Tensor>,
-    /// `[out, in]`, as those of the decoder.
+    /// Third encoder layer, `[out, in]` like the decoder layers.
     encoder_out: Tensor,
-    /// Bias and position of every action token, `[T, E]`.
+    /// Bias plus position embedding of every action token, `[T, E]`.
     token_bias: Tensor,
     decoder_in: Tensor,
     decoder_in_bias: Tensor,
@@ -34,7 +35,7 @@ pub(super) struct Plan {
     decoder_out_bias: Tensor,
 }
 
-/// Modulations of every step.
+/// Returns the modulations of every step.
 pub(super) fn times(head: &Head, steps: i64) -> Vec<Times> {
     let (kind, device) = head.encoder.kind_and_device();
     let at = |k| head.dit.time.forward(&bucket(k, steps, head.sizes.buckets, (1, device)), kind);

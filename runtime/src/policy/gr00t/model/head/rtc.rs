@@ -1,39 +1,41 @@
-//! Real-time chunking: a new chunk that goes on from one that is being executed (in-painting).
+//! Real-time chunking: predicts a new chunk that continues one that is being executed
+//! (in-painting).
 
 use tch::Tensor;
 
 use crate::policy::gr00t::inputs::InputError;
 
-/// The old chunk and how much of it to keep.
+/// The previous chunk, and how much of it to keep.
 #[derive(Clone, Copy, Debug)]
 pub struct Rtc<'a> {
-    /// The old chunk, normalised: `[B, at least action_horizon, max_action_dim]`.
+    /// The previous chunk, normalised: `[B, at least action_horizon, max_action_dim]`.
     pub previous: &'a Tensor,
-    /// Steps of the old chunk that count.
+    /// Number of steps of the previous chunk that count.
     pub action_horizon: i64,
-    /// Its last steps, which the new chunk begins with.
+    /// Number of its last steps with which the new chunk begins.
     pub overlap_steps: i64,
-    /// Of those, the first that do not change.
+    /// Number of those overlapping steps, from the first on, that do not change.
     pub frozen_steps: i64,
-    /// How fast the others come to move freely.
+    /// Rate at which the remaining overlapping steps become free to change.
     pub ramp_rate: f64,
 }
 
-/// Where the sampler begins.
+/// The starting point of the sampler.
 pub(super) struct Start {
-    /// `[B, T, max_action_dim]`.
+    /// Initial actions, `[B, T, max_action_dim]`.
     pub actions: Tensor,
-    /// How far each step of the chunk follows the velocity, `[1, T, 1]`; `None` for all the way.
+    /// Factor by which each step of the chunk follows the velocity, `[1, T, 1]`; `None` means 1 for
+    /// all steps.
     pub strength: Option<Tensor>,
 }
 
 impl Start {
-    /// From noise alone.
+    /// Starts from noise alone.
     pub fn at(noise: Tensor) -> Self {
         Self { actions: noise, strength: None }
     }
 
-    /// From noise, `[B, T, max_action_dim]`.
+    /// Starts from noise, `[B, T, max_action_dim]`, and from the previous chunk if one is given.
     pub fn new(noise: Tensor, rtc: Option<&Rtc<'_>>) -> Result<Self, InputError> {
         let Some(rtc) = rtc else { return Ok(Self::at(noise)) };
         rtc.check(&noise)?;
@@ -69,7 +71,8 @@ impl Rtc<'_> {
         )))
     }
 
-    /// 0 for frozen steps, an exponential ramp over the rest of the overlap, 1 behind it.
+    /// Returns the factor of each step: 0 for frozen steps, an exponential ramp over the rest of
+    /// the overlap, and 1 after it.
     fn strength(&self, horizon: i64) -> Vec<f32> {
         let between = self.overlap_steps - self.frozen_steps;
         let full = (1.0 - (-self.ramp_rate).exp()).max(1e-8);

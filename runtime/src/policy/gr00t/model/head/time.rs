@@ -1,4 +1,4 @@
-//! The time of the flow as the network sees it.
+//! Embeddings of the flow time.
 
 use tch::{Device, Kind, Tensor};
 
@@ -6,19 +6,21 @@ use super::PREFIX;
 use crate::policy::gr00t::model::layers::Linear;
 use crate::policy::gr00t::weights::Weights;
 
-/// Channels of the sinusoid that the time embedding starts from.
+/// Channels of the sinusoid at the input of the time embedding.
 const CHANNELS: i64 = 256;
 
-/// Longest wave of both sinusoids.
+/// Longest period of both sinusoids.
 const MAX_PERIOD: f64 = 10_000.0;
 
-/// Time of step `k` of `steps` for `rows` samples: trunc(k / steps · buckets), `[rows]`.
+/// Returns the time of step `k` of `steps` for `rows` samples: trunc(k / steps · buckets),
+/// `[rows]`.
 pub(super) fn bucket(k: i64, steps: i64, buckets: i64, (rows, device): (i64, Device)) -> Tensor {
     let bucket = (k as f64 / steps as f64 * buckets as f64) as i64;
     Tensor::full([rows], bucket, (Kind::Int64, device))
 }
 
-/// (sin, cos) of `bucket` `[B]` at `width / 2` frequencies, `[B, width]`, made in float32.
+/// Returns (sin, cos) of `bucket` `[B]` at `width / 2` frequencies: `[B, width]`, computed in
+/// float32.
 pub(super) fn sinusoid(bucket: &Tensor, width: i64, kind: Kind) -> Tensor {
     let half = width / 2;
     let options = (Kind::Float, bucket.device());
@@ -28,7 +30,7 @@ pub(super) fn sinusoid(bucket: &Tensor, width: i64, kind: Kind) -> Tensor {
     Tensor::cat(&[angles.sin(), angles.cos()], -1).to_kind(kind)
 }
 
-/// Time embedding of the DiT (diffusers: `get_timestep_embedding`, `TimestepEmbedding`).
+/// The time embedding of the DiT (diffusers: `get_timestep_embedding`, `TimestepEmbedding`).
 #[derive(Debug)]
 pub(super) struct TimeEmbedding {
     linear_1: Linear,
@@ -44,7 +46,7 @@ impl TimeEmbedding {
         }
     }
 
-    /// `[B]` to `[B, width]`; (cos, sin), the last frequency is the lowest.
+    /// Maps `[B]` to `[B, width]`, in the order (cos, sin), with the lowest frequency last.
     pub fn forward(&self, bucket: &Tensor, kind: Kind) -> Tensor {
         let half = CHANNELS / 2;
         let exponent = Tensor::arange(half, (Kind::Float, bucket.device())) * -MAX_PERIOD.ln() / (half - 1) as f64;

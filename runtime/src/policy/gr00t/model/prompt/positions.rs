@@ -1,13 +1,14 @@
-//! Positions of text and image tokens in time, height and width (transformers: `get_rope_index` of Qwen3-VL).
+//! Positions of text and image tokens along time, height and width (transformers: `get_rope_index`
+//! of Qwen3-VL).
 
 use super::Text;
 use crate::policy::gr00t::inputs::InputError;
 
-/// Position of padding.
+/// The position that padding gets.
 const PADDED: i64 = 1;
 
-/// `[3, rows, S]`, row-major: a text token advances all axes by one; an image counts its rows and columns from where
-/// it starts and the text goes on behind its longest side.
+/// Returns the positions, `[3, rows, S]`, row-major. A text token advances all axes by one. An
+/// image counts its rows and columns from its start, and the text continues after its longest side.
 pub(super) fn positions(text: &Text<'_>, merge: i64) -> Result<Vec<i64>, InputError> {
     let mut axes = [(); 3].map(|()| vec![PADDED; text.ids.len()]);
     let length = text.ids.len() / text.rows.max(1) as usize;

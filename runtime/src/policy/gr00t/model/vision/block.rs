@@ -1,4 +1,4 @@
-//! One block of the tower: attention inside each image, then a feed-forward layer.
+//! One block of the vision tower: attention within each image, then a feed-forward layer.
 
 use tch::{Device, Kind, Tensor};
 
@@ -9,13 +9,13 @@ use crate::policy::gr00t::model::attention::{Heads, Visible, attend};
 use crate::policy::gr00t::model::layers::{FeedForward, LayerNorm, Linear};
 use crate::policy::gr00t::weights::Weights;
 
-/// Norm, attention, norm, feed-forward.
+/// A block: norm, attention, norm, feed-forward layer.
 #[derive(Debug)]
 pub(super) struct Block {
     norm1: LayerNorm,
-    /// Queries, keys and values, one after the other.
+    /// The projections to queries, keys and values, one after the other.
     qkv: Linear,
-    /// Whether queries and keys of each head come with their first half repeated behind them.
+    /// Whether the projection repeats the first half of each query and key head after it.
     repeats_halves: bool,
     proj: Linear,
     norm2: LayerNorm,
@@ -38,7 +38,7 @@ impl Block {
         }
     }
 
-    /// `[P, D]`, same shape.
+    /// Maps `[P, D]` to the same shape.
     pub fn forward(&self, x: Tensor, layout: &Layout) -> Tensor {
         let attended = self.attend(&self.norm1.forward(&x), layout);
         let x = self.proj.add_to(x, &attended);
@@ -46,7 +46,8 @@ impl Block {
         self.mlp.add_to(x, &normed)
     }
 
-    /// Takes sums and activations into the products, and lets the projection repeat halves on a GPU: swapped halves are then a view, where rolling them takes a launch. On a
+    /// Fuses sums and activations into the products. On a GPU, the projection also repeats the
+    /// first halves, so that swapped halves are a view, whereas rolling them takes a launch. On a
     /// CPU the larger product would cost more than it saves.
     pub fn make_lean(&mut self) {
         self.proj.make_lean();
@@ -67,7 +68,7 @@ impl Block {
         self.repeats_halves = true;
     }
 
-    /// Turned queries and keys, and values: `[P, heads, width]` each.
+    /// Returns rotated queries, rotated keys, and values: `[P, heads, width]` each.
     fn turned(&self, x: &Tensor, layout: &Layout) -> [Tensor; 3] {
         let Heads { count, width } = self.heads;
         let qkv = self.qkv.forward(x);
@@ -93,7 +94,7 @@ impl Block {
         }
     }
 
-    /// Images of one size, all at once.
+    /// Computes the attention within each of several images of the same size at once.
     fn inside(&self, q: &Tensor, k: &Tensor, v: &Tensor, images: i64) -> Tensor {
         let split = |x: &Tensor| self.heads.split(x, images);
         attend(&split(q), &split(k), &split(v), Visible::All)

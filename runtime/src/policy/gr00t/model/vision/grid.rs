@@ -1,36 +1,37 @@
-//! What follows from the sizes of images alone: position embeddings, rotary tables, where an image ends.
+//! Tables that depend only on the sizes of images: position embeddings, rotary tables, and image
+//! boundaries.
 
 use tch::{Device, Kind, Tensor};
 
 use crate::policy::gr00t::model::rope::Turn;
 
-/// The learned position table and the grouping of patches.
+/// The shape of the learned position table and of the groups of patches.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grid {
-    /// The table is side × side.
+    /// The position table has side × side entries.
     pub side: i64,
-    /// Patches come in blocks of merge × merge.
+    /// Patches are ordered in blocks of merge × merge.
     pub merge: i64,
 }
 
-/// Tables for the patches of some images, in their order.
+/// The tables for the patches of several images, in the order of the images.
 #[derive(Debug)]
 pub(in crate::policy::gr00t::model) struct Layout {
-    /// Patches of each image.
+    /// Number of patches of each image.
     pub lengths: Vec<i64>,
-    /// Angles of row and column, `[P, head_dim / 2]`.
+    /// Rotation angles of row and column, `[P, head_dim / 2]`.
     pub freqs: Tensor,
     /// Rotation of queries and keys in float32, `[P, 1, 1, head_dim]`.
     pub turn: Turn,
-    /// The interpolated position embedding, if it may be kept: `[P, D]`.
+    /// The interpolated position embedding, `[P, D]`, if it may be kept.
     pub position: Option<Tensor>,
-    /// The four neighbours in the position table of every patch, `[4, P]`.
+    /// Indices of each patch's four neighbours in the position table, `[4, P]`.
     neighbours: Tensor,
-    /// Their weights, `[4, P, 1]`, float32.
+    /// Weights of the neighbours, `[4, P, 1]`, float32.
     shares: Tensor,
 }
 
-/// One image's part of the tables.
+/// The part of the tables that belongs to one image.
 struct Part {
     neighbours: Tensor,
     shares: Tensor,
@@ -38,7 +39,7 @@ struct Part {
 }
 
 impl Layout {
-    /// `inverse`: rotary frequencies in the dtype of the model.
+    /// Builds the tables; `inverse` holds the rotary frequencies in the dtype of the model.
     pub(super) fn new(grids: &[[i64; 3]], grid: Grid, inverse: &Tensor) -> Self {
         let parts: Vec<_> = grids.iter().map(|&size| Part::new(size, grid, inverse)).collect();
         let cat = |of: fn(&Part) -> &Tensor, dim: i64| Tensor::cat(&parts.iter().map(of).collect::<Vec<_>>(), dim);
@@ -54,7 +55,8 @@ impl Layout {
         }
     }
 
-    /// The position table at every patch: weights rounded to the table's dtype, neighbours added in order.
+    /// Interpolates the position table at every patch, with weights rounded to the table's dtype
+    /// and neighbours added in a fixed order.
     pub fn interpolate(&self, table: &Tensor) -> Tensor {
         let term = |i: i64| table.index_select(0, &self.neighbours.get(i)) * self.shares.get(i).to_kind(table.kind());
         term(0) + term(1) + term(2) + term(3)
@@ -64,7 +66,7 @@ impl Layout {
 impl Part {
     fn new([frames, height, width]: [i64; 3], grid: Grid, inverse: &Tensor) -> Self {
         let device = inverse.device();
-        // As rows and columns of [height, width, …] to the order of patches.
+        // Reorders [height, width, …] to the order of patches.
         let order = |x: Tensor| {
             let merge = grid.merge;
             let blocks = x.view([height / merge, merge, width / merge, merge, -1]).permute([0, 2, 1, 3, 4]);
@@ -95,7 +97,7 @@ struct Axis {
 }
 
 impl Axis {
-    /// `count` points from the first to the last of `side` entries.
+    /// Spreads `count` points evenly from the first to the last of `side` entries.
     fn new(count: i64, side: i64, device: Device) -> Self {
         let at = Tensor::linspace(0.0, (side - 1) as f64, count, (Kind::Float, device));
         let low = at.to_kind(Kind::Int64);

@@ -1,4 +1,4 @@
-//! 2×2 patches become one token of the language model.
+//! Merges 2×2 patches into one token of the language model.
 
 use tch::Tensor;
 
@@ -7,25 +7,25 @@ use crate::policy::gr00t::config::VisionConfig;
 use crate::policy::gr00t::model::layers::{LayerNorm, Linear};
 use crate::policy::gr00t::weights::Weights;
 
-/// Norm and a two-layer network over the patches of a token.
+/// A norm and a two-layer network over the patches of a token.
 #[derive(Debug)]
 pub(super) struct Merger {
     norm: LayerNorm,
     fc1: Linear,
     fc2: Linear,
-    /// Width of a token's patches together.
+    /// Width of all patches of a token together.
     grouped: i64,
-    /// Whether the norm is over a token's patches together, not over each.
+    /// Whether the norm covers all patches of a token together rather than each patch alone.
     norms_grouped: bool,
 }
 
 impl Merger {
-    /// Behind the last block.
+    /// Takes the merger that follows the last block.
     pub fn take_last(weights: &mut Weights, name: &str, config: &VisionConfig) -> Self {
         Self::take(weights, name, config, false)
     }
 
-    /// Behind a block in the middle.
+    /// Takes a deepstack merger, which follows a block in the middle.
     pub fn take_deep(weights: &mut Weights, name: &str, config: &VisionConfig) -> Self {
         Self::take(weights, name, config, true)
     }
@@ -42,7 +42,7 @@ impl Merger {
         }
     }
 
-    /// `[P, D]` to `[P/4, H]`.
+    /// Maps `[P, D]` to `[P/4, H]`.
     pub fn forward(&self, x: &Tensor) -> Tensor {
         let grouped = if self.norms_grouped {
             self.norm.forward(&x.view([-1, self.grouped]))

@@ -1,4 +1,4 @@
-//! The vision tower of Qwen3-VL: patches in, image tokens and deepstack features out.
+//! The vision tower of Qwen3-VL: maps patches to image tokens and deepstack features.
 
 use std::rc::Rc;
 
@@ -21,16 +21,16 @@ mod merger;
 
 const PREFIX: &str = "backbone.model.model.visual";
 
-/// Epsilon of all layer norms of the tower.
+/// Epsilon of all layer norms in the tower.
 const EPS: f64 = 1e-6;
 
 /// Base of the rotary frequencies.
 const ROPE_THETA: f64 = 10_000.0;
 
-/// Sets of images whose tables are remembered.
+/// Number of sets of image sizes whose tables are kept.
 const REMEMBERED: usize = 32;
 
-/// Patch projection, blocks, mergers.
+/// The tower: patch projection, blocks and mergers.
 #[derive(Debug)]
 pub struct Vision {
     patch_embed: Linear,
@@ -39,7 +39,7 @@ pub struct Vision {
     inverse: Tensor,
     blocks: Vec<Block>,
     merger: Merger,
-    /// A merger for each of `deepstack_visual_indexes`, and the block it follows.
+    /// For each of `deepstack_visual_indexes`, the block and the merger that follows it.
     deepstack: Vec<(i64, Merger)>,
     patch_width: i64,
     merge: i64,
@@ -47,12 +47,12 @@ pub struct Vision {
     is_lean: bool,
 }
 
-/// What the language model gets of a batch's images, in their order.
+/// The tower's output for the images of a batch, in their order.
 #[derive(Debug)]
 pub(super) struct Images {
     /// Image tokens, `[P/4, H]`.
     pub tokens: Tensor,
-    /// Added to the image tokens behind decoder layer 0, 1, …: `[P/4, H]` each.
+    /// Features that are added to the image tokens after decoder layer 0, 1, …: `[P/4, H]` each.
     pub deepstack: Vec<Tensor>,
 }
 
@@ -87,12 +87,12 @@ impl Vision {
         }
     }
 
-    /// Values of a patch.
+    /// Returns the number of values in a patch.
     pub(super) fn patch_width(&self) -> i64 {
         self.patch_width
     }
 
-    /// Patches in a row that become one token.
+    /// Returns the number of patches along each edge of a token.
     pub(super) fn merge_size(&self) -> i64 {
         self.merge
     }
@@ -104,7 +104,8 @@ impl Vision {
         self.layouts.clear();
     }
 
-    /// `pixels`: `[P, patch width]` in the dtype of the weights, images one after the other, merge block by merge block.
+    /// Runs the tower; `pixels` is `[P, patch width]` in the dtype of the weights, images one after
+    /// the other, merge block by merge block.
     pub(super) fn forward(&self, pixels: &Tensor, layout: Option<&Layout>, tap: &mut dyn Tap) -> Images {
         let Some(layout) = layout else {
             return Images { tokens: Tensor::empty([0], (pixels.kind(), pixels.device())), deepstack: Vec::new() };
@@ -124,7 +125,7 @@ impl Vision {
         Images { tokens, deepstack }
     }
 
-    /// Patches as the first block takes them, `[P, D]`.
+    /// Returns the patches as input of the first block, `[P, D]`.
     fn embed(&self, pixels: &Tensor, layout: &Layout, tap: &mut dyn Tap) -> Tensor {
         if let (Some(position), false) = (&layout.position, tap.is_listening()) {
             return self.patch_embed.plus(position, pixels);
@@ -141,7 +142,7 @@ impl Vision {
         x
     }
 
-    /// Tables for images of these sizes; `None` if there are none.
+    /// Returns the tables for images of these sizes; `None` if there are none.
     pub(super) fn layout(&self, grids: &[[i64; 3]]) -> Option<Rc<Layout>> {
         let make = |grids: &Vec<[i64; 3]>| {
             let grid = Grid { side: (self.pos_embed.size()[0] as f64).sqrt() as i64, merge: self.merge };
