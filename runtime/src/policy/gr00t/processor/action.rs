@@ -1,4 +1,4 @@
-//! The network's actions into physical ones.
+//! Decodes the network's actions into physical ones.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::sample::{ActionRows, Rows};
 use super::scale::Scale;
 use super::statistics::{Group, TagStatistics};
 
-/// Decodes the actions of one embodiment.
+/// The decoder of one embodiment's actions.
 #[derive(Clone, Debug)]
 pub(super) struct ActionDecoder {
     keys: Vec<Key>,
@@ -27,7 +27,7 @@ struct Key {
     reference: Option<Reference>,
 }
 
-/// The state that a relative action is added to.
+/// The state to which a relative action is added.
 #[derive(Clone, Debug)]
 struct Reference {
     state_key: String,
@@ -73,18 +73,18 @@ impl ActionDecoder {
         Ok(Self { keys, horizon: action.horizon(), max_action_dim })
     }
 
-    /// Steps of a decoded chunk.
+    /// Returns the number of steps of a decoded chunk.
     pub(super) fn horizon(&self) -> usize {
         self.horizon
     }
 
-    /// Keys and widths, in the configuration's order.
+    /// Returns keys and widths, in the configuration's order.
     pub(super) fn keys(&self) -> Vec<(&str, usize)> {
         self.keys.iter().map(|key| (key.name.as_str(), key.scale.width())).collect()
     }
 
-    /// Physical actions by key from `predicted`, `[at least horizon, max_action_dim]`, and the raw state that the
-    /// prediction was made from.
+    /// Returns the physical actions by key, from `predicted`, `[at least horizon, max_action_dim]`,
+    /// and from the raw state on which the prediction is based.
     pub(super) fn decode(
         &self,
         predicted: &[f32],

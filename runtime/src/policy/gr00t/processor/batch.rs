@@ -1,4 +1,4 @@
-//! Samples into one batch.
+//! Collates samples into one batch.
 
 use tch::{Kind, Tensor};
 
@@ -6,10 +6,11 @@ use super::super::inputs::Inputs;
 use super::ProcessorError;
 use super::sample::Sample;
 
-/// Puts samples into one batch, prompts padded on the left to the longest with `padding_id`.
+/// Collates samples into one batch; prompts are padded on the left to the longest one with
+/// `padding_id`.
 ///
 /// # Errors
-/// [`ProcessorError::Input`] if there is no sample or their states differ in shape.
+/// Returns [`ProcessorError::Input`] if there is no sample or if the states differ in shape.
 pub fn collate(samples: &[&Sample], padding_id: i64) -> Result<Inputs, ProcessorError> {
     let Some(first) = samples.first() else {
         return Err(ProcessorError::input("a batch", "empty", "at least one sample is needed"));

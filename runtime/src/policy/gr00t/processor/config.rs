@@ -1,4 +1,5 @@
-//! `processor_config.json`: a missing key means the reference's default, not the released value.
+//! Reads `processor_config.json`. A missing key means the reference's default, not the released
+//! value.
 
 use std::path::Path;
 
@@ -6,59 +7,61 @@ use super::ProcessorError;
 use super::field::{Field, Json};
 use super::modality::Modalities;
 
-/// Longest picture edge that a processor may ask for, in pixels.
+/// Maximum picture edge that a processor may ask for, in pixels.
 const LONGEST_EDGE: usize = 8192;
-/// Widest state or action that a network may have.
+/// Maximum width of a network's state or action.
 const WIDEST: usize = 1 << 16;
 
-/// What the processor was trained with.
+/// The settings with which the processor was trained.
 #[derive(Clone, Debug)]
 pub struct ProcessorConfig {
     /// Modalities by embodiment tag, in the file's order.
     pub embodiments: Vec<(String, Modalities)>,
-    /// How pictures are brought to size.
+    /// How pictures are resized.
     pub geometry: Geometry,
-    /// Whether instructions lose upper case and punctuation.
+    /// Whether upper case and punctuation are removed from instructions.
     pub formalize_language: bool,
-    /// Width of the network's state, padded with zeros.
+    /// Width of the network's state, which is padded with zeros.
     pub max_state_dim: usize,
     /// Width of the network's actions.
     pub max_action_dim: usize,
-    /// How numbers are normalised.
+    /// How values are normalised.
     pub scaling: Scaling,
 }
 
-/// How pictures are brought to size, after zeros were put around them until they are square.
+/// How pictures are resized after they were padded with zeros to a square.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Geometry {
-    /// `use_albumentations`: resize to `edge`, cut the middle out, resize to `edge` again, by area.
+    /// `use_albumentations`: resize to `edge`, crop the middle, and resize to `edge` again, by
+    /// area.
     Area {
-        /// Edge of the result, pixels.
+        /// Edge of the result in pixels.
         edge: usize,
-        /// Edge of the middle part as a fraction, above 0 and up to 1.
+        /// Edge of the crop as a fraction, above 0 and up to 1.
         crop_fraction: f64,
     },
-    /// torchvision's: resize to `target`, cut `crop` out of the middle, resize to `target`, bilinear with antialias.
+    /// torchvision: resize to `target`, crop the middle `crop`, and resize to `target`, bilinear
+    /// with antialiasing.
     Bilinear {
-        /// Height and width of the middle part, pixels.
+        /// Height and width of the crop in pixels.
         crop: [usize; 2],
-        /// Height and width of the result, pixels.
+        /// Height and width of the result in pixels.
         target: [usize; 2],
     },
 }
 
-/// How numbers are normalised.
+/// How values are normalised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scaling {
-    /// The range is from the 1st to the 99th percentile instead of minimum to maximum.
+    /// Whether the range is from the 1st to the 99th percentile instead of from minimum to maximum.
     pub use_percentiles: bool,
-    /// Normalised states are cut to [-1, 1].
+    /// Whether normalised states are clipped to [-1, 1].
     pub clip_outliers: bool,
-    /// State keys listed for it become sine and cosine.
+    /// Whether the state keys listed for it are encoded as sine and cosine.
     pub sin_cos_states: bool,
-    /// Relative actions are added to the state.
+    /// Whether relative actions are added to the state.
     pub use_relative_action: bool,
-    /// The network sees zeros instead of the state.
+    /// Whether the network gets zeros instead of the state.
     pub exclude_state: bool,
 }
 
@@ -66,7 +69,7 @@ impl ProcessorConfig {
     /// Reads and checks a `processor_config.json`.
     ///
     /// # Errors
-    /// [`ProcessorError`] naming file and field.
+    /// Returns a [`ProcessorError`] that names file and field.
     pub fn read(path: &Path) -> Result<Self, ProcessorError> {
         Self::from_json(&Json::read(path)?)
     }
@@ -93,12 +96,12 @@ impl ProcessorConfig {
         })
     }
 
-    /// The embodiment tags of the checkpoint.
+    /// Returns the embodiment tags of the checkpoint.
     pub fn tags(&self) -> Vec<&str> {
         self.embodiments.iter().map(|(tag, _)| tag.as_str()).collect()
     }
 
-    /// What there is of an embodiment.
+    /// Returns the modalities of an embodiment, if the checkpoint has it.
     pub fn modalities(&self, tag: &str) -> Option<&Modalities> {
         self.embodiments.iter().find(|(name, _)| name == tag).map(|(_, modalities)| modalities)
     }

@@ -1,21 +1,21 @@
-//! Embodiment tags: which robot a checkpoint is asked to drive, and the number the network knows it by.
+//! Embodiment tags: the names of robots, and the ids by which the network knows them.
 
 use std::path::Path;
 
 use super::ProcessorError;
 use super::field::Json;
 
-/// A tag that ships with GR00T.
+/// An embodiment tag that ships with GR00T.
 struct Known {
-    /// Name of the reference's enum entry, accepted on its command line.
+    /// Name of the entry in the reference's enum, accepted on its command line.
     name: &'static str,
-    /// The tag itself, the key of every file.
+    /// The tag itself, which is the key in every file.
     tag: &'static str,
-    /// Slot of the category weights, unless `embodiment_id.json` says otherwise.
+    /// Index of the category weights, unless `embodiment_id.json` says otherwise.
     id: i64,
 }
 
-/// gr00t/data/embodiment_tags.py and the processor's table, N1.7.
+/// The tags of gr00t/data/embodiment_tags.py with the ids of the processor's table, N1.7.
 const KNOWN: [Known; 16] = [
     Known { name: "OXE_DROID_RELATIVE_EEF_RELATIVE_JOINT", tag: "oxe_droid_relative_eef_relative_joint", id: 24 },
     Known { name: "XDOF", tag: "xdof_relative_eef_relative_joint", id: 27 },
@@ -35,10 +35,11 @@ const KNOWN: [Known; 16] = [
     Known { name: "ROBOCASA_GR1_TABLETOP", tag: "robocasa_gr1_tabletop", id: 10 },
 ];
 
-/// The tag of a checkpoint that `asked` means: a tag or the reference's enum name, in any case.
+/// Returns the checkpoint's tag that `asked` names: a tag or the reference's enum name, in any
+/// case.
 ///
 /// # Errors
-/// [`ProcessorError::Tag`] listing the checkpoint's tags, if it has no such tag.
+/// Returns [`ProcessorError::Tag`] with a list of the checkpoint's tags if it has no such tag.
 pub fn resolve<'a>(asked: &str, checkpoint: &[&'a str]) -> Result<&'a str, ProcessorError> {
     let known = KNOWN.iter().find(|known| known.name.eq_ignore_ascii_case(asked.trim()));
     let wanted = known.map_or(asked.trim(), |known| known.tag);
@@ -46,10 +47,12 @@ pub fn resolve<'a>(asked: &str, checkpoint: &[&'a str]) -> Result<&'a str, Proce
     found.copied().ok_or_else(|| ProcessorError::Tag { tag: asked.to_owned(), known: checkpoint.join(", ") })
 }
 
-/// The number of a tag: from `embodiment_id.json`, which wins, or the built-in table.
+/// Returns the id of a tag: from `embodiment_id.json`, which takes precedence, or from the built-in
+/// table.
 ///
 /// # Errors
-/// [`ProcessorError`] if the file is not a map of numbers or neither knows the tag.
+/// Returns a [`ProcessorError`] if the file is not a map of numbers, or if neither source knows the
+/// tag.
 pub fn id(path: &Path, tag: &str) -> Result<i64, ProcessorError> {
     let built_in = KNOWN.iter().find(|known| known.tag == tag).map(|known| known.id);
     if !path.is_file() {

@@ -1,73 +1,73 @@
-//! Why a processor's files or an observation are refused.
+//! The reasons for refusing a processor's files or an observation.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a processor's files or an observation are refused.
+/// The reason why a processor's files or an observation are refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessorError {
     /// A file cannot be read.
     #[error("`{}`: {err}", path.display())]
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system says.
+        /// The operating system's error.
         #[source]
         err: io::Error,
     },
     /// A file is not JSON.
     #[error("`{}`: not JSON: {err}", path.display())]
     Json {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Where and why.
+        /// Position and reason.
         #[source]
         err: serde_json::Error,
     },
     /// A field has a wrong type or value.
     #[error("`{}`: `{field}` is {found}, {wanted}", path.display())]
     Field {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The field, with the objects around it: `processor_kwargs.crop_fraction`.
+        /// The field with its enclosing objects, such as `processor_kwargs.crop_fraction`.
         field: String,
-        /// Its value, or `missing`.
+        /// The field's value, or `missing`.
         found: String,
-        /// What is accepted, as a clause.
+        /// The accepted values, as a clause.
         wanted: String,
     },
     /// A directory lacks a file.
     #[error("`{}` has no {wanted}", dir.display())]
     NoFile {
-        /// The directory.
+        /// Path of the directory.
         dir: PathBuf,
-        /// The file, as a clause.
+        /// The missing file, as a clause.
         wanted: String,
     },
     /// The tokenizer or the chat template cannot be used.
     #[error("`{}`: {reason}", path.display())]
     Text {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// The name is no embodiment tag.
+    /// The name is not an embodiment tag of the checkpoint.
     #[error("unknown embodiment tag `{tag}`: this checkpoint has {known}")]
     Tag {
-        /// What was asked for.
+        /// The requested tag.
         tag: String,
-        /// The tags of the checkpoint, comma separated.
+        /// The tags of the checkpoint, separated by commas.
         known: String,
     },
     /// An observation, an instruction or the network's output does not fit the checkpoint.
     #[error("{what} is {found}, {wanted}")]
     Input {
-        /// What it is: "state `eef_9d`".
+        /// The affected input, such as "state `eef_9d`".
         what: String,
-        /// What was given: "3 values wide".
+        /// The given value, such as "3 values wide".
         found: String,
-        /// What is accepted, as a clause: "9 are needed".
+        /// The accepted values, as a clause, such as "9 are needed".
         wanted: String,
     },
 }

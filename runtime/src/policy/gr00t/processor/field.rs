@@ -1,4 +1,4 @@
-//! Taking typed values out of a JSON file, so that each refusal names file and field.
+//! Reads typed values from a JSON file; every error names file and field.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::ProcessorError;
 
-/// Longest value that an error repeats, in characters.
+/// Maximum length of a value that an error repeats, in characters.
 const SHOWN: usize = 60;
 
-/// A JSON file that was read.
+/// A parsed JSON file.
 #[derive(Clone, Debug)]
 pub(super) struct Json {
     path: PathBuf,
@@ -33,7 +33,7 @@ impl Json {
     }
 }
 
-/// A place in a JSON file, where there may be a value.
+/// A place in a JSON file, with or without a value.
 #[derive(Clone, Debug)]
 pub(super) struct Field<'a> {
     path: &'a Path,
@@ -42,7 +42,7 @@ pub(super) struct Field<'a> {
 }
 
 impl<'a> Field<'a> {
-    /// The member `key` of this object; this one must be an object.
+    /// Returns the member `key` of this value, which must be an object.
     pub(super) fn get(&self, key: &str) -> Result<Self, ProcessorError> {
         match self.value {
             Some(Value::Object(members)) => Ok(self.child(key, members.get(key))),
@@ -50,13 +50,13 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// The members of this object, in the file's order.
+    /// Returns the members of this object, in the file's order.
     pub(super) fn members(&self) -> Result<Vec<(&'a str, Self)>, ProcessorError> {
         let Some(Value::Object(members)) = self.value else { return Err(self.refuse("an object is needed")) };
         Ok(members.iter().map(|(key, value)| (key.as_str(), self.child(key, Some(value)))).collect())
     }
 
-    /// The items of this list.
+    /// Returns the items of this list.
     pub(super) fn items(&self) -> Result<Vec<Self>, ProcessorError> {
         let Some(Value::Array(items)) = self.value else { return Err(self.refuse("a list is needed")) };
         let item = |(index, value)| Self { path: self.path, place: format!("{}[{index}]", self.place), value };
@@ -67,12 +67,12 @@ impl<'a> Field<'a> {
         self.value.is_none()
     }
 
-    /// Whether the file says null here.
+    /// Returns whether the value is null.
     pub(super) fn is_null(&self) -> bool {
         matches!(self.value, Some(Value::Null))
     }
 
-    /// This field, unless it is missing or null.
+    /// Returns this field, unless it is missing or null.
     pub(super) fn given(self) -> Option<Self> {
         if self.is_missing() || self.is_null() { None } else { Some(self) }
     }
@@ -101,7 +101,7 @@ impl<'a> Field<'a> {
         self.value.and_then(Value::as_i64).ok_or_else(|| self.refuse("an integer is needed"))
     }
 
-    /// A whole number from `low` to `high`.
+    /// Reads an integer from `low` to `high`.
     pub(super) fn size(&self, low: usize, high: usize) -> Result<usize, ProcessorError> {
         let number = self.value.and_then(Value::as_u64).and_then(|number| usize::try_from(number).ok());
         number

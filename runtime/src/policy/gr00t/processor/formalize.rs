@@ -1,15 +1,17 @@
-//! Instructions without upper case and punctuation.
+//! Removes upper case and punctuation from instructions.
 
 use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// What is neither a word character (`str.isalnum` or underscore) nor white space (`str.isspace`) in Python's `re`.
-/// White space in Python has the four separators from U+001C more than Unicode.
+/// Matches characters that are neither word characters (`str.isalnum` or underscore) nor white
+/// space (`str.isspace`) in Python's `re`. Python's white space is that of Unicode plus the four
+/// separators from U+001C.
 static PUNCTUATION: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"[^\p{L}\p{N}_\s\x1c-\x1f]").expect("the pattern is a constant that the tests use"));
 
-/// Lower case, then without the characters that are neither word nor white space.
+/// Returns the text in lower case, without the characters that are neither word characters nor
+/// white space.
 pub(super) fn formalize(text: &str) -> String {
     PUNCTUATION.replace_all(&text.to_lowercase(), "").into_owned()
 }

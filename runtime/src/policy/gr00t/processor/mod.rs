@@ -1,4 +1,5 @@
-//! From an observation to the network's inputs, and from its output to actions, as the reference does both.
+//! Turns an observation into the network's inputs, and the network's output into actions, both as
+//! the reference does.
 //!
 //! ```text
 //! Raw ─┬─ video ────────► image ──► patches, grids ─────────────┐
@@ -8,9 +9,9 @@
 //! network's action ─► action (scale, pose; relative to the raw state) ─► physical actions by key
 //! ```
 //!
-//! Files: `processor_config.json`, `statistics.json` and `embodiment_id.json` of the checkpoint; tokenizer, chat
-//! template and `preprocessor_config.json` of the backbone. Every refusal names file, field, what was found and what
-//! is wanted.
+//! The checkpoint provides `processor_config.json`, `statistics.json` and `embodiment_id.json`; the
+//! backbone provides tokenizer, chat template and `preprocessor_config.json`. Every error names
+//! file, field, the value found and the values accepted.
 
 mod action;
 mod batch;
@@ -67,11 +68,13 @@ impl fmt::Debug for Processor {
 }
 
 impl Processor {
-    /// Reads a model directory (or its `processor/`, where training leaves the files) and the backbone's files in
-    /// `vlm_dir`, by default `vlm/` in the model directory. `tag` is an embodiment tag or its enum name, in any case.
+    /// Reads a model directory (or its `processor/`, where training leaves the files) and the
+    /// backbone's files in `vlm_dir`, by default `vlm/` in the model directory. `tag` is an
+    /// embodiment tag or its enum name, in any case.
     ///
     /// # Errors
-    /// [`ProcessorError`] naming file, field, what was found and what is needed.
+    /// Returns a [`ProcessorError`] that names file, field, the value found and the values
+    /// accepted.
     pub fn open(model_dir: &Path, vlm_dir: Option<&Path>, tag: &str) -> Result<Self, ProcessorError> {
         let dir = processor_dir(model_dir)?;
         let vlm = vlm_dir.map_or_else(|| model_dir.join("vlm"), Path::to_owned);
@@ -91,56 +94,59 @@ impl Processor {
         })
     }
 
-    /// The embodiment's tag.
+    /// Returns the embodiment's tag.
     pub fn tag(&self) -> &str {
         &self.tag
     }
 
-    /// What the checkpoint looks at and does.
+    /// Returns the inputs and actions of the checkpoint.
     pub fn modalities(&self) -> &Modalities {
         &self.modalities
     }
 
-    /// State and action numbers.
+    /// Returns the encoder and decoder of states and actions.
     pub fn numbers(&self) -> &Numbers {
         &self.numbers
     }
 
-    /// Pictures.
+    /// Returns the processor of pictures.
     pub fn pictures(&self) -> &Pictures {
         &self.pictures
     }
 
-    /// From now on pixels are not normalised: they come as bytes, for who does it with this scale.
+    /// Disables the normalisation of pixels: from now on they are bytes. Returns the scale with
+    /// which the caller must normalise them.
     pub fn give_bytes(&mut self) -> Scale {
         self.pictures.give_bytes();
         self.pictures.scale()
     }
 
-    /// Prompts.
+    /// Returns the builder of prompts.
     pub fn prompts(&self) -> &Prompts {
         &self.prompts
     }
 
-    /// Slot of the category weights.
+    /// Returns the index of the category weights.
     pub fn embodiment_id(&self) -> i64 {
         self.embodiment_id
     }
 
-    /// Width of the network's action, of which a chunk of this embodiment fills the first columns.
+    /// Returns the width of the network's action; a chunk of this embodiment fills the first
+    /// columns.
     pub fn max_action_dim(&self) -> usize {
         self.max_action_dim
     }
 
-    /// Prepares observations, all pictures at the same time; one sample each, in order.
+    /// Prepares observations, all pictures at the same time, and returns one sample each, in order.
     ///
     /// # Errors
-    /// [`ProcessorError::Input`] naming what of an observation is missing or has a wrong shape.
+    /// Returns [`ProcessorError::Input`] with the part of an observation that is missing or has a
+    /// wrong shape.
     pub fn prepare(&self, raws: &[Raw]) -> Result<Vec<Sample>, ProcessorError> {
         self.prepare_each(raws).into_iter().collect()
     }
 
-    /// As [`Processor::prepare`], where an observation that is refused is no other's concern.
+    /// As [`Processor::prepare`], but an invalid observation does not affect the others.
     pub fn prepare_each(&self, raws: &[Raw]) -> Vec<Result<Sample, ProcessorError>> {
         raws.par_iter().map(|raw| self.prepare_one(raw)).collect()
     }
@@ -158,7 +164,7 @@ impl Processor {
         })
     }
 
-    /// All views of the oldest step, then of the next.
+    /// Returns all views of the oldest step, then those of the next one, and so on.
     fn in_prompt_order<'a>(&self, raw: &Raw<'a>) -> Result<Vec<Picture<'a>>, ProcessorError> {
         let video = &self.modalities.video;
         let mut views = Vec::with_capacity(video.keys.len());

@@ -1,73 +1,75 @@
-//! What of an observation a checkpoint looks at, and what its actions mean.
+//! The modalities of a checkpoint: which parts of an observation it uses, and what its actions
+//! mean.
 
 use serde_json::{Value, json};
 
 use super::ProcessorError;
 use super::field::Field;
 
-/// Most steps of one modality; the longest released action chunk has 50.
+/// Maximum number of steps of one modality; the longest released action chunk has 50.
 const MOST_STEPS: usize = 4096;
 
-/// What an action is measured from.
+/// The reference point of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Representation {
-    /// The state at the time of the observation.
+    /// Relative to the state at the time of the observation.
     Relative,
-    /// The previous action; decoded like [`Representation::Absolute`], as the reference does.
+    /// Relative to the previous action; decoded like [`Representation::Absolute`], as in the
+    /// reference.
     Delta,
-    /// Nothing.
+    /// Absolute values.
     Absolute,
 }
 
-/// How the numbers of an end-effector pose are laid out.
+/// The layout of an end-effector pose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoseFormat {
     /// A 4 × 4 matrix, row-major.
     Default,
-    /// Position and the first two rows of the rotation matrix.
+    /// The position and the first two rows of the rotation matrix.
     XyzRot6d,
-    /// Position and rotation vector, radians.
+    /// The position and a rotation vector in radians.
     XyzRotvec,
 }
 
-/// How one action key is to be read.
+/// The interpretation of one action key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActionConfig {
-    /// What it is measured from.
+    /// The reference point of the values.
     pub rep: Representation,
-    /// The pose's layout if it is an end-effector pose, `None` for plain numbers.
+    /// Layout of the pose if the key is an end-effector pose; `None` for plain numbers.
     pub pose: Option<PoseFormat>,
-    /// Layout as written, which plain numbers have as well.
+    /// Layout as written in the file, which plain numbers have as well.
     pub format: PoseFormat,
-    /// State it is relative to; the key's own name if `None`.
+    /// Key of the state to which the action is relative; the action's own key if `None`.
     pub state_key: Option<String>,
 }
 
-/// One modality of an embodiment: which keys, at which steps.
+/// One modality of an embodiment: its keys and time steps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModalityConfig {
-    /// Steps relative to now; their number is the modality's horizon.
+    /// Time steps relative to now; their number is the modality's horizon.
     pub delta_indices: Vec<i64>,
     /// Keys, in the order of the network's columns; never empty.
     pub keys: Vec<String>,
-    /// Keys whose values become sine and cosine.
+    /// Keys whose values are encoded as sine and cosine.
     pub sin_cos_keys: Option<Vec<String>>,
     /// Keys normalised by mean and standard deviation.
     pub mean_std_keys: Option<Vec<String>>,
-    /// One for each key; `None`: all are absolute plain numbers.
+    /// The interpretation of each key; `None` if all are absolute plain numbers.
     pub actions: Option<Vec<ActionConfig>>,
 }
 
 /// The modalities of one embodiment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Modalities {
-    /// Cameras.
+    /// The cameras.
     pub video: ModalityConfig,
-    /// State vectors.
+    /// The state vectors.
     pub state: ModalityConfig,
-    /// Action vectors.
+    /// The action vectors.
     pub action: ModalityConfig,
-    /// The instruction: only the first key counts, at one step.
+    /// The instruction; only the first key counts, at one step.
     pub language: ModalityConfig,
 }
 
@@ -83,12 +85,12 @@ impl Modalities {
         Ok(modalities)
     }
 
-    /// The key of the instruction.
+    /// Returns the key of the instruction.
     pub fn language_key(&self) -> &str {
         &self.language.keys[0]
     }
 
-    /// The map that clients of a policy server are given, in the reference's order of keys.
+    /// Returns the map that clients of a policy server receive, with the reference's order of keys.
     pub fn to_json(&self) -> Value {
         json!({
             "video": self.video.to_json(),
@@ -120,7 +122,7 @@ impl ModalityConfig {
         })
     }
 
-    /// Number of steps.
+    /// Returns the number of steps.
     pub fn horizon(&self) -> usize {
         self.delta_indices.len()
     }

@@ -1,4 +1,4 @@
-//! Both directions of one embodiment's numbers, without pictures and words.
+//! Encodes states and decodes actions of one embodiment, without pictures and text.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use super::state::StateEncoder;
 use super::statistics::Statistics;
 use super::{ProcessorConfig, ProcessorError};
 
-/// State vectors to the network, actions from it.
+/// The state encoder and action decoder of one embodiment.
 #[derive(Clone, Debug)]
 pub struct Numbers {
     state: StateEncoder,
@@ -20,7 +20,8 @@ impl Numbers {
     /// Reads the statistics of `tag` from a `statistics.json`.
     ///
     /// # Errors
-    /// [`ProcessorError`] naming file and statistic if one is missing or does not fit the configuration.
+    /// Returns a [`ProcessorError`] that names file and statistic if one is missing or does not fit
+    /// the configuration.
     pub fn read(statistics: &Path, config: &ProcessorConfig, tag: &str) -> Result<Self, ProcessorError> {
         Self::new(&Statistics::read(statistics)?, config, tag)
     }
@@ -36,40 +37,41 @@ impl Numbers {
         })
     }
 
-    /// Steps of the state that the network reads.
+    /// Returns the number of state steps that the network reads.
     pub fn state_rows(&self) -> usize {
         self.state.rows()
     }
 
-    /// The keys of the state vectors that are read, and their widths; `None` for one that goes in as sine and cosine, of
-    /// which no statistics are kept.
+    /// Returns the keys of the state vectors and their widths. The width is `None` for a vector
+    /// that is encoded as sine and cosine, because it needs no statistics.
     pub fn state_keys(&self) -> Vec<(&str, Option<usize>)> {
         self.state.keys()
     }
 
-    /// Steps of a decoded action chunk.
+    /// Returns the number of steps of a decoded action chunk.
     pub fn action_horizon(&self) -> usize {
         self.action.horizon()
     }
 
-    /// The keys and widths of a decoded action chunk, in the order of [`Numbers::decode`].
+    /// Returns the keys and widths of a decoded action chunk, in the order of [`Numbers::decode`].
     pub fn action_keys(&self) -> Vec<(&str, usize)> {
         self.action.keys()
     }
 
-    /// The state that the network reads: `[T, max_state_dim]`, row-major.
+    /// Returns the state that the network reads: `[T, max_state_dim]`, row-major.
     ///
     /// # Errors
-    /// [`ProcessorError::Input`] naming the key that is missing or has a wrong shape.
+    /// Returns [`ProcessorError::Input`] with the key that is missing or has a wrong shape.
     pub fn encode(&self, state: &BTreeMap<&str, Rows>) -> Result<Vec<f32>, ProcessorError> {
         self.state.encode(state)
     }
 
-    /// Physical actions by key from one row of the network's output, `[at least horizon, max_action_dim]`, and the
-    /// raw state that it was made from.
+    /// Returns the physical actions by key, from one row of the network's output, `[at least
+    /// horizon, max_action_dim]`, and from the raw state on which it is based.
     ///
     /// # Errors
-    /// [`ProcessorError::Input`] if the output has a wrong size or a state that an action is relative to is missing.
+    /// Returns [`ProcessorError::Input`] if the output has a wrong size, or if a state that an
+    /// action is relative to is missing.
     pub fn decode(&self, predicted: &[f32], state: &BTreeMap<&str, Rows>) -> Result<Vec<ActionRows>, ProcessorError> {
         self.action.decode(predicted, state)
     }

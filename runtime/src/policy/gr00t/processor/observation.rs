@@ -1,4 +1,5 @@
-//! Observations of Python clients: checked in the reference's order with its texts, then split into samples.
+//! Observations of Python clients: checks them in the reference's order and with its messages, then
+//! splits them into samples.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use super::python::{Array, Object, tuple};
 use super::sample::{Raw, Rows};
 use super::{Picture, ProcessorError};
 
-/// A mistake in an observation, in the words of the reference.
+/// An error in an observation, with the reference's message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Invalid(pub String);
@@ -15,7 +16,7 @@ pub struct Invalid(pub String);
 /// Checks `{"video": {…}, "state": {…}, "language": {…}}`.
 ///
 /// # Errors
-/// [`Invalid`] with the reference's text of the first mistake.
+/// Returns [`Invalid`] with the reference's message for the first error.
 pub fn validate(observation: &Object, modalities: &Modalities) -> Result<(), Invalid> {
     let parts = ["video", "state", "language"];
     for name in parts {
@@ -44,11 +45,12 @@ pub fn validate(observation: &Object, modalities: &Modalities) -> Result<(), Inv
     language(key, value, modalities.language.horizon())
 }
 
-/// Checks an observation of the simulation wrapper (`video.<key>`, `state.<key>` and the language key side by side) and
-/// gives it the form that [`validate`] checks; sizes of the batch are not compared here.
+/// Checks an observation of the simulation wrapper (`video.<key>`, `state.<key>` and the language
+/// key side by side) and converts it to the form that [`validate`] checks. Batch sizes are not
+/// compared here.
 ///
 /// # Errors
-/// [`Invalid`] with the reference's text of the first mistake.
+/// Returns [`Invalid`] with the reference's message for the first error.
 pub fn validate_flat(observation: &Object, modalities: &Modalities) -> Result<Object, Invalid> {
     let mut videos = Vec::new();
     for key in &modalities.video.keys {
@@ -86,7 +88,7 @@ fn present<'a>(kind: &str, key: &str, value: Option<&'a Object>) -> Result<&'a O
     value.ok_or_else(|| Invalid(format!("{kind} key '{key}' must be in observation")))
 }
 
-/// The first key says how large the batch is.
+/// Checks that a key has the same batch size as the first key.
 fn same_batch(kind: &str, key: &str, value: &Object, batch: &mut Option<usize>) -> Result<(), Invalid> {
     let found = value.len().map_err(Invalid)?;
     let wanted = *batch.get_or_insert(found);
@@ -138,7 +140,7 @@ fn language(key: &str, value: &Object, horizon: usize) -> Result<(), Invalid> {
     };
     for item in batch {
         if item.len().map_err(Invalid)? != horizon {
-            // The reference says the length of the batch here, not of the item.
+            // The reference reports the length of the batch here, not that of the item.
             return refuse(format!("Language key '{key}'s horizon must be {horizon}. Got {}", batch.len()));
         }
         let Object::List(texts) = item else {
@@ -159,21 +161,21 @@ fn text_item(item: &Object) -> Result<(), Invalid> {
     }
 }
 
-/// A checked observation, split so that each sample can be looked at.
+/// A checked observation, split into samples.
 #[derive(Debug)]
 pub struct Observations<'a> {
     size: usize,
     video: Vec<(&'a str, &'a Array)>,
-    /// Key, steps, width, and all numbers.
+    /// Key, number of steps, width, and all values.
     state: Vec<(&'a str, [usize; 2], Vec<f32>)>,
     instructions: Vec<&'a str>,
 }
 
 impl<'a> Observations<'a> {
-    /// Checks an observation with [`validate`] and takes out what the checkpoint looks at.
+    /// Checks an observation with [`validate`] and extracts the parts that the checkpoint uses.
     ///
     /// # Errors
-    /// [`Invalid`] with the reference's text of the first mistake.
+    /// Returns [`Invalid`] with the reference's message for the first error.
     pub fn read(observation: &'a Object, modalities: &'a Modalities) -> Result<Self, Invalid> {
         validate(observation, modalities)?;
         let arrays = |part: &str, keys: &'a [String]| -> Vec<(&'a str, &'a Array)> {
@@ -196,15 +198,15 @@ impl<'a> Observations<'a> {
         Ok(Self { size: instructions.len(), video, state: state.collect(), instructions })
     }
 
-    /// Number of samples.
+    /// Returns the number of samples.
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// The samples.
+    /// Returns the samples.
     ///
     /// # Errors
-    /// [`ProcessorError::Input`] if a picture or a state has no numbers.
+    /// Returns [`ProcessorError::Input`] if a picture or a state is empty.
     pub fn samples(&self) -> Result<Vec<Raw<'_>>, ProcessorError> {
         (0..self.size).map(|index| self.sample(index)).collect()
     }

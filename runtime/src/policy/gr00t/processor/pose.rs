@@ -1,4 +1,4 @@
-//! End-effector poses: a rotation and a position, in the three layouts of a checkpoint.
+//! End-effector poses: a rotation and a position, in the three layouts that checkpoints use.
 
 use super::modality::PoseFormat;
 
@@ -9,12 +9,12 @@ type Vector = [f64; 3];
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Pose {
     rotation: Matrix,
-    /// Metres.
+    /// Position in metres.
     position: Vector,
 }
 
 impl PoseFormat {
-    /// Numbers in a pose.
+    /// Returns how many numbers a pose has.
     pub fn width(self) -> usize {
         match self {
             Self::Default => 16,
@@ -25,7 +25,7 @@ impl PoseFormat {
 }
 
 impl Pose {
-    /// Reads `format.width()` numbers.
+    /// Reads a pose from `format.width()` numbers.
     pub(super) fn read(format: PoseFormat, values: &[f64]) -> Self {
         match format {
             PoseFormat::Default => {
@@ -41,7 +41,8 @@ impl Pose {
         }
     }
 
-    /// This pose, given in the frame of `reference`, in the frame that `reference` is given in.
+    /// Transforms this pose, given in the frame of `reference`, into the frame in which `reference`
+    /// is given.
     pub(super) fn seen_from(&self, reference: &Self) -> Self {
         let moved = times(&reference.rotation, self.position);
         Self {
@@ -92,7 +93,8 @@ fn product(a: &Matrix, b: &Matrix) -> Matrix {
     a.map(|row| [0, 1, 2].map(|index| dot(row, column(index))))
 }
 
-/// The rotation whose first two rows are nearest to `a` and `b`, by Gram and Schmidt.
+/// Returns the rotation whose first two rows are nearest to `a` and `b`, by the Gram–Schmidt
+/// process.
 fn orthogonal(a: Vector, b: Vector) -> Matrix {
     let first = unit(a);
     let along = dot(first, b);
@@ -100,10 +102,12 @@ fn orthogonal(a: Vector, b: Vector) -> Matrix {
     [first, second, cross(first, second)]
 }
 
-/// Rodrigues' formula; the vector's length is the angle in radians.
+/// Converts a rotation vector to a matrix by Rodrigues' formula; the vector's length is the angle
+/// in radians.
 fn from_rotation_vector(v: Vector) -> Matrix {
     let angle = dot(v, v).sqrt();
-    // sin(angle)/angle and (1 - cos(angle))/angle², by their series where the quotients lose digits.
+    // sin(angle)/angle and (1 - cos(angle))/angle², by their series where the quotients lose
+    // precision.
     let (s, c) = if angle < 1e-4 {
         (1.0 - angle * angle / 6.0, 0.5 - angle * angle / 24.0)
     } else {
@@ -118,7 +122,8 @@ fn from_rotation_vector(v: Vector) -> Matrix {
     ]
 }
 
-/// Axis times angle, the angle in [0, π], by way of the quaternion whose largest part is found first.
+/// Returns axis times angle, with the angle in [0, π]. The conversion goes through the quaternion
+/// and computes its largest component first.
 fn rotation_vector(m: &Matrix) -> Vector {
     let trace = m[0][0] + m[1][1] + m[2][2];
     let skew = [m[2][1] - m[1][2], m[0][2] - m[2][0], m[1][0] - m[0][1]];
@@ -136,7 +141,7 @@ fn rotation_vector(m: &Matrix) -> Vector {
     let (axis, w) = if w < 0.0 { (axis.map(|x| -x), -w) } else { (axis, w) };
     let length = dot(axis, axis).sqrt();
     let angle = 2.0 * length.atan2(w);
-    // Near no rotation angle/length tends to 2/w, since both shrink alike.
+    // Near the identity, angle/length tends to 2/w, since both shrink at the same rate.
     let factor = if length < 1e-12 * w { 2.0 / w } else { angle / length };
     axis.map(|x| x * factor)
 }

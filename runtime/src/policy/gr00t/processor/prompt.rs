@@ -1,10 +1,10 @@
-//! Instructions into token ids.
+//! Converts instructions to token ids.
 //!
 //! ```text
 //! instruction ─► formalize ─► chat template ─► one placeholder a token of each picture ─► tokenizer ─► ids
 //! ```
 //!
-//! Special ids come from the files: a small vocabulary has them elsewhere.
+//! The ids of special tokens come from the files, because a small vocabulary has different ones.
 
 use std::collections::HashMap;
 use std::panic;
@@ -20,19 +20,20 @@ use super::field::Json;
 use super::formalize::formalize;
 use super::template::ChatTemplate;
 
-/// What the template writes for a picture; it becomes one for each of the picture's tokens.
+/// The template's placeholder for a picture; it is repeated for each of the picture's tokens.
 const IMAGE_PAD: &str = "<|image_pad|>";
-/// Padding, unless `tokenizer_config.json` says otherwise.
+/// The padding token, unless `tokenizer_config.json` says otherwise.
 const PADDING: &str = "<|endoftext|>";
-/// Prompts that are remembered; an evaluation has a few instructions.
+/// Maximum number of cached prompts; an evaluation has a few instructions.
 const REMEMBERED: usize = 1024;
-/// Bytes of them: clients of a server decide how long they are. An instruction with the tokens of two pictures has 2 kB.
+/// Maximum size of cached prompts in bytes, because clients of a server decide how long they are.
+/// An instruction with the tokens of two pictures has 2 kB.
 const REMEMBERED_BYTES: usize = 16 << 20;
 
-/// Instruction, and the tokens of each picture in the order of the prompt.
+/// An instruction, and the number of tokens of each picture in the order of the prompt.
 type Asked = (String, Vec<usize>);
 
-/// Makes prompts, and remembers them.
+/// Builds prompts and caches them.
 pub struct Prompts {
     template: ChatTemplate,
     tokenizer: Tokenizer,
@@ -43,7 +44,7 @@ pub struct Prompts {
     made: Mutex<Made>,
 }
 
-/// Prompts that were made.
+/// The cached prompts.
 #[derive(Default)]
 struct Made {
     by_instruction: HashMap<Asked, Arc<[i64]>>,
@@ -51,7 +52,7 @@ struct Made {
 }
 
 impl Made {
-    /// Remembers a prompt, and forgets all others if there are too many.
+    /// Caches a prompt, and drops all others if there are too many.
     fn insert(&mut self, asked: Asked, ids: Arc<[i64]>) {
         let bytes = asked.0.len() + asked.1.len() * size_of::<usize>() + ids.len() * size_of::<i64>();
         if bytes > REMEMBERED_BYTES {
@@ -73,10 +74,11 @@ impl fmt::Debug for Prompts {
 }
 
 impl Prompts {
-    /// Reads `tokenizer.json`, `tokenizer_config.json` and the chat template of the backbone's directory.
+    /// Reads `tokenizer.json`, `tokenizer_config.json` and the chat template from the backbone's
+    /// directory.
     ///
     /// # Errors
-    /// [`ProcessorError`] naming the file that is missing or cannot be used.
+    /// Returns a [`ProcessorError`] that names the file that is missing or cannot be used.
     pub fn read(dir: &Path, formalize: bool) -> Result<Self, ProcessorError> {
         let path = dir.join("tokenizer.json");
         if !path.is_file() {
@@ -96,28 +98,29 @@ impl Prompts {
         Ok(prompts)
     }
 
-    /// The id that pads prompts on the left.
+    /// Returns the id that pads prompts on the left.
     pub fn padding_id(&self) -> i64 {
         self.padding_id
     }
 
-    /// The id that stands for one token of a picture.
+    /// Returns the id of the placeholder for one token of a picture.
     pub fn image_id(&self) -> i64 {
         self.image_id
     }
 
-    /// Token ids of `text` as it is, added tokens recognised.
+    /// Returns the token ids of `text` without a template; added tokens are recognised.
     ///
     /// # Errors
-    /// [`ProcessorError::Text`] if the tokenizer fails.
+    /// Returns [`ProcessorError::Text`] if the tokenizer fails.
     pub fn encode(&self, text: &str) -> Result<Vec<i64>, ProcessorError> {
         encode(&self.tokenizer, &self.path, text)
     }
 
-    /// The prompt as text, one placeholder a picture.
+    /// Returns the prompt as text, with one placeholder per picture.
     ///
     /// # Errors
-    /// [`ProcessorError`] if the template fails, or the instruction holds a placeholder itself.
+    /// Returns a [`ProcessorError`] if the template fails, or if the instruction itself contains a
+    /// placeholder.
     pub fn render(&self, instruction: &str, images: usize) -> Result<String, ProcessorError> {
         let instruction = if self.formalize { formalize(instruction) } else { instruction.to_owned() };
         let rendered = self.template.render(images, &instruction)?;
@@ -133,13 +136,16 @@ impl Prompts {
         Err(ProcessorError::text(self.template.path(), reason))
     }
 
-    /// Token ids of the prompt for an instruction and pictures of `image_tokens` tokens each.
+    /// Returns the token ids of the prompt for an instruction and for pictures of `image_tokens`
+    /// tokens each.
     ///
     /// # Errors
-    /// [`ProcessorError`] if the template or the tokenizer fails, or the instruction holds a placeholder itself.
+    /// Returns a [`ProcessorError`] if the template or the tokenizer fails, or if the instruction
+    /// itself contains a placeholder.
     pub fn tokens(&self, instruction: &str, image_tokens: &[usize]) -> Result<Arc<[i64]>, ProcessorError> {
         let key = (instruction.to_owned(), image_tokens.to_vec());
-        // What the map holds is complete whenever the lock is free, so a panic elsewhere does not matter.
+        // The map is consistent whenever the lock is free, so a lock poisoned by a panic elsewhere
+        // does no harm.
         if let Some(ids) = self.made.lock().unwrap_or_else(PoisonError::into_inner).by_instruction.get(&key) {
             return Ok(Arc::clone(ids));
         }
@@ -166,7 +172,8 @@ impl Prompts {
     }
 }
 
-/// The crate panics on some files that are no tokenizers, first of all on those that are not even JSON.
+/// Reads a tokenizer. The crate panics on some files that are not tokenizers, especially on those
+/// that are not even JSON.
 fn read_tokenizer(path: &Path) -> Result<Tokenizer, ProcessorError> {
     let bytes = fs::read(path).map_err(|err| ProcessorError::Io { path: path.to_owned(), err })?;
     parse_tokenizer(path, &bytes)
@@ -186,7 +193,7 @@ fn parse_tokenizer(path: &Path, bytes: &[u8]) -> Result<Tokenizer, ProcessorErro
     made.map_err(|err| ProcessorError::text(path, err))
 }
 
-/// `pad_token` of a tokenizer configuration: a string, or an object with its `content`.
+/// Reads the `pad_token` of a tokenizer configuration: a string, or an object with its `content`.
 fn padding(path: &Path) -> Result<String, ProcessorError> {
     if !path.is_file() {
         return Ok(PADDING.to_owned());
@@ -197,7 +204,8 @@ fn padding(path: &Path) -> Result<String, ProcessorError> {
     Ok(text.to_owned())
 }
 
-/// The network replaces the tokens of this id by pictures: it must be the tokenizer's.
+/// Checks the image placeholder's id: the network replaces the tokens with this id by pictures, so
+/// it must be the tokenizer's.
 fn check_image_id(path: &Path, image_id: i64) -> Result<(), ProcessorError> {
     if !path.is_file() {
         return Ok(());

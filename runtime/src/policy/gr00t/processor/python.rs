@@ -1,4 +1,5 @@
-//! Values as a Python client sends them, and what Python calls them: error texts are the reference's.
+//! Values as a Python client sends them, and their Python representations, because error messages
+//! match the reference's.
 
 use std::ops::Range;
 
@@ -6,7 +7,7 @@ use bytes::Bytes;
 
 use super::ProcessorError;
 
-/// Bytes of a value that an error text shows; a client decides how long the value is.
+/// Maximum number of bytes of a value in an error message; a client decides how long the value is.
 const LONGEST_REPR: usize = 1000;
 
 /// A value as a Python client sends it.
@@ -43,10 +44,11 @@ pub struct Array {
 }
 
 impl Array {
-    /// An array of numpy's `dtype` (`uint8`, `float32`, …), `item_size` bytes each.
+    /// Creates an array of numpy's `dtype` (`uint8`, `float32`, …), with `item_size` bytes per
+    /// element.
     ///
     /// # Errors
-    /// [`ProcessorError::Input`] if shape and bytes contradict each other.
+    /// Returns [`ProcessorError::Input`] if shape and bytes contradict each other.
     pub fn new(dtype: &str, item_size: usize, shape: &[usize], bytes: Bytes) -> Result<Self, ProcessorError> {
         let wanted = shape.iter().try_fold(item_size, |size, edge| size.checked_mul(*edge));
         if wanted != Some(bytes.len()) {
@@ -57,18 +59,18 @@ impl Array {
         Ok(Self { dtype: dtype.to_owned(), shape: shape.to_vec(), bytes })
     }
 
-    /// numpy's name of the type.
+    /// Returns numpy's name of the element type.
     pub fn dtype(&self) -> &str {
         &self.dtype
     }
 
-    /// Edges.
+    /// Returns the size of each dimension.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
-    /// Some indices along the first edge, over the same memory; of an array without edges, or without so many, what there
-    /// is.
+    /// Returns the given range of the first dimension, sharing the same memory. The range is
+    /// clamped to the array; an array without dimensions is returned whole.
     #[must_use]
     pub fn part(&self, rows: Range<usize>) -> Self {
         let Some((&first, rest)) = self.shape.split_first() else { return self.clone() };
@@ -79,20 +81,20 @@ impl Array {
         Self { dtype: self.dtype.clone(), shape, bytes }
     }
 
-    /// Little endian, row-major.
+    /// Returns the elements, little endian and row-major.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 }
 
 impl Object {
-    /// The value of a `dict`'s key.
+    /// Returns the value of a `dict`'s key.
     pub fn get(&self, key: &str) -> Option<&Self> {
         let Self::Map(members) = self else { return None };
         members.iter().find(|(name, _)| name == key).map(|(_, value)| value)
     }
 
-    /// `str(type(value))`.
+    /// Returns `str(type(value))`.
     pub(super) fn class(&self) -> String {
         format!("<class '{}'>", self.type_name())
     }
@@ -112,7 +114,7 @@ impl Object {
         }
     }
 
-    /// `len(value)`, or the text of Python's `TypeError`.
+    /// Returns `len(value)`, or the text of Python's `TypeError`.
     pub(super) fn len(&self) -> Result<usize, String> {
         match self {
             Self::Text(text) => Ok(text.chars().count()),
@@ -124,8 +126,8 @@ impl Object {
         }
     }
 
-    /// `repr(value)`, but for arrays, of which only type and shape are shown, and for what is longer than an error text
-    /// needs, of which the beginning is shown.
+    /// Returns `repr(value)`, with two exceptions: for arrays only type and shape, and for a long
+    /// value only its beginning.
     pub(super) fn repr(&self) -> String {
         let mut text = String::new();
         self.write_repr(&mut text);
@@ -137,7 +139,7 @@ impl Object {
         text
     }
 
-    /// Stops somewhere behind [`LONGEST_REPR`] bytes.
+    /// Writes the representation and stops at some point after [`LONGEST_REPR`] bytes.
     fn write_repr(&self, out: &mut String) {
         match self {
             Self::None => out.push_str("None"),
@@ -177,7 +179,7 @@ fn write_items<T>(out: &mut String, [start, end]: [&str; 2], items: &[T], write:
     out.push_str(end);
 }
 
-/// `str` of a tuple of numbers.
+/// Returns `str` of a tuple of numbers.
 pub(super) fn tuple(numbers: &[usize]) -> String {
     match numbers {
         [only] => format!("({only},)"),

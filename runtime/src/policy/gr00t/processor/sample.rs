@@ -1,4 +1,4 @@
-//! What goes into the processor and comes out of it, one sample each.
+//! The input and output of the processor, per sample.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use tch::Tensor;
 use super::ProcessorError;
 use super::image::Picture;
 
-/// One observation as the robot made it.
+/// One raw observation of the robot.
 #[derive(Clone, Debug, Default)]
 pub struct Raw<'a> {
-    /// Pictures by view, one for each step of the modality, oldest first.
+    /// Pictures by video key, one for each step of the modality, oldest first.
     pub video: BTreeMap<&'a str, Vec<Picture<'a>>>,
     /// State vectors by key, one row for each step of the modality, oldest first.
     pub state: BTreeMap<&'a str, Rows<'a>>,
@@ -19,7 +19,7 @@ pub struct Raw<'a> {
     pub instruction: &'a str,
 }
 
-/// Rows of numbers, `[rows, width]`, row-major.
+/// Rows of values, `[rows, width]`, row-major.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rows<'a> {
     width: usize,
@@ -27,10 +27,10 @@ pub struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// Rows of `width` numbers.
+    /// Creates rows of `width` values each.
     ///
     /// # Errors
-    /// [`ProcessorError::Input`] if `values` is not a whole number of rows, at least one.
+    /// Returns [`ProcessorError::Input`] if `values` does not consist of whole rows, at least one.
     pub fn new(width: usize, values: &'a [f32]) -> Result<Self, ProcessorError> {
         if width == 0 || values.is_empty() || !values.len().is_multiple_of(width) {
             let found = format!("{} values", values.len());
@@ -39,51 +39,51 @@ impl<'a> Rows<'a> {
         Ok(Self { width, values })
     }
 
-    /// Numbers in a row.
+    /// Returns the number of values in a row.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.values.len() / self.width
     }
 
-    /// The rows, oldest first.
+    /// Returns the rows, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &'a [f32]> {
         self.values.chunks_exact(self.width)
     }
 
-    /// The newest row.
+    /// Returns the newest row.
     pub fn last(&self) -> &'a [f32] {
         &self.values[self.values.len() - self.width..]
     }
 }
 
-/// One observation as the network reads it.
+/// One observation in the form that the network reads.
 #[derive(Debug)]
 pub struct Sample {
-    /// Prompt tokens, without padding.
+    /// Token ids of the prompt, without padding.
     pub ids: Arc<[i64]>,
     /// Normalised patches of the pictures, in the order of the prompt: `[p, 1536]`, `f32`; or as bytes, `[p, 768]`, `u8`.
     pub pixels: Tensor,
-    /// Patches of each picture: time, height, width.
+    /// Number of patches of each picture along time, height and width.
     pub grids: Vec<[i64; 3]>,
     /// Normalised state, padded: `[T, max_state_dim]`, row-major.
     pub state: Vec<f32>,
-    /// Steps of the state, T.
+    /// Number of state steps, T.
     pub state_rows: usize,
-    /// Slot of the category weights.
+    /// Index of the category weights.
     pub embodiment_id: i64,
 }
 
 /// Actions of one key: `[horizon, width]`, row-major, physical units.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ActionRows {
-    /// The key.
+    /// The action key.
     pub key: String,
-    /// Numbers in a step.
+    /// Number of values in a step.
     pub width: usize,
-    /// The numbers.
+    /// The values of all steps.
     pub values: Vec<f32>,
 }

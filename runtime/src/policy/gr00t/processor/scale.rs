@@ -1,17 +1,17 @@
-//! Between physical numbers and those the network sees.
+//! Converts between physical values and the normalised values of the network.
 //!
-//! Statistics are `f64`, values `f32`, and each step rounds where the reference's numpy does.
+//! Statistics are `f64`, values are `f32`, and each step rounds where the reference's numpy does.
 
 use super::ProcessorError;
 use super::config::Scaling;
 use super::statistics::{KeyStatistics, Table};
 
-/// How one key is normalised; the tables have one row, or one for each step.
+/// The normalisation of one key; the tables have one row, or one for each step.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Scale {
-    /// (x − mean) / std, not cut; a value whose std is 0 stays as it is.
+    /// (x − mean) / std, not clipped; a value whose std is 0 stays unchanged.
     Spread { mean: Table, std: Table },
-    /// [low, high] becomes [−1, 1].
+    /// Maps [low, high] to [−1, 1].
     Range { low: Table, high: Table },
 }
 
@@ -21,14 +21,15 @@ impl Scale {
         Ok(Self::Spread { mean, std })
     }
 
-    /// The range that the processor was trained with.
+    /// Returns the range with which the processor was trained.
     pub(super) fn range(statistics: &KeyStatistics, scaling: &Scaling) -> Result<Self, ProcessorError> {
         let names = if scaling.use_percentiles { ["q01", "q99"] } else { ["min", "max"] };
         let [low, high] = statistics.tables(names)?;
         Ok(Self::Range { low, high })
     }
 
-    /// From minimum to maximum: the range of relative actions, percentiles or not.
+    /// Returns the range from minimum to maximum, which relative actions use with or without
+    /// percentiles.
     pub(super) fn extremes(statistics: &KeyStatistics) -> Result<Self, ProcessorError> {
         let [low, high] = statistics.tables(["min", "max"])?;
         Ok(Self::Range { low, high })
@@ -48,7 +49,7 @@ impl Scale {
         self.first().rows()
     }
 
-    /// One normalised state value; `column` is below the width.
+    /// Returns one normalised state value; `column` must be below the width.
     pub(super) fn normalize(&self, column: usize, x: f32, clip: bool) -> f32 {
         match self {
             Self::Spread { mean, std } if std.values[column] != 0.0 => {
@@ -67,7 +68,7 @@ impl Scale {
         }
     }
 
-    /// One physical action value of step `row`.
+    /// Returns one physical action value of step `row`.
     pub(super) fn denormalize(&self, row: usize, column: usize, x: f32) -> f64 {
         let at = if self.rows() == 1 { column } else { row * self.width() + column };
         match self {
@@ -84,7 +85,7 @@ impl Scale {
     }
 }
 
-/// numpy's `isclose(a, b)` with its default tolerances.
+/// Compares as numpy's `isclose(a, b)` with its default tolerances.
 fn is_close(a: f64, b: f64) -> bool {
     (a - b).abs() <= 1e-8 + 1e-5 * b.abs()
 }

@@ -1,12 +1,13 @@
-//! Sine and cosine with numpy's rounding.
+//! Sine and cosine with the same rounding as numpy.
 //!
-//! numpy takes `float32` angles to within an eighth of a turn and evaluates a polynomial there; every seventh result
-//! differs in its last bit from the nearest number, which the C library gives. Steps and coefficients are those of
-//! numpy 2, `loops_trigonometric.dispatch.cpp`, on machines with fused multiply-add.
+//! numpy reduces `float32` angles to within an eighth of a turn and evaluates a polynomial there.
+//! One result in seven differs in its last bit from the nearest float, which is what the C library
+//! returns. Steps and coefficients are those of numpy 2, `loops_trigonometric.dispatch.cpp`, on
+//! machines with fused multiply-add.
 
-/// 2/π.
+/// The constant 2/π.
 const QUARTERS_PER_RADIAN: f32 = f32::from_bits(0x3f22_f983);
-/// −π/2 as a sum, so that multiples of it lose nothing.
+/// −π/2 as a sum, so that multiples of it lose no precision.
 const QUARTER: [f32; 3] = [f32::from_bits(0xbfc9_0fd8), f32::from_bits(0xb4a8_885a), f32::from_bits(0xa7c2_34c4)];
 /// Coefficients of x⁹, x⁷, x⁵, x³.
 const SINE: [f32; 4] = [
@@ -18,14 +19,14 @@ const SINE: [f32; 4] = [
 /// Coefficients of x⁸, x⁶, x⁴, x², 1.
 const COSINE: [f32; 5] =
     [f32::from_bits(0x37cc_730b), f32::from_bits(0xbab6_036e), f32::from_bits(0x3d2a_aa9e), -0.5, 1.0];
-/// Angles from which numpy asks the C library instead, radians: for the sine and for the cosine.
+/// Angles in radians above which numpy calls the C library: for the sine and for the cosine.
 const LARGE: [f32; 2] = [117_435.99, 71_476.06];
-/// Adding and taking away this rounds to the nearest integer.
+/// Adding and subtracting this constant rounds to the nearest integer.
 const ROUNDER: f32 = 12_582_912.0;
 
-/// Sine and cosine of an angle in radians.
+/// Returns sine and cosine of an angle in radians.
 pub(super) fn sin_cos(x: f32) -> [f32; 2] {
-    // Above these, and for what is no number, the C library decides.
+    // Above these limits, and for NaN, the C library is used.
     let small = LARGE.map(|limit| x.abs() <= limit);
     let quarters = x.mul_add(QUARTERS_PER_RADIAN, ROUNDER) - ROUNDER;
     let rest = QUARTER.iter().fold(x, |rest, part| quarters.mul_add(*part, rest));
@@ -45,7 +46,7 @@ pub(super) fn sin_cos(x: f32) -> [f32; 2] {
 mod tests {
     use super::*;
 
-    /// Angle, sine, cosine, as bits: numpy 2.4 on x86-64.
+    /// Angle, sine and cosine as bits: numpy 2.4 on x86-64.
     const NUMPY: [[u32; 3]; 16] = [
         [0xc019_f889, 0xbf2b_d266, 0xbf3d_c586],
         [0xc07e_46e5, 0x3f3d_2aab, 0xbf2c_7cd2],

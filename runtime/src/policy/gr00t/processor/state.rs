@@ -1,4 +1,4 @@
-//! State vectors into the network's state.
+//! Encodes state vectors as the network's state.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::scale::Scale;
 use super::sine::sin_cos;
 use super::statistics::{Group, TagStatistics};
 
-/// Encodes the state of one embodiment.
+/// The encoder of one embodiment's state.
 #[derive(Clone, Debug)]
 pub(super) struct StateEncoder {
     keys: Vec<(String, Encoding)>,
@@ -21,7 +21,7 @@ pub(super) struct StateEncoder {
 
 #[derive(Clone, Debug)]
 enum Encoding {
-    /// Sines, then cosines: twice the width.
+    /// The sines, then the cosines: twice the width.
     SinCos,
     Scale(Scale),
 }
@@ -52,7 +52,7 @@ impl StateEncoder {
         Ok(Self { keys, rows: modality.horizon(), max_state_dim, scaling })
     }
 
-    /// Keys, and widths as far as the statistics say them.
+    /// Returns the keys, and their widths where the statistics tell them.
     pub(super) fn keys(&self) -> Vec<(&str, Option<usize>)> {
         let width = |encoding: &Encoding| match encoding {
             Encoding::SinCos => None,
@@ -61,12 +61,12 @@ impl StateEncoder {
         self.keys.iter().map(|(key, encoding)| (key.as_str(), width(encoding))).collect()
     }
 
-    /// Steps of the state.
+    /// Returns the number of state steps.
     pub(super) fn rows(&self) -> usize {
         self.rows
     }
 
-    /// The state that the network reads: `[T, max_state_dim]`, row-major.
+    /// Returns the state that the network reads: `[T, max_state_dim]`, row-major.
     pub(super) fn encode(&self, state: &BTreeMap<&str, Rows>) -> Result<Vec<f32>, ProcessorError> {
         let mut out = vec![0.0; self.rows * self.max_state_dim];
         let mut column = 0;

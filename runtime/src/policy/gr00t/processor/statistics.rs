@@ -1,19 +1,19 @@
-//! `statistics.json`: what the numbers of the training data were like.
+//! Reads `statistics.json`: statistics of the training data.
 
 use std::path::Path;
 
 use super::ProcessorError;
 use super::field::{Field, Json};
 
-/// Most numbers of one statistic: steps times width.
+/// Maximum number of values in one statistic: steps times width.
 const MOST_NUMBERS: usize = 1 << 22;
 
-/// Which numbers a statistic is about.
+/// The values that a statistic describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Group {
     State,
     Action,
-    /// Actions relative to the state, step by step.
+    /// Actions relative to the state, with separate statistics for each step.
     RelativeAction,
 }
 
@@ -52,7 +52,7 @@ impl Statistics {
 }
 
 impl<'a> TagStatistics<'a> {
-    /// What is known of a key; an error when asked for a number if nothing is.
+    /// Returns the statistics of a key; returns an error if there are none.
     pub(super) fn key(&self, group: Group, key: &str) -> Result<KeyStatistics<'a>, ProcessorError> {
         let group = match group {
             Group::State => "state",
@@ -68,7 +68,8 @@ impl<'a> TagStatistics<'a> {
 }
 
 impl KeyStatistics<'_> {
-    /// One of `min`, `max`, `mean`, `std`, `q01`, `q99`: a list, or a list of rows of the same length.
+    /// Reads one of `min`, `max`, `mean`, `std`, `q01`, `q99`: a list, or a list of rows of the
+    /// same length.
     pub(super) fn table(&self, name: &str) -> Result<Table, ProcessorError> {
         let field = self.0.get(name)?;
         let items = field.items()?;
@@ -83,7 +84,7 @@ impl KeyStatistics<'_> {
         Ok(Table { width, values: rows.concat() })
     }
 
-    /// Two statistics of the same shape.
+    /// Reads two statistics of the same shape.
     pub(super) fn tables(&self, names: [&str; 2]) -> Result<[Table; 2], ProcessorError> {
         let tables = [self.table(names[0])?, self.table(names[1])?];
         if tables[0].width != tables[1].width || tables[0].values.len() != tables[1].values.len() {

@@ -1,7 +1,8 @@
-//! The chat template of the backbone: Jinja, as its repository ships it.
+//! Renders the chat template of the backbone, which is Jinja as its repository ships it.
 //!
-//! It is a program that came with a checkpoint. What it may take is bounded: steps ([`FUEL`]), bytes (`budget`), text of
-//! its own ([`LITERALS`]), stack ([`STACK`]) and its length ([`LONGEST`]).
+//! A chat template is a program that comes with a checkpoint, so its resources are limited: steps
+//! ([`FUEL`]), bytes (`budget`), output of its own text ([`LITERALS`]), stack ([`STACK`]) and
+//! source length ([`LONGEST`]).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,19 +20,22 @@ mod budget;
 mod builtins;
 mod operators;
 
-/// Steps that a template may take; the public Qwen3-VL template takes under a thousand for a prompt.
+/// Maximum number of steps of a template; the public Qwen3-VL template takes fewer than a thousand
+/// for a prompt.
 const FUEL: u64 = 1_000_000;
-/// Bytes of its own text that a template may write: as many steps as that are possible with its longest piece.
+/// Maximum number of bytes of its own text that a template may write: it limits the steps to as
+/// many as fit if each wrote the longest piece.
 const LITERALS: u64 = 64 << 20;
-/// Bytes of a template; the longest public ones, with tools, have twenty thousand.
+/// Maximum size of a template in bytes; the longest public ones, with tools, have twenty thousand.
 const LONGEST: usize = 64 << 10;
-/// Bytes of stack: the compiler takes some hundred for each operator of an expression, of which a template has as many as
-/// it has bytes. They are taken from the system only when they are touched.
+/// Size of the stack in bytes. The compiler takes a few hundred bytes for each operator of an
+/// expression, and a template may have as many operators as bytes. The system provides the pages
+/// only when they are touched.
 const STACK: usize = 256 << 20;
-/// Macros and loops within others, at most.
+/// Maximum nesting depth of macros and loops.
 const DEPTH: usize = 50;
 
-/// A chat template.
+/// A compiled chat template.
 #[derive(Debug)]
 pub(super) struct ChatTemplate {
     source: String,
@@ -39,8 +43,8 @@ pub(super) struct ChatTemplate {
 }
 
 impl ChatTemplate {
-    /// Reads the template where transformers looks for it: `chat_template.jinja`, `chat_template.json`,
-    /// `tokenizer_config.json`.
+    /// Reads the template from the files in which transformers looks for it: `chat_template.jinja`,
+    /// `chat_template.json`, `tokenizer_config.json`.
     pub(super) fn read(dir: &Path) -> Result<Self, ProcessorError> {
         let plain = dir.join("chat_template.jinja");
         if plain.is_file() {
@@ -67,7 +71,7 @@ impl ChatTemplate {
         Ok(template)
     }
 
-    /// The prompt of one user turn: `images` placeholders, then `text`.
+    /// Renders the prompt of one user turn: `images` placeholders, then `text`.
     pub(super) fn render(&self, images: usize, text: &str) -> Result<String, ProcessorError> {
         let image = context! { type => "image", image => "" };
         let mut content = vec![image; images];
@@ -77,7 +81,7 @@ impl ChatTemplate {
         self.apart(|| self.evaluate(context))
     }
 
-    /// Does something in a thread with stack enough for any template.
+    /// Runs `work` in a thread whose stack is large enough for any template.
     fn apart<T: Send>(&self, work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, ProcessorError> {
         let told = |reason: String| ProcessorError::text(&self.path, reason);
         thread::scope(|scope| {
@@ -93,7 +97,7 @@ impl ChatTemplate {
             let found = self.source.len();
             return Err(refuse(format!("the template has {found} bytes, at most {LONGEST} are taken")));
         }
-        // The flags that transformers renders with.
+        // transformers renders with these flags.
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?;
         refuse_repeated_text(&self.source, &syntax)?;
         let parsed = machinery::parse(&self.source, "chat", syntax)?;
@@ -127,7 +131,8 @@ impl ChatTemplate {
     }
 }
 
-/// Refuses text or a list that is multiplied where it stands: the compiler works that out, before anything is counted.
+/// Refuses literal text or a list that is multiplied: the compiler evaluates constant expressions
+/// before anything is counted.
 fn refuse_repeated_text(source: &str, syntax: &SyntaxConfig) -> Result<(), Error> {
     let mut before_is_value = false;
     let mut after_times = false;
@@ -144,7 +149,7 @@ fn refuse_repeated_text(source: &str, syntax: &SyntaxConfig) -> Result<(), Error
     Ok(())
 }
 
-/// Bytes of the longest text that one step writes, at least 1.
+/// Returns the number of bytes of the longest text that one step writes, at least 1.
 fn longest_literal(instructions: &Instructions<'_>) -> u64 {
     let raw = |instruction: &Instruction<'_>| match instruction {
         Instruction::EmitRaw(text) => text.len() as u64,
@@ -153,7 +158,7 @@ fn longest_literal(instructions: &Instructions<'_>) -> u64 {
     (0..).map_while(|index| instructions.get(index)).map(raw).fold(1, u64::max)
 }
 
-/// The template, or the one named `default` in a list of named ones.
+/// Returns the template, or the one named `default` in a list of named ones.
 fn default_template<'a>(field: &Field<'a>) -> Result<&'a str, ProcessorError> {
     if field.is_text() {
         return field.text();
@@ -172,7 +177,8 @@ mod tests {
 
     use super::*;
 
-    /// The shape of the public Qwen3-VL template as far as a user turn goes, with the branches that it does not take.
+    /// The part of the public Qwen3-VL template that handles a user turn, including the branches
+    /// that it does not take.
     const PUBLIC: &str = include_str!("tests/chat_template.jinja");
 
     fn compile(source: &str) -> Result<ChatTemplate, ProcessorError> {
@@ -214,7 +220,7 @@ mod tests {
         assert!(compile("{% for %}").is_err());
     }
 
-    /// Why a template is refused, and that it takes no memory worth mentioning until it is.
+    /// Returns the reason why a template is refused.
     fn refusal(source: &str) -> String {
         let text = match compile(source).and_then(|template| template.render(1, "open the drawer")) {
             Ok(rendered) => panic!("{} bytes of {}", rendered.len(), &source[..source.len().min(200)]),
@@ -265,7 +271,7 @@ mod tests {
         for source in &too_much {
             refusal(source);
         }
-        // One that is bounded by nothing has taken all there is.
+        // A template without limits would have taken all memory.
         assert!(peak() - before < 512 << 20, "{} bytes", peak() - before);
     }
 
@@ -276,7 +282,7 @@ mod tests {
             format!("{{{{ x{} }}}}", ".a".repeat(30_000)),
             format!("{{{{ x{} }}}}", "|e".repeat(30_000)),
         ];
-        // However long, they end.
+        // They end, however long they are.
         for source in chains {
             let _ = compile(&source).and_then(|template| template.render(1, "x"));
         }
@@ -359,7 +365,7 @@ mod tests {
         });
     }
 
-    /// The most memory that this process has had, in bytes.
+    /// Returns the peak memory of this process in bytes.
     fn peak() -> u64 {
         let text = fs::read_to_string("/proc/self/status").unwrap();
         let line = text.lines().find(|line| line.starts_with("VmHWM:")).unwrap();

@@ -1,4 +1,4 @@
-//! The tensors of a checkpoint that are on their way to a card, by name.
+//! The tensors of a checkpoint that are being loaded to a GPU in the background, by name.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,17 +12,17 @@ use super::upload::{Carrier, Extent, Failure, Sizes, ToCard, Upload, Wanted};
 use super::{Place, locate};
 use c10d::torch_error::shortage;
 
-/// Tensors under way.
+/// The tensors that are being loaded.
 pub(super) struct Ahead {
     numbers: BTreeMap<String, usize>,
     upload: Upload,
 }
 
 impl Ahead {
-    /// Begins; `None`, with a word in the log, where the card cannot be fed in this way.
+    /// Starts loading; returns `None`, with a log message, if the GPU cannot be fed in this way.
     ///
     /// # Errors
-    /// [`LoadError::Device`] if there is no memory for the tensors.
+    /// Returns [`LoadError::Device`] if there is no memory for the tensors.
     pub(super) fn to_card(
         checkpoint: &Checkpoint,
         specs: &[Spec],
@@ -33,7 +33,7 @@ impl Ahead {
         Self::begin(checkpoint, specs, (kind, device), sizes, || ToCard::new(device, sizes.slots))
     }
 
-    /// The same with any carrier; it is made behind the tensors that it brings things to.
+    /// Starts loading with any carrier, which is created after the tensors to which it copies.
     pub(super) fn begin<C: Carrier>(
         checkpoint: &Checkpoint,
         specs: &[Spec],
@@ -57,7 +57,8 @@ impl Ahead {
         }
     }
 
-    /// Waits for a tensor; none if it is not under way, or if the card cannot be fed in this way.
+    /// Waits for a tensor; returns `None` if it is not being loaded, or if the GPU cannot be fed in
+    /// this way.
     pub(super) fn take(&self, name: &str) -> Option<Result<Tensor, LoadError>> {
         match self.upload.take(*self.numbers.get(name)?) {
             Ok(tensor) => Some(Ok(tensor)),
@@ -76,16 +77,18 @@ impl fmt::Debug for Ahead {
     }
 }
 
-/// Tensors on the device for all places, in their order, to be filled.
+/// Allocates a tensor on the device for each place, in their order, to be filled later.
 ///
-/// The order is that of the computation. Layers that will be joined lie side by side in it, so that they leave a gap into
-/// which the joined layers of the next block fit. In the order of the names most gaps are too small, and libtorch's
-/// allocator holds 0.7 GB more of the card for the released size.
+/// The order is that of the computation. Layers that will be joined lie next to each other in it,
+/// so that they leave a gap into which the joined layers of the next block fit. In the order of the
+/// names most gaps are too small, and for the released model libtorch's allocator holds 0.7 GB more
+/// of the GPU's memory.
 fn room(checkpoint: &Checkpoint, places: &[Place<'_>], kind: Kind, device: Device) -> Result<Vec<Wanted>, LoadError> {
     let bytes = |place: &Place<'_>| place.entry.shape.iter().product::<i64>() * kind.elt_size_in_bytes() as i64;
     let total: i64 = places.iter().map(bytes).sum();
-    // One block that libtorch cuts up for what follows: hundreds of allocations of the driver's take longer than the
-    // copies. If it cannot be had in one piece, parts may.
+    // Allocate one block that libtorch divides for the following tensors, because hundreds of
+    // allocations by the driver take longer than the copies. If one block is not available, smaller
+    // ones may be.
     drop(Tensor::f_empty([total], (Kind::Uint8, device)));
     let wanted = |place: &Place<'_>| {
         let tensor = Tensor::f_empty(&place.entry.shape[..], (kind, device)).map_err(|err| LoadError::Device {

@@ -1,4 +1,4 @@
-//! All shards of a model directory.
+//! The shards of a model directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -8,22 +8,23 @@ use super::header::Entry;
 use super::index;
 use super::shard::Shard;
 
-/// A checkpoint in one file.
+/// File name of a checkpoint in one file.
 pub(crate) const SINGLE: &str = "model.safetensors";
-/// Which shard holds what, of a checkpoint in several.
+/// File name of the index of a sharded checkpoint.
 pub(crate) const INDEX: &str = "model.safetensors.index.json";
 
-/// Tensors by name, none of them read yet.
+/// The tensors of a checkpoint by name; none is read yet.
 #[derive(Debug)]
 pub(super) struct Checkpoint {
     dir: PathBuf,
     shards: Vec<Shard>,
-    /// Tensor to place in its shard, by number.
+    /// For each tensor, the index of its shard and its position there.
     tensors: BTreeMap<String, (usize, Entry)>,
 }
 
 impl Checkpoint {
-    /// Maps `model.safetensors`, or the shards of its index; checks the headers, reads no tensor.
+    /// Maps `model.safetensors`, or the shards of its index. Checks the headers and reads no
+    /// tensor.
     pub(super) fn open(dir: &Path) -> Result<Self, LoadError> {
         let mut checkpoint = Self { dir: dir.to_owned(), shards: Vec::new(), tensors: BTreeMap::new() };
         let index = dir.join(INDEX);
@@ -37,27 +38,27 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
-    /// The model directory.
+    /// Returns the model directory.
     pub(super) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Where a tensor lies: the number of its shard, and its place there.
+    /// Returns the index of a tensor's shard, and its position there.
     pub(super) fn find(&self, name: &str) -> Option<(usize, &Entry)> {
         self.tensors.get(name).map(|(shard, entry)| (*shard, entry))
     }
 
-    /// The shards in the order of their numbers.
+    /// Returns the shards, ordered by index.
     pub(super) fn shards(&self) -> &[Shard] {
         &self.shards
     }
 
-    /// Names in order.
+    /// Returns the names in alphabetical order.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.tensors.keys().map(String::as_str)
     }
 
-    /// The shards that an index names.
+    /// Adds the shards that an index names.
     fn add_all(&mut self, index: &Path) -> Result<(), LoadError> {
         let mut wanted = BTreeMap::<String, BTreeSet<String>>::new();
         for (name, file) in index::read(index)? {
@@ -74,7 +75,8 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// One file; with an index, it must hold exactly the tensors that the index says.
+    /// Adds one file; with an index, the file must contain exactly the tensors that the index lists
+    /// for it.
     fn add(&mut self, path: &Path, index: Option<(&Path, &BTreeSet<String>)>) -> Result<(), LoadError> {
         let (shard, entries) = Shard::open(path)?;
         if let Some((index, wanted)) = index {

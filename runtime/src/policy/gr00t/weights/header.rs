@@ -1,4 +1,4 @@
-//! The header of a safetensors file: which tensor lies where.
+//! Reads the header of a safetensors file, which lists the position of each tensor.
 //!
 //! ```text
 //! u64 n, little endian │ n bytes of JSON │ the tensors, back to back
@@ -16,26 +16,27 @@ use serde::de::IgnoredAny;
 use super::super::LoadError;
 use super::pairs::Pairs;
 
-/// Bytes of the length in front of the header.
+/// Size of the length field before the header, in bytes.
 const LENGTH: u64 = 8;
-/// A header is refused above this many bytes, as safetensors' own reader does.
+/// Maximum size of a header in bytes; safetensors' own reader has the same limit.
 const MAX_HEADER: u64 = 100_000_000;
 
-/// Where a tensor lies in its file.
+/// The type, shape and position of a tensor in its file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// As the file says it.
+    /// Element type according to the file.
     pub(super) dtype: Dtype,
-    /// As the file says it.
+    /// Shape according to the file.
     pub(super) shape: Vec<i64>,
-    /// Bytes, counted from the beginning of the file.
+    /// Byte range, counted from the beginning of the file.
     pub(super) bytes: Range<i64>,
 }
 
-/// Reads the header of the file at `path`: its tensors by name, which cover the rest of the file without gap or overlap.
+/// Reads the header of the file at `path` and returns its tensors by name. They cover the rest of
+/// the file without gap or overlap.
 ///
 /// # Errors
-/// [`LoadError`] naming the file.
+/// Returns a [`LoadError`] that names the file.
 pub(super) fn read(path: &Path, file: &mut File) -> Result<Vec<(String, Entry)>, LoadError> {
     let size = file.metadata().map_err(LoadError::io(path))?.len();
     let bad = |reason: String| LoadError::Safetensors { path: path.to_owned(), reason };
@@ -47,7 +48,7 @@ pub(super) fn read(path: &Path, file: &mut File) -> Result<Vec<(String, Entry)>,
     entries(&json, size).map_err(bad)
 }
 
-/// The JSON; reads no more than the file has.
+/// Reads the JSON, without reading beyond the size of the file.
 fn header(file: &mut impl Read, size: u64) -> io::Result<Result<Vec<u8>, String>> {
     let mut length = [0; LENGTH as usize];
     if size < LENGTH {
@@ -63,13 +64,14 @@ fn header(file: &mut impl Read, size: u64) -> io::Result<Result<Vec<u8>, String>
     Ok(Ok(json))
 }
 
-/// The tensors that `json`, in a file of `size` bytes, describes.
+/// Returns the tensors that `json`, in a file of `size` bytes, describes.
 fn entries(json: &[u8], size: u64) -> Result<Vec<(String, Entry)>, String> {
     let names: Pairs<IgnoredAny> = serde_json::from_slice(json).map_err(|err| format!("header: {err}"))?;
     if let Some(name) = names.duplicate() {
         return Err(format!("tensor `{name}` is there twice"));
     }
-    // Refuses gaps, overlaps, overflows and shapes that do not fit the bytes.
+    // Deserialisation refuses gaps, overlaps, overflows, and shapes that do not match the byte
+    // ranges.
     let metadata: Metadata = serde_json::from_slice(json).map_err(|err| format!("header: {err}"))?;
     let begin = LENGTH + json.len() as u64;
     let described = begin.saturating_add(metadata.data_len() as u64);
@@ -117,7 +119,7 @@ mod tests {
         });
     }
 
-    /// A reason without its numbers and names.
+    /// Returns an error message without its numbers and names.
     fn kind(reason: String) -> String {
         reason.chars().filter(|letter| letter.is_ascii_alphabetic()).take(24).collect()
     }

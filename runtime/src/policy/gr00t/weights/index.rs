@@ -1,4 +1,4 @@
-//! `model.safetensors.index.json`: which shard holds which tensor.
+//! Reads `model.safetensors.index.json`, which maps tensors to shards.
 
 use std::fs;
 use std::path::Path;
@@ -8,16 +8,16 @@ use serde::Deserialize;
 use super::super::LoadError;
 use super::pairs::Pairs;
 
-/// Tensors and the files they lie in, in the order of the index.
+/// The tensors with the names of their files, in the order of the index.
 #[derive(Deserialize)]
 struct Index {
     weight_map: Pairs<String>,
 }
 
-/// Reads an index: names of tensors, each with the name of a file beside the index.
+/// Reads an index: the names of tensors, each with the name of a file in the same directory.
 ///
 /// # Errors
-/// [`LoadError`] for a name that is there twice and for a file that does not lie beside the index.
+/// Returns a [`LoadError`] for a duplicate name, and for a file outside the directory of the index.
 pub(super) fn read(path: &Path) -> Result<Vec<(String, String)>, LoadError> {
     parse(path, &fs::read(path).map_err(LoadError::io(path))?)
 }
@@ -36,7 +36,8 @@ fn parse(path: &Path, text: &[u8]) -> Result<Vec<(String, String)>, LoadError> {
     }
 }
 
-/// Whether this is the plain name of a safetensors file: no directory, so no way out of the checkpoint.
+/// Returns whether this is the plain name of a safetensors file. A name without a directory cannot
+/// point outside the checkpoint.
 fn is_plain(file: &str) -> bool {
     !file.contains(['/', '\\', '\0']) && !file.starts_with('.') && file.ends_with(".safetensors")
 }

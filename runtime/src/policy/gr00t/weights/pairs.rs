@@ -1,15 +1,16 @@
-//! A JSON object as the pairs that are written there: a map would keep the last of two equal names in silence.
+//! Reads a JSON object as a list of pairs, because a map would silently keep the last of two equal
+//! names.
 
 use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
-/// Names and values in order.
+/// The names and values of an object, in order.
 pub(super) struct Pairs<V>(pub(super) Vec<(String, V)>);
 
 impl<V> Pairs<V> {
-    /// A name that is there twice.
+    /// Returns a name that occurs twice, if there is one.
     pub(super) fn duplicate(&self) -> Option<&str> {
         let mut names: Vec<_> = self.0.iter().map(|(name, _)| name.as_str()).collect();
         names.sort_unstable();

@@ -1,25 +1,25 @@
-//! What is wrong with the tensors of a checkpoint, told at once.
+//! Collects everything that is wrong with the tensors of a checkpoint, to report it at once.
 
 use safetensors::Dtype;
 
-/// Tensors told of one kind of problem; the rest is counted.
+/// Maximum number of tensors listed per kind of problem; the rest is only counted.
 const MOST: usize = 20;
 
-/// What is wrong with one tensor.
+/// A problem of one tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Problem {
-    /// The network needs it and it is not there.
+    /// The network needs the tensor, and the checkpoint does not have it.
     Missing { name: String, shape: Vec<i64> },
-    /// It has another shape.
+    /// The tensor has another shape.
     Shape { name: String, found: Vec<i64>, wanted: Vec<i64> },
-    /// It has a type that weights cannot have.
+    /// The tensor has a type that weights cannot have.
     Type { name: String, found: Dtype },
-    /// It is there and the network does not know it.
+    /// The checkpoint has the tensor, and the network does not know it.
     Unexpected { name: String },
 }
 
 impl Problem {
-    /// The tensor.
+    /// Returns the name of the tensor.
     pub(super) fn name(&self) -> &str {
         match self {
             Self::Missing { name, .. }
@@ -47,7 +47,7 @@ impl Problem {
     }
 }
 
-/// All problems in one text: how many of each kind, and which.
+/// Formats all problems as one text: the number of each kind, and the affected tensors.
 pub(super) fn told(problems: &[Problem]) -> String {
     let part = |kind: &str| {
         let texts: Vec<_> = problems.iter().filter(|problem| problem.kind() == kind).map(Problem::text).collect();

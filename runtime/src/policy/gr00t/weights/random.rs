@@ -1,17 +1,19 @@
-//! Random weights: what a network starts from before it is trained.
+//! Random weights, from which the training of a network starts.
 
 use rayon::iter::{IndexedParallelIterator, ParallelIterator};
 use rayon::slice::ParallelSliceMut;
 use tch::{Device, Kind, Tensor};
 
-/// Standard deviation of everything that is neither a norm nor a bias (the backbone's `initializer_range`).
+/// Standard deviation of all tensors that are neither norms nor biases (the backbone's
+/// `initializer_range`).
 const DEVIATION: f32 = 0.02;
-/// Values that are made at a time; what is random depends on it.
+/// Number of values that are generated at a time; changing it changes the random values.
 const CHUNK: usize = 1 << 20;
-/// Values that one task makes; what is random depends on it.
+/// Number of values that one task generates; changing it changes the random values.
 const TASK: usize = 1 << 14;
 
-/// The tensor of this name: norm weights are 1, biases 0, the rest is normal. It depends on nothing but the arguments.
+/// Returns the tensor with this name: norm weights are 1, biases are 0, the rest is normally
+/// distributed. The result depends only on the arguments.
 pub fn random_tensor(seed: i64, name: &str, shape: &[i64], kind: Kind, device: Device) -> Tensor {
     let path: Vec<_> = name.split('.').collect();
     let last = *path.last().unwrap_or(&name);
@@ -38,7 +40,7 @@ fn normal(stream: u64, shape: &[i64], kind: Kind, device: Device) -> Tensor {
     tensor
 }
 
-/// Normal values by Box and Muller.
+/// Generates normal values by the Box–Muller transform.
 fn fill(mut state: u64, values: &mut [f32]) {
     for pair in values.chunks_mut(2) {
         state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -52,7 +54,7 @@ fn fill(mut state: u64, values: &mut [f32]) {
     }
 }
 
-/// The state that a tensor's numbers start from: FNV-1a of the name, mixed with the seed.
+/// Returns the initial state of a tensor's random numbers: FNV-1a of the name, mixed with the seed.
 fn stream(seed: i64, name: &str) -> u64 {
     let hash = name
         .bytes()

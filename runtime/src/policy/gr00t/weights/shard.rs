@@ -1,9 +1,10 @@
-//! One safetensors file, mapped.
+//! One mapped safetensors file.
 //!
-//! The map is a tensor of bytes that libtorch owns, and every tensor in the file is a view of it: the map lives exactly
-//! as long as something looks at it. It is private, so that writing to a tensor (training does) copies a page and never
-//! reaches the file; pages that are only read are the page cache's, shared by all ranks of a node. A checkpoint is
-//! replaced by renaming, which leaves maps alone; cutting a mapped file short would be a SIGBUS.
+//! The map is a byte tensor owned by libtorch, and every tensor in the file is a view of it, so the
+//! map lives exactly as long as something uses it. The mapping is private: writing to a tensor
+//! (training does) copies a page and never reaches the file. Pages that are only read belong to the
+//! page cache and are shared by all ranks of a node. A checkpoint is replaced by renaming, which
+//! leaves maps intact; truncating a mapped file would cause a SIGBUS.
 
 use std::fs::File;
 use std::ops::Range;
@@ -19,17 +20,17 @@ use super::header::{self, Entry};
 use super::upload::Source;
 use c10d::torch_error::message;
 
-/// Bytes that are copied at a time: a multiple of every page and element size.
+/// Number of bytes that are copied at a time: a multiple of every page and element size.
 const PIECE: usize = 64 << 20;
-/// Bytes of the largest page that a file's map may have here.
+/// Size in bytes of the largest page that the map of a file may have here.
 const PAGE: usize = 64 << 10;
 
 /// A mapped file.
 #[derive(Debug)]
 pub(super) struct Shard {
-    /// `[file size]`, `u8`.
+    /// The mapped bytes, `[file size]`, `u8`.
     map: Tensor,
-    /// The same file, to be read.
+    /// The same file, for reading.
     source: Source,
 }
 
@@ -43,13 +44,13 @@ impl Shard {
         Ok((Self { map, source }, entries))
     }
 
-    /// The file that is mapped.
+    /// Returns the mapped file.
     pub(super) fn source(&self) -> &Source {
         &self.source
     }
 
-    /// The tensor, `stored` in the file, on `device` in `kind`: a view of the map where nothing has to change, else a
-    /// copy.
+    /// Returns the tensor, `stored` in the file, on `device` in `kind`: a view of the map if
+    /// nothing has to change, else a copy.
     pub(super) fn tensor(&self, entry: &Entry, stored: Kind, kind: Kind, device: Device) -> Tensor {
         let aligned = entry.bytes.start % stored.elt_size_in_bytes() as i64 == 0;
         if aligned && stored == kind && device == Device::Cpu {
@@ -58,14 +59,15 @@ impl Shard {
         self.copied(entry, stored, kind, device)
     }
 
-    /// A copy, piece by piece, so that little of the file is in this process's memory at any time.
+    /// Copies piece by piece, so that only a small part of the file is in this process's memory at
+    /// any time.
     fn copied(&self, entry: &Entry, stored: Kind, kind: Kind, device: Device) -> Tensor {
         let copy = Tensor::empty(&entry.shape[..], (kind, device));
         let (flat, size) = (copy.view(-1), stored.elt_size_in_bytes() as i64);
         for begin in entry.bytes.clone().step_by(PIECE) {
             let piece = self.bytes(&(begin..entry.bytes.end.min(begin + PIECE as i64)));
             advise(&piece, libc::MADV_WILLNEED);
-            // A file may hold its tensors at odd places, a tensor must not.
+            // A file may store its tensors at unaligned offsets, but a tensor must be aligned.
             let values = if begin % size == 0 { piece.view_dtype(stored) } else { piece.copy().view_dtype(stored) };
             flat.narrow(0, (begin - entry.bytes.start) / size, values.size()[0]).copy_(&values);
             advise(&piece, libc::MADV_DONTNEED);
@@ -78,32 +80,34 @@ impl Shard {
     }
 }
 
-/// Tells the kernel about the whole pages inside a contiguous part of the map.
+/// Gives the kernel advice about the whole pages inside a contiguous part of the map.
 fn advise(tensor: &Tensor, advice: libc::c_int) {
     let begin = tensor.data_ptr() as usize;
     let end = begin + tensor.numel() * tensor.kind().elt_size_in_bytes();
     let (begin, end) = (begin.next_multiple_of(PAGE), end - end % PAGE);
     if begin < end {
-        // SAFETY: the pages are inside the tensor's memory, which the caller keeps, and it is the map of a file.
-        // `MADV_WILLNEED` changes nothing that can be seen. `MADV_DONTNEED` is given inside a tensor that is copied:
-        // the map's own is never handed out, so nobody has written there, and the pages come back from the file when
-        // they are looked at.
+        // SAFETY: the pages are inside the tensor's memory, which the caller keeps alive, and this
+        // memory is the map of a file. `MADV_WILLNEED` has no observable effect. `MADV_DONTNEED` is
+        // given only for a tensor that is being copied: the map itself is never handed out, so
+        // nothing has written there, and the pages are read from the file again when they are
+        // accessed.
         let _ = unsafe { libc::madvise(begin as *mut libc::c_void, end - begin, advice) };
     }
 }
 
-/// Maps the whole file, privately.
+/// Maps the whole file as a private mapping.
 fn map(path: &Path, file: &File) -> Result<Tensor, LoadError> {
     let bad = |reason: String| LoadError::Safetensors { path: path.to_owned(), reason };
     let size = file.metadata().map_err(LoadError::io(path))?.len();
     let size = i64::try_from(size).map_err(|_| bad(format!("{size} bytes long")))?;
-    // By its descriptor, so that it is the file whose header was read, whatever its name has become.
+    // Opened by its descriptor, so that it is the file whose header was read, even if it has been
+    // renamed or replaced.
     let name = format!("/proc/self/fd/{}", file.as_raw_fd());
     let map = Tensor::f_from_file(&name, false, size, (Kind::Uint8, Device::Cpu));
     map.map_err(|err| bad(message(&err.to_string()).to_owned()))
 }
 
-/// The element type, if weights may have it.
+/// Returns the element type, if it is one that weights may have.
 pub(super) fn kind_of(dtype: Dtype) -> Option<Kind> {
     match dtype {
         Dtype::F64 => Some(Kind::Double),

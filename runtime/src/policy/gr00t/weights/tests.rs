@@ -14,7 +14,7 @@ mod goldens;
 mod hostile;
 mod node;
 
-/// A safetensors file of this header and `size` bytes of data: 0, 1, 2 …
+/// Builds a safetensors file from this header and `size` bytes of data: 0, 1, 2 …
 fn safetensors(header: &str, size: u8) -> Vec<u8> {
     let mut file = (header.len() as u64).to_le_bytes().to_vec();
     file.extend(header.as_bytes());
@@ -22,24 +22,24 @@ fn safetensors(header: &str, size: u8) -> Vec<u8> {
     file
 }
 
-/// Describes a tensor.
+/// Builds the header entry of a tensor.
 fn entry(dtype: &str, shape: &[i64], begin: u64, end: u64) -> Value {
     json!({"dtype": dtype, "shape": shape, "data_offsets": [begin, end]})
 }
 
-/// A directory with these files.
+/// Creates a directory with these files.
 fn directory(files: &[(&str, Vec<u8>)]) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     files.iter().for_each(|(name, bytes)| fs::write(dir.path().join(name), bytes).unwrap());
     dir
 }
 
-/// A checkpoint of one file.
+/// Creates a checkpoint with a single file.
 fn single(header: &Value, size: u8) -> TempDir {
     directory(&[("model.safetensors", safetensors(&header.to_string(), size))])
 }
 
-/// `a` `[2, 2]` and `b` `[3]` of type F32, written by ourselves.
+/// Writes `a` `[2, 2]` and `b` `[3]` of type F32 with our own writer.
 fn two_tensors() -> (TempDir, Tensor, Tensor) {
     let (a, b) =
         (Tensor::from_slice(&[1.5_f32, -2.0, 3.25, 4.0]).view([2, 2]), Tensor::from_slice(&[5.0_f32, 6.0, 7.0]));

@@ -1,7 +1,8 @@
-//! Square, resize, cut the middle out, resize: by area, in OpenCV's arithmetic.
+//! Pads to a square, resizes, crops the middle and resizes again, by area and in OpenCV's
+//! arithmetic.
 //!
-//! OpenCV 4.11, `imgproc/src/resize.cpp`, `INTER_AREA` on three-channel bytes: shrinking averages, enlarging
-//! interpolates with integers.
+//! The reference is OpenCV 4.11, `imgproc/src/resize.cpp`, `INTER_AREA` on three-channel bytes:
+//! shrinking averages, and enlarging interpolates with integers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -11,10 +12,10 @@ use super::axis::Axis;
 use super::between::Pairs;
 use super::{Image, Picture};
 
-/// Tables that are kept; one robot has a few picture sizes.
+/// Number of tables that are kept; one robot has a few picture sizes.
 const KEPT: usize = 64;
 
-/// The steps of a released checkpoint, with tables for the sizes seen so far.
+/// The image steps of a released checkpoint, with tables for the sizes seen so far.
 #[derive(Debug)]
 pub(super) struct Area {
     edge: usize,
@@ -22,16 +23,16 @@ pub(super) struct Area {
     tables: RwLock<HashMap<[Axis; 2], Arc<Tables>>>,
 }
 
-/// How to resize pictures of one size.
+/// The tables for resizing pictures of one size.
 #[derive(Debug)]
 enum Tables {
-    /// The size stays: only bars and crop.
+    /// The size stays the same; only bars and crop are applied.
     Copy([Axis; 2]),
-    /// Both axes shrink by whole numbers: plain means of integers.
+    /// Both axes shrink by integer factors: plain means of integers.
     Blocks([Axis; 2], [usize; 2]),
     /// Both axes shrink.
     Average(Averages),
-    /// One axis grows at least.
+    /// At least one axis grows.
     Between(Pairs),
 }
 
@@ -67,7 +68,8 @@ impl Area {
     }
 
     fn tables(&self, axes: [Axis; 2]) -> Arc<Tables> {
-        // A table is complete when it gets into the map, so a panic elsewhere does not matter.
+        // Only complete tables are inserted into the map, so a lock poisoned by a panic elsewhere
+        // does no harm.
         if let Some(tables) = self.tables.read().unwrap_or_else(PoisonError::into_inner).get(&axes) {
             return Arc::clone(tables);
         }
@@ -98,7 +100,7 @@ impl Tables {
     }
 }
 
-/// The wanted part of the square around a picture.
+/// Copies the needed part of the square around a picture.
 fn copy(picture: Picture, axes: &[Axis; 2]) -> Image {
     let [y, x] = axes;
     let mut rgb = vec![0; y.count * x.count * 3];

@@ -1,30 +1,32 @@
-//! Shrinking: each result pixel is the mean of the source pixels that it covers.
+//! Shrinks a picture: each result pixel is the mean of the source pixels that it covers.
 
 use super::axis::{Axis, Weighted};
 use super::{Image, Picture};
 
-/// Numbers that the loops work on at a time; three of them are a pixel, the fourth is the next pixel's and is
-/// overwritten by it.
+/// Number of values that the loops process at a time. Three of them are a pixel; the fourth belongs
+/// to the next pixel, which overwrites it.
 const LANES: usize = 4;
 
-/// Adding and taking away this rounds a number below 2²² to the nearest integer, ties to even.
+/// Adding and subtracting this constant rounds a number below 2²² to the nearest integer, ties to
+/// even.
 const ROUNDER: f32 = 12_582_912.0;
 
-/// Tables of a resize that shrinks both axes by fractions.
+/// Tables of a resize that shrinks both axes by fractional factors.
 #[derive(Debug)]
 pub(super) struct Averages {
     rows: Vec<Weighted>,
     columns: Columns,
-    /// Width of the picture, pixels.
+    /// Width of the picture in pixels.
     present: usize,
 }
 
-/// The weights of all columns, each with the same number of terms, so that the inner loop has no surprises.
+/// The weights of all columns, each with the same number of terms, so that the inner loop is
+/// uniform.
 #[derive(Debug)]
 struct Columns {
-    /// First source number (pixel times three) of each column.
+    /// Index of the first source value (pixel times three) of each column.
     first: Vec<usize>,
-    /// `terms` weights for each column, zeros at the end.
+    /// `terms` weights for each column, padded with zeros.
     weights: Vec<f32>,
     terms: usize,
 }
@@ -38,13 +40,14 @@ impl Averages {
         let width = self.columns.first.len() * 3;
         let mut rgb = vec![0; self.rows.len() * width];
         let mut wide = vec![0.0; self.present * 3 + self.columns.terms * 3 + LANES];
-        // One number more than the row: the last pixel is written with four lanes.
+        // One value more than the row, because the last pixel is written with four lanes.
         let mut narrow = vec![0.0; width + 1];
         let mut narrow_is = None;
         let mut sum = vec![0.0; width];
         for (out, row) in rgb.chunks_exact_mut(width).zip(&self.rows) {
             for (index, weight) in row.weights.iter().enumerate() {
-                // Two result rows share a source row at most: the last of one is the first of the next.
+                // Two result rows share at most one source row: the last of one is the first of the
+                // next.
                 if narrow_is != Some(row.first + index) {
                     widen(picture.row(row.first + index), &mut wide);
                     self.columns.apply(&wide, &mut narrow);
@@ -119,14 +122,16 @@ fn widen(row: &[u8], wide: &mut [f32]) {
     wide.iter_mut().zip(row).for_each(|(wide, byte)| *wide = f32::from(*byte));
 }
 
-/// Nearest byte, ties to even, of a number from 0 to a little above 255.
+/// Rounds a number from 0 to slightly above 255 to the nearest byte, ties to even.
 fn to_byte(value: f32) -> u8 {
     ((value + ROUNDER).to_bits().wrapping_sub(ROUNDER.to_bits())).min(255) as u8
 }
 
-/// Shrinks both axes by whole numbers: the mean of the bytes of a block, `[rows, columns]` source pixels large.
+/// Shrinks both axes by integer factors: each result is the mean of the bytes in a block of `[rows,
+/// columns]` source pixels.
 ///
-/// The rows of a block are added first, many pixels at a time; integers have the same sum in any order.
+/// The rows of a block are added first, many pixels at a time; integer sums do not depend on the
+/// order.
 pub(super) fn blocks(picture: Picture, [y, x]: &[Axis; 2], [rows, columns]: [usize; 2]) -> Image {
     let width = x.count * 3;
     let mut rgb = vec![0; y.count * width];
@@ -152,7 +157,8 @@ pub(super) fn blocks(picture: Picture, [y, x]: &[Axis; 2], [rows, columns]: [usi
     Image { height: y.count, width: x.count, rgb }
 }
 
-/// OpenCV divides blocks of 2 × 2 with integers and all others with floats.
+/// How a block is averaged: OpenCV divides blocks of 2 × 2 with integers and all others with
+/// floats.
 enum Mean {
     Four,
     Many(f32),

@@ -1,37 +1,39 @@
-//! One axis of a resize by area: which source pixels make which result pixels.
+//! One axis of an area resize: maps each result pixel to its source pixels.
 //!
-//! The black bars around a picture are never written: an [`Axis`] knows where in the square the picture lies, and its
-//! tables leave out what is black, since adding zero changes no sum. Nor are pixels made that the crop would cut away.
+//! The black bars around a picture are never written: an [`Axis`] knows where in the square the
+//! picture lies, and its tables leave out black pixels, since adding zero changes no sum. Pixels
+//! that the crop would cut away are not computed either.
 
 use std::ops::Range;
 
 /// One axis of a resize.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Axis {
-    /// Pixels of the source with its bars.
+    /// Pixels of the source, including its bars.
     pub(super) source: usize,
-    /// Bar in front, pixels.
+    /// Pixels of the bar before the picture.
     pub(super) bar: usize,
-    /// Pixels that the picture has.
+    /// Pixels of the picture itself.
     pub(super) present: usize,
     /// Pixels of the whole result.
     pub(super) target: usize,
-    /// First result pixel that is wanted.
+    /// Index of the first result pixel that is needed.
     pub(super) from: usize,
-    /// Number of result pixels that are wanted.
+    /// Number of result pixels that are needed.
     pub(super) count: usize,
 }
 
-/// The source pixels that one result pixel is a weighted mean of.
+/// The source pixels whose weighted mean is one result pixel.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Weighted {
-    /// First pixel of the picture; the others follow it.
+    /// Index of the first source pixel in the picture; the others follow it.
     pub(super) first: usize,
-    /// One weight a pixel; none if all are black.
+    /// One weight per pixel; empty if all are black.
     pub(super) weights: Vec<f32>,
 }
 
-/// The two source pixels that one result pixel lies between, with integer weights of 2048 together.
+/// The two source pixels between which one result pixel lies, with their integer weights, whose
+/// sum is 2048.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Between {
     pub(super) pixels: [usize; 2],
@@ -40,29 +42,29 @@ pub(super) struct Between {
 
 /// OpenCV 4.11, `imgproc/src/resize.cpp`: `INTER_RESIZE_COEF_SCALE`.
 const COEFFICIENT_SCALE: f32 = 2048.0;
-/// A rest of a pixel below this is left out, as OpenCV does.
+/// A remaining part of a pixel below this is ignored, as in OpenCV.
 const REST: f64 = 1e-3;
 
 impl Axis {
-    /// Source pixels in a result pixel.
+    /// Returns the number of source pixels per result pixel.
     pub(super) fn scale(&self) -> f64 {
         1.0 / (self.target as f64 / self.source as f64)
     }
 
-    /// [`Axis::scale`], if it is a whole number of at least 1.
+    /// Returns [`Axis::scale`] if it is an integer of at least 1.
     pub(super) fn whole_scale(&self) -> Option<usize> {
         let scale = self.scale();
         let whole = scale.round_ties_even();
         ((scale - whole).abs() < f64::EPSILON && whole >= 1.0).then_some(whole as usize)
     }
 
-    /// Pixels of the picture out of source pixels that may lie in the bars.
+    /// Returns the picture pixels among source pixels that may lie in the bars.
     pub(super) fn within(&self, sources: Range<usize>) -> Range<usize> {
         let end = sources.end.saturating_sub(self.bar).min(self.present);
         sources.start.saturating_sub(self.bar).min(end)..end
     }
 
-    /// The means of a shrinking axis, for each wanted result pixel.
+    /// Returns the weights of a shrinking axis, for each needed result pixel.
     pub(super) fn weighted(&self) -> Vec<Weighted> {
         (self.from..self.from + self.count).map(|target| self.weighted_at(target)).collect()
     }
@@ -89,7 +91,7 @@ impl Axis {
         Weighted { first: inside.start, weights }
     }
 
-    /// The pairs of an enlarging axis, for each wanted result pixel.
+    /// Returns the pixel pairs of an enlarging axis, for each needed result pixel.
     pub(super) fn between(&self) -> Vec<Between> {
         (self.from..self.from + self.count).map(|target| self.between_at(target)).collect()
     }
@@ -104,7 +106,7 @@ impl Axis {
         }
         let weight = |part: f32| (part * COEFFICIENT_SCALE).round_ties_even() as i16;
         let pair = [(left, weight(1.0 - part)), ((left + 1).min(self.source - 1), weight(part))];
-        // A black pixel counts like any other pixel with weight 0.
+        // A black pixel counts like any pixel with weight 0.
         let seen = pair.map(|(source, weight)| match self.within(source..source + 1) {
             inside if inside.is_empty() => (inside.start.min(self.present - 1), 0),
             inside => (inside.start, weight),

@@ -1,16 +1,18 @@
-//! Enlarging: each result pixel lies between two source pixels on either axis; integers throughout.
+//! Enlarges a picture: each result pixel lies between two source pixels on either axis. All
+//! arithmetic is on integers.
 
 use super::axis::{Axis, Between};
 use super::{Image, Picture};
 
-/// Tables of a resize that enlarges.
+/// Tables of an enlarging resize.
 #[derive(Debug)]
 pub(super) struct Pairs {
     rows: Vec<Between>,
     columns: Vec<Between>,
 }
 
-/// A source row between its columns: 16 times the bytes' scale of 2048, cut, as OpenCV keeps it.
+/// A source row interpolated between its columns: 16 times the scale of bytes times 2048,
+/// truncated, as OpenCV stores it.
 struct Row {
     source: Option<usize>,
     values: Vec<i16>,
@@ -26,7 +28,8 @@ impl Pairs {
         let mut rgb = vec![0; self.rows.len() * width];
         let mut rows = [(); 2].map(|()| Row { source: None, values: vec![0; width] });
         for (out, pair) in rgb.chunks_exact_mut(width).zip(&self.rows) {
-            // Going down, the lower row of a pair becomes the upper one.
+            // From one result row to the next, the lower source row of a pair becomes the upper
+            // one.
             if rows[0].source != Some(pair.pixels[0]) && rows[1].source == Some(pair.pixels[0]) {
                 rows.swap(0, 1);
             }
@@ -50,7 +53,8 @@ impl Pairs {
         for (out, pair) in values.iter_mut().zip(&self.columns) {
             let (left, right) = (&pixels[pair.pixels[0]], &pixels[pair.pixels[1]]);
             for channel in 0..3 {
-                // At most 255 · 2048: no wrap in 32 bits, and 15 bits are left after the shift.
+                // At most 255 · 2048, so it does not overflow 32 bits, and 15 bits are left after
+                // the shift.
                 let sum =
                     product(left[channel], pair.weights[0]).wrapping_add(product(right[channel], pair.weights[1]));
                 out[channel] = (sum >> 4) as i16;
@@ -63,7 +67,8 @@ fn product(byte: u8, weight: i16) -> i32 {
     i32::from(byte).wrapping_mul(i32::from(weight))
 }
 
-/// (w₀·t₀ ≫ 16) + (w₁·t₁ ≫ 16), rounded from quarters; the halves are below 1024, so 16 bits hold the sum.
+/// Computes (w₀·t₀ ≫ 16) + (w₁·t₁ ≫ 16) and rounds from quarters; both terms are below 1024, so 16
+/// bits hold the sum.
 fn mix(upper: i16, lower: i16, [w0, w1]: [i16; 2]) -> u8 {
     let high = |value: i16, weight: i16| (i32::from(value).wrapping_mul(i32::from(weight)) >> 16) as i16;
     let quarters = high(upper, w0).wrapping_add(high(lower, w1)).wrapping_add(2);

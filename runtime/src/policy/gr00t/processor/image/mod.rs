@@ -1,11 +1,12 @@
-//! Camera pictures into the patches that the vision tower reads.
+//! Turns camera pictures into the patches that the vision tower reads.
 //!
 //! ```text
 //! picture ─► square ─► geometry (area or bilinear) ─► backbone's size rule (bicubic) ─► patches, −1 to 1
 //! ```
 //!
-//! Every step but the last works on bytes and gives the bytes of the reference (OpenCV for `area`, ATen for the other
-//! two). Pictures are independent of each other: [`Pictures::prepare`] works on many at the same time.
+//! All steps but the last work on bytes and give the same bytes as the reference (OpenCV for
+//! `area`, ATen for the other two). Pictures are independent of each other: [`Pictures::prepare`]
+//! processes many at the same time.
 
 mod area;
 mod average;
@@ -27,10 +28,10 @@ use patches::Patches;
 pub use patches::Scale;
 use resample::Filter;
 
-/// Longest edge of a camera picture, in pixels.
+/// Maximum edge of a camera picture in pixels.
 const LONGEST_EDGE: usize = 1 << 15;
 
-/// A picture that someone else owns: `[height, width, 3]`, `u8`, RGB.
+/// A borrowed picture: `[height, width, 3]`, `u8`, RGB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Picture<'a> {
     height: usize,
@@ -39,10 +40,10 @@ pub struct Picture<'a> {
 }
 
 impl<'a> Picture<'a> {
-    /// A picture of `height * width * 3` bytes.
+    /// Creates a picture from `height * width * 3` bytes.
     ///
     /// # Errors
-    /// [`ProcessorError::Input`] if it has no pixels or another number of bytes.
+    /// Returns [`ProcessorError::Input`] if it has no pixels or another number of bytes.
     pub fn new(height: usize, width: usize, rgb: &'a [u8]) -> Result<Self, ProcessorError> {
         let sane = (1..=LONGEST_EDGE).contains(&height) && (1..=LONGEST_EDGE).contains(&width);
         if !sane || rgb.len() != height * width * 3 {
@@ -57,14 +58,14 @@ impl<'a> Picture<'a> {
     }
 }
 
-/// A picture of our own: `[height, width, 3]`, `u8`, RGB.
+/// An owned picture: `[height, width, 3]`, `u8`, RGB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
-    /// Rows.
+    /// Number of rows.
     pub height: usize,
-    /// Columns.
+    /// Number of columns.
     pub width: usize,
-    /// `height * width * 3` bytes.
+    /// The pixels as `height * width * 3` bytes.
     pub rgb: Vec<u8>,
 }
 
@@ -74,25 +75,25 @@ impl Image {
     }
 }
 
-/// The patches of the pictures of one sample.
+/// The patches of one sample's pictures.
 #[derive(Debug)]
 pub struct Prepared {
-    /// Picture by picture: `[sum of height / 16 * width / 16, 1536]`, `f32`, from −1 to 1; or `[…, 768]`, `u8`, where
-    /// they are asked for [as bytes](Pictures::give_bytes).
+    /// Patches, picture by picture: `[sum of height / 16 * width / 16, 1536]`, `f32`, from −1 to 1;
+    /// or `[…, 768]`, `u8`, if they are requested [as bytes](Pictures::give_bytes).
     pub pixels: Tensor,
-    /// Patches of each picture: time, height, width.
+    /// Number of patches of each picture along time, height and width.
     pub grids: Vec<[i64; 3]>,
-    /// Tokens of each picture in the prompt.
+    /// Number of tokens of each picture in the prompt.
     pub tokens: Vec<usize>,
 }
 
-/// Prepares the pictures of one checkpoint.
+/// Prepares pictures for one checkpoint.
 #[derive(Debug)]
 pub struct Pictures {
     geometry: Steps,
     patches: Patches,
-    /// Buffers for patches, one for each sample that was ever prepared at the same time: fresh memory costs more than
-    /// all the arithmetic.
+    /// Reusable buffers for patches, as many as samples were ever prepared at the same time: fresh
+    /// memory costs more than all the arithmetic.
     buffers: Mutex<Vec<Vec<f32>>>,
     gives_bytes: bool,
 }
@@ -104,10 +105,10 @@ enum Steps {
 }
 
 impl Pictures {
-    /// Reads `preprocessor_config.json` of the backbone.
+    /// Reads the `preprocessor_config.json` of the backbone.
     ///
     /// # Errors
-    /// [`ProcessorError`] naming file and field.
+    /// Returns a [`ProcessorError`] that names file and field.
     pub fn read(geometry: Geometry, preprocessor: &Path) -> Result<Self, ProcessorError> {
         let geometry = match geometry {
             Geometry::Area { edge, crop_fraction } => Steps::Area(Area::new(edge, crop_fraction)),
@@ -116,7 +117,8 @@ impl Pictures {
         Ok(Self { geometry, patches: Patches::read(preprocessor)?, buffers: Mutex::default(), gives_bytes: false })
     }
 
-    /// The geometric steps: what the reference hands to the backbone's image processor.
+    /// Applies the geometric steps and returns the picture that the reference hands to the
+    /// backbone's image processor.
     pub fn transform(&self, picture: Picture) -> Image {
         match &self.geometry {
             Steps::Area(area) => area.apply(picture),
@@ -128,10 +130,10 @@ impl Pictures {
         }
     }
 
-    /// All steps, for all pictures of a sample at the same time.
+    /// Applies all steps to all pictures of a sample at the same time.
     ///
     /// # Errors
-    /// [`ProcessorError::Input`] if a picture is too long and narrow for the backbone.
+    /// Returns [`ProcessorError::Input`] if a picture is too long and narrow for the backbone.
     pub fn prepare(&self, pictures: &[Picture]) -> Result<Prepared, ProcessorError> {
         let images: Vec<Image> = pictures.par_iter().map(|picture| self.sized(*picture)).collect::<Result<_, _>>()?;
         if self.gives_bytes {
@@ -153,17 +155,18 @@ impl Pictures {
         Ok(prepared(&images, tensor))
     }
 
-    /// From now on patches are not normalised: an eighth of the bytes go to the device, which does that.
+    /// Disables normalisation: from now on patches are bytes, and the device normalises them. Only
+    /// an eighth of the bytes are copied to it.
     pub fn give_bytes(&mut self) {
         self.gives_bytes = true;
     }
 
-    /// How bytes become numbers.
+    /// Returns the normalisation of bytes.
     pub fn scale(&self) -> Scale {
         self.patches.scale()
     }
 
-    /// The picture as the backbone wants it, but for the patches.
+    /// Returns the picture in the size that the backbone needs, not yet cut into patches.
     fn sized(&self, picture: Picture) -> Result<Image, ProcessorError> {
         let image = self.transform(picture);
         let size = self.patches.size([image.height, image.width])?;
@@ -176,7 +179,7 @@ fn prepared(images: &[Image], pixels: Tensor) -> Prepared {
     Prepared { pixels, grids, tokens }
 }
 
-/// The patches of all pictures, one after the other.
+/// Returns the patches of all pictures, one after the other, as bytes.
 fn bytes(images: &[Image]) -> Tensor {
     let mut all = vec![0; images.iter().map(patches::bytes).sum()];
     let mut rest = &mut all[..];
@@ -188,7 +191,8 @@ fn bytes(images: &[Image]) -> Tensor {
     patches::tensor_of_bytes(&all)
 }
 
-/// The picture in the middle of a black square as large as its longer edge; an odd rest goes to the right and below.
+/// Pads a picture to a black square as large as its longer edge; an odd remaining pixel goes to the
+/// right or the bottom.
 fn squared(picture: Picture) -> Image {
     let edge = picture.height.max(picture.width);
     let mut rgb = vec![0; edge * edge * 3];

@@ -1,6 +1,6 @@
-//! The backbone's own image processor: its size rule, and patches of normalised numbers.
+//! The backbone's own image processor: its size rule, and patches of normalised values.
 //!
-//! transformers 4.57, `Qwen2VLImageProcessorFast`.
+//! It follows `Qwen2VLImageProcessorFast` of transformers 4.57.
 
 use std::path::Path;
 
@@ -10,35 +10,35 @@ use super::super::ProcessorError;
 use super::super::field::{Field, Json};
 use super::Image;
 
-/// Longest over shortest edge that the backbone accepts.
+/// Maximum ratio of the longest to the shortest edge that the backbone accepts.
 const MOST_ELONGATED: f64 = 200.0;
-/// Most pixels that the size rule may ask for.
+/// Maximum number of pixels that the size rule may ask for.
 const MOST_PIXELS: usize = 1 << 28;
-/// Edge of a patch, pixels.
+/// Edge of a patch in pixels.
 const PATCH: usize = 16;
-/// Patches on an edge of a token.
+/// Number of patches along each edge of a token.
 const MERGE: usize = 2;
-/// Frames in a patch: the same picture twice.
+/// Number of frames in a patch: the same picture twice.
 const FRAMES: usize = 2;
-/// Numbers in a patch: channel, frame, row, column.
+/// Number of values in a patch: channel, frame, row, column.
 const NUMBERS: usize = 3 * FRAMES * PATCH * PATCH;
 
-/// Size rule and normalisation.
+/// The size rule and the normalisation.
 #[derive(Debug)]
 pub(super) struct Patches {
     least: usize,
     most: usize,
-    /// What a byte becomes, for each channel.
+    /// The normalised value of each byte, for each channel.
     values: [[f32; 256]; 3],
     scale: Scale,
 }
 
-/// What makes numbers of bytes, for each channel: (byte − mean) / deviation in `f32`.
+/// The normalisation of bytes for each channel: (byte − mean) / deviation in `f32`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
-    /// In units of a byte.
+    /// Mean of each channel, in units of a byte.
     pub mean: [f32; 3],
-    /// In units of a byte.
+    /// Standard deviation of each channel, in units of a byte.
     pub deviation: [f32; 3],
 }
 
@@ -68,7 +68,7 @@ impl Patches {
         Ok(Self { least, most, values: values(&scale), scale })
     }
 
-    /// Height and width, multiples of a token's edge, that a picture is resized to.
+    /// Returns the height and width, multiples of a token's edge, to which a picture is resized.
     pub(super) fn size(&self, [height, width]: [usize; 2]) -> Result<[usize; 2], ProcessorError> {
         let factor = (PATCH * MERGE) as f64;
         let (h, w) = (height as f64, width as f64);
@@ -92,25 +92,28 @@ impl Patches {
         Ok([h as usize, w as usize])
     }
 
-    /// How bytes become numbers.
+    /// Returns the normalisation of bytes.
     pub(super) fn scale(&self) -> Scale {
         self.scale
     }
 
-    /// Writes the patches of a picture whose edges are multiples of a token's into [`numbers`] numbers.
+    /// Writes the patches of a picture, whose edges are multiples of a token's, into [`numbers`]
+    /// values.
     ///
-    /// Order: tokens row by row, in a token its 2 × 2 patches row by row; in a patch channel, frame, row, column.
+    /// The order is: tokens row by row, the 2 × 2 patches of a token row by row, and in a patch
+    /// channel, frame, row, column.
     pub(super) fn cut(&self, image: &Image, out: &mut [f32]) {
         cut::<f32, FRAMES>(image, out, |channel, byte| self.values[channel][usize::from(byte)]);
     }
 
-    /// The same patches as [`bytes`] bytes, each frame once: for who normalises on the device.
+    /// Writes the same patches as [`bytes`] bytes, with each frame once, for normalisation on the
+    /// device.
     pub(super) fn cut_bytes(image: &Image, out: &mut [u8]) {
         cut::<u8, 1>(image, out, |_, byte| byte);
     }
 }
 
-/// Writes the patches in `N` equal frames each.
+/// Writes the patches with `N` equal frames each.
 fn cut<T: Copy + Default, const N: usize>(image: &Image, out: &mut [T], value: impl Fn(usize, u8) -> T) {
     let columns = image.width / (PATCH * MERGE);
     let (planes, _) = out.as_chunks_mut::<{ PATCH * PATCH }>();
@@ -123,7 +126,7 @@ fn cut<T: Copy + Default, const N: usize>(image: &Image, out: &mut [T], value: i
     }
 }
 
-/// Writes one patch, `[channel * N + frame][row * 16 + column]`.
+/// Writes one patch in the layout `[channel * N + frame][row * 16 + column]`.
 fn fill<T: Copy + Default, const N: usize>(
     image: &Image,
     [top, left]: [usize; 2],
@@ -144,39 +147,39 @@ fn fill<T: Copy + Default, const N: usize>(
     }
 }
 
-/// Numbers in the patches of a picture.
+/// Returns the number of values in the patches of a picture.
 pub(super) fn numbers(image: &Image) -> usize {
     tokens(image) * MERGE * MERGE * NUMBERS
 }
 
-/// Bytes of a picture.
+/// Returns the number of bytes of a picture.
 pub(super) fn bytes(image: &Image) -> usize {
     numbers(image) / FRAMES
 }
 
-/// Tokens of a picture in the prompt.
+/// Returns the number of tokens of a picture in the prompt.
 pub(super) fn tokens(image: &Image) -> usize {
     (image.height / (PATCH * MERGE)) * (image.width / (PATCH * MERGE))
 }
 
-/// Patches of a picture: time, height, width.
+/// Returns the number of patches of a picture along time, height and width.
 pub(super) fn grid(image: &Image) -> [i64; 3] {
     [1, image.height / PATCH, image.width / PATCH].map(|count| i64::try_from(count).expect("patches fit memory"))
 }
 
-/// The patches of one sample, `[P, 1536]`.
+/// Returns the patches of one sample as a tensor, `[P, 1536]`.
 pub(super) fn tensor(numbers: &[f32]) -> Tensor {
     let width = i64::try_from(NUMBERS).expect("1536 fits");
     Tensor::from_slice(numbers).view([-1, width])
 }
 
-/// The same as bytes, `[P, 768]`.
+/// Returns the patches as a tensor of bytes, `[P, 768]`.
 pub(super) fn tensor_of_bytes(bytes: &[u8]) -> Tensor {
     let width = i64::try_from(NUMBERS / FRAMES).expect("768 fits");
     Tensor::from_slice(bytes).view([-1, width])
 }
 
-/// (byte − mean / rescale) / (std / rescale), in `f32` as torch does it.
+/// Computes (byte − mean / rescale) / (std / rescale) in `f32`, as torch does.
 fn scale(root: &Field) -> Result<Scale, ProcessorError> {
     let field = root.get("rescale_factor")?;
     let rescale = if field.is_missing() { 1.0 / 255.0 } else { field.number()? };
@@ -196,7 +199,7 @@ fn scale(root: &Field) -> Result<Scale, ProcessorError> {
     Ok(Scale { mean, deviation })
 }
 
-/// Of every byte, for each channel.
+/// Returns the normalised value of every byte, for each channel.
 fn values(scale: &Scale) -> [[f32; 256]; 3] {
     let of = |channel: usize, byte: usize| (byte as f32 - scale.mean[channel]) / scale.deviation[channel];
     std::array::from_fn(|channel| std::array::from_fn(|byte| of(channel, byte)))

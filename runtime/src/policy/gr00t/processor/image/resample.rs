@@ -1,17 +1,18 @@
-//! Resizing by ATen's antialiased filters on bytes, and the crop between them.
+//! Resizes by ATen's antialiased filters on bytes, and crops in between.
 
 use tch::{Kind, Tensor};
 
 use super::Image;
 
-/// Which of ATen's filters.
+/// A filter of ATen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Filter {
     Bilinear,
     Bicubic,
 }
 
-/// The picture at height and width `size`; as it is if it has that size.
+/// Resizes the picture to height and width `size`; returns it unchanged if it already has that
+/// size.
 pub(super) fn resize(image: Image, size: [usize; 2], filter: Filter) -> Image {
     let [height, width] = size;
     if [image.height, image.width] == size {
@@ -30,7 +31,8 @@ pub(super) fn resize(image: Image, size: [usize; 2], filter: Filter) -> Image {
     Image { height, width, rgb }
 }
 
-/// The middle of a picture, at most as large as it; halves of a pixel go to the even side, as in torchvision.
+/// Crops the middle of a picture, whose size it does not exceed; halves of a pixel are rounded to
+/// even, as in torchvision.
 pub(super) fn center(image: &Image, [height, width]: [usize; 2]) -> Image {
     let offset = |whole: usize, part: usize| ((whole - part) as f64 / 2.0).round_ties_even() as usize;
     let (top, left) = (offset(image.height, height), offset(image.width, width));

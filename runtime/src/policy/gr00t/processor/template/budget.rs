@@ -1,4 +1,5 @@
-//! What one rendering may make, in bytes: everything that it works on is counted, whether or not it is kept.
+//! Limits the bytes that one rendering may process: every operand is counted, whether or not it is
+//! kept.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,22 +7,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, Value};
 
-/// Bytes of values that a rendering may work on. The public Qwen3-VL template takes some ten thousand.
+/// Maximum number of bytes that a rendering may process. The public Qwen3-VL template needs about
+/// ten thousand.
 pub(super) const BYTES: u64 = 4 << 20;
-/// Values within values, at most. Dropping and comparing them takes stack.
+/// Maximum nesting depth of values. Dropping and comparing nested values takes stack.
 const DEPTH: usize = 32;
-/// Bytes of a value beside its text.
+/// Size of a value without its text, in bytes.
 const VALUE: u64 = 32;
 
-/// What a rendering has worked on so far.
+/// The number of bytes that a rendering has processed so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Budget(Arc<AtomicU64>);
 
 impl Budget {
-    /// Counts a value with all that is in it, as often as it is in it.
+    /// Counts a value and everything inside it, as often as it occurs.
     ///
     /// # Errors
-    /// The budget is spent, or the value is too deep (one that contains itself is).
+    /// Returns an error if the budget is spent, or if the value is nested too deeply, as one that
+    /// contains itself is.
     pub(super) fn charge(&self, value: &Value) -> Result<(), Error> {
         self.charge_at(value, 0)
     }
@@ -29,7 +32,7 @@ impl Budget {
     /// Counts bytes.
     ///
     /// # Errors
-    /// The budget is spent.
+    /// Returns an error if the budget is spent.
     pub(super) fn spend(&self, bytes: u64) -> Result<(), Error> {
         let add = |spent: u64| spent.checked_add(bytes).filter(|sum| *sum <= BYTES);
         match self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add) {
@@ -57,7 +60,7 @@ impl Budget {
     }
 }
 
-/// An error of the template, in words.
+/// Creates a template error with this message.
 pub(super) fn refuse(reason: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidOperation, reason.into())
 }

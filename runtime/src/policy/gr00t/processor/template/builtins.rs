@@ -1,7 +1,8 @@
-//! Filters, tests and functions that a template may use: those of the engine, on operands that are counted.
+//! The filters, tests and functions that a template may use: those of the engine, with counted
+//! operands.
 //!
-//! Not offered are those that make more than they are given and are of no use in a chat template: `format`, `batch`,
-//! `slice`, `lipsum`, `debug`, `pprint`.
+//! Left out are those that produce more than their input and are useless in a chat template:
+//! `format`, `batch`, `slice`, `lipsum`, `debug`, `pprint`.
 
 use minijinja::value::{Rest, Value, ValueOrKwargs};
 use minijinja::{Environment, Error, State, filters, functions, tests};
@@ -9,13 +10,14 @@ use minijinja::{Environment, Error, State, filters, functions, tests};
 use super::budget::{Budget, refuse};
 use super::operators::plain;
 
-/// Columns that `indent` and `tojson` may indent by.
+/// Maximum number of columns by which `indent` and `tojson` may indent.
 const WIDEST: i64 = 64;
 
-/// What a builtin makes of operands of this size, at most, where that is more than a few times their size.
+/// Returns the maximum size of a builtin's result, where it can be more than a few times the size
+/// of its operands.
 type Growth = fn(&[Value]) -> Result<u64, Error>;
 
-/// Adds all of them.
+/// Adds all builtins to the environment.
 pub(super) fn add(environment: &mut Environment<'_>, budget: &Budget) {
     macro_rules! add {
         ($method:ident: $($name:literal => $builtin:expr),* $(,)?) => {
@@ -56,12 +58,12 @@ pub(super) fn add(environment: &mut Environment<'_>, budget: &Budget) {
         "in" => tests::is_in, "true" => tests::is_true, "false" => tests::is_false,
     }
     add! { add_function: "dict" => functions::dict, "namespace" => functions::namespace }
-    // Numbers one after the other, which cost when they are looked at.
+    // A lazy sequence of numbers, which are counted when they are evaluated.
     environment.add_function("range", functions::range);
     environment.add_function("raise_exception", |text: String| -> Result<String, Error> { Err(refuse(text)) });
 }
 
-/// A builtin that is called once its operands are counted, and whose result is.
+/// Wraps a builtin so that its operands are counted before the call, and its result after it.
 fn counted(
     builtin: Value,
     growth: Growth,
@@ -80,20 +82,20 @@ fn no_growth(_: &[Value]) -> Result<u64, Error> {
     Ok(0)
 }
 
-/// Text in place of each letter of another.
+/// Returns the maximum growth of a replacement: the new text in place of each letter.
 fn replaced(operands: &[Value]) -> Result<u64, Error> {
     let bytes = |index: usize| operands.get(index).map_or(0, |value| value.to_string().len() as u64);
     Ok((bytes(0) + 1).saturating_mul(bytes(2)))
 }
 
-/// Text between items.
+/// Returns the maximum growth of a join: the separator between all items.
 fn joined(operands: &[Value]) -> Result<u64, Error> {
     let items = operands.first().and_then(Value::len).unwrap_or_default() as u64;
     let between = operands.get(1).map_or(0, |value| value.to_string().len() as u64);
     Ok(items.saturating_mul(between))
 }
 
-/// Blanks before each line.
+/// Returns the maximum growth of an indentation: blanks before each line.
 fn indented(operands: &[Value]) -> Result<u64, Error> {
     let text = operands.first().map_or(0, |value| value.to_string().len() as u64);
     let mut widest = 0;

@@ -1,7 +1,8 @@
-//! The operators of a template, as functions that count what they work on.
+//! Replaces the operators of a template by functions that count the size of their operands.
 //!
-//! The engine counts steps, and one step may double a string. So each instruction that makes a value out of values is
-//! replaced by a call, with the same operands, of a function that no template can name.
+//! The engine counts steps, but a single step may double a string. Each instruction that computes a
+//! new value is therefore replaced by a call to a function with the same operands, under a name
+//! that no template can use.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -12,7 +13,7 @@ use minijinja::{Environment, Error, Value, context};
 
 use super::budget::{Budget, refuse};
 
-/// Name and meaning of the operators, each a function of two operands or of the four of a slice.
+/// Name and expression of the operators, each a function of two operands or of the four of a slice.
 const OPERATORS: &[&str] = &[
     "a + b", "a - b", "a * b", "a / b", "a // b", "a % b", "a ** b", "a ~ b", "a == b", "a != b", "a > b", "a >= b",
     "a < b", "a <= b", "a in b", "a[b]", "a[b:c:d]",
@@ -22,13 +23,13 @@ const TUPLE: &str = "()";
 const MAP: &str = "{}";
 const KWARGS: &str = "**";
 
-/// Works the operators out, on operands that were counted.
+/// Evaluates the operators on operands that were counted.
 static PLAIN: LazyLock<Environment<'static>> = LazyLock::new(Environment::empty);
 
-/// Replaces the instructions that make values.
+/// Replaces the instructions that compute values.
 ///
 /// # Errors
-/// One that cannot be counted.
+/// Returns an error for an instruction that cannot be counted.
 pub(super) fn replace(instructions: &mut Instructions<'_>) -> Result<(), Error> {
     let mut index = 0;
     while let Some(instruction) = instructions.get_mut(index) {
@@ -41,7 +42,8 @@ pub(super) fn replace(instructions: &mut Instructions<'_>) -> Result<(), Error> 
     Ok(())
 }
 
-/// The function in place of an instruction, and how many operands it has; `None` for one that makes nothing.
+/// Returns the function that replaces an instruction, and its number of operands; `None` if the
+/// instruction computes no value.
 fn counted(instruction: &Instruction<'_>) -> Result<Option<(&'static str, usize)>, Error> {
     Ok(Some(match instruction {
         Instruction::Add => ("a + b", 2),
@@ -109,7 +111,7 @@ fn pairs(parts: &[Value]) -> impl Iterator<Item = (Value, Value)> {
 fn operate(name: &'static str, operands: &[Value], budget: &Budget) -> Result<Value, Error> {
     let [a, b, rest @ ..] = operands else { return Err(refuse(format!("`{name}` has too few operands"))) };
     match name {
-        // What is looked into is not made anew.
+        // The container is only read, not copied, so it is not counted.
         "a[b]" => budget.charge(b)?,
         "a * b" if !(a.is_number() && b.is_number()) => {
             return Err(refuse("only numbers are multiplied, not text or lists"));
@@ -119,11 +121,11 @@ fn operate(name: &'static str, operands: &[Value], budget: &Budget) -> Result<Va
     }
     let (c, d) = (rest.first(), rest.get(1));
     let result = PLAIN.compile_expression(name)?.eval(context! { a, b, c, d })?;
-    // Joined lists are lists of lists until somebody looks, and looking takes stack.
+    // Joined lists are evaluated lazily as nested lists, and evaluating them takes stack.
     if matches!(name, "a + b" | "a[b:c:d]") { plain(result, budget) } else { Ok(result) }
 }
 
-/// A value that is worked out now, and counted.
+/// Evaluates a value now, and counts it.
 pub(super) fn plain(value: Value, budget: &Budget) -> Result<Value, Error> {
     use minijinja::value::ValueKind::{Iterable, Seq};
     if !matches!(value.kind(), Seq | Iterable) {

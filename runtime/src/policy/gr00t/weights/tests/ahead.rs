@@ -1,4 +1,4 @@
-//! Tensors that are brought ahead are those that are copied one by one.
+//! Tests that tensors loaded ahead are equal to those that are copied one by one.
 
 use std::fs::OpenOptions;
 
@@ -7,10 +7,10 @@ use super::goldens::checkpoints;
 use super::*;
 use c10d::upload::Staging;
 
-/// So small that every buffer is used many times.
+/// Sizes so small that every buffer is used many times.
 const SMALL: Sizes = Sizes { slots: 3, buffer: 4096, threads: 3 };
 
-/// All of `specs`, ahead and one by one.
+/// Loads all of `specs`, ahead and one by one.
 fn both(dir: &Path, specs: &[Spec], kind: Kind, sizes: Sizes) -> [Vec<Tensor>; 2] {
     let open = || Weights::open(dir, Device::Cpu, kind).unwrap();
     let take = |weights: &mut Weights| specs.iter().map(|(name, shape)| weights.take(name, shape)).collect();
@@ -19,7 +19,7 @@ fn both(dir: &Path, specs: &[Spec], kind: Kind, sizes: Sizes) -> [Vec<Tensor>; 2
     [take(&mut ahead), take(&mut plain)]
 }
 
-/// A carrier of a machine that has no memory for buffers.
+/// A carrier of a machine without memory for buffers.
 struct Broken;
 
 impl Carrier for Broken {

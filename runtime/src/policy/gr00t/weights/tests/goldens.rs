@@ -3,7 +3,8 @@ use std::path::PathBuf;
 use super::super::super::model::Gr00t;
 use super::*;
 
-/// Folders of `$RRUN_GOLDENS`, by default the committed ones, that hold a checkpoint.
+/// Returns the folders of `$RRUN_GOLDENS`, by default the committed ones, that contain a
+/// checkpoint.
 pub(super) fn checkpoints() -> Vec<PathBuf> {
     let committed = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/gr00t");
     let goldens = std::env::var_os("RRUN_GOLDENS").map_or_else(committed, PathBuf::from);
@@ -27,7 +28,7 @@ fn every_golden_has_the_tensors_of_its_layout() {
     }
 }
 
-/// libtorch's own reader of another generation of the same format agrees on every value.
+/// tch's own reader, which uses another version of the same format's crate, agrees on every value.
 #[test]
 fn every_golden_has_the_values_that_another_reader_finds() {
     for case in checkpoints() {
@@ -45,7 +46,7 @@ fn every_golden_has_the_values_that_another_reader_finds() {
     }
 }
 
-/// The network is built from exactly the tensors that the layout says.
+/// The network is built from exactly the tensors that the layout lists.
 #[test]
 fn the_network_takes_the_tensors_of_its_layout() {
     for case in checkpoints() {

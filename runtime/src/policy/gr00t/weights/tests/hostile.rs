@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A valid header of three tensors.
+/// Returns a valid header of three tensors.
 fn header() -> Value {
     json!({
         "__metadata__": {"format": "pt"},
@@ -20,7 +20,7 @@ fn shard(name: &'static str, tensor: &str) -> (&'static str, Vec<u8>) {
     (name, safetensors(&json!({tensor: entry("F32", &[1], 0, 4)}).to_string(), 4))
 }
 
-/// Opens whatever it is and takes all that it says it has.
+/// Opens any checkpoint and takes all tensors that it claims to have.
 fn open_and_take(dir: &TempDir) -> Result<(), LoadError> {
     let mut weights = open(dir, Kind::Float)?;
     let Source::Checkpoint(checkpoint) = &weights.source else { return Ok(()) };

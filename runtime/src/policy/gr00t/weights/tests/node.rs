@@ -1,4 +1,4 @@
-//! Ranks of one node that load the same checkpoint: the disk is read once.
+//! Tests that several ranks of one node that load the same checkpoint read the disk once.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -10,24 +10,25 @@ use super::super::upload::{Late, Sizes};
 use super::*;
 
 const RANKS: usize = 3;
-/// Elements of each of the tensors.
+/// Number of elements of each tensor.
 const ELEMENTS: i64 = 1 << 20;
 const TENSORS: i64 = 12;
-/// Where a started rank finds the checkpoint.
+/// Environment variable with the checkpoint's folder for a started rank.
 const FOLDER: &str = "RRUN_TEST_CHECKPOINT";
 
 fn specs() -> Vec<Spec> {
     (0..TENSORS).map(|at| (format!("t{at}"), vec![ELEMENTS])).collect()
 }
 
-/// Tells the kernel to forget the file, and it is on the disk.
+/// Flushes the file to the disk and tells the kernel to drop it from the page cache.
 fn forget(dir: &Path) {
     let file = File::open(dir.join(SINGLE)).unwrap();
     file.sync_all().unwrap();
     fadvise(&file, 0, None, Advice::DontNeed).unwrap();
 }
 
-/// Ranks as processes that load when they are all there; bytes that each had read from a disk for it.
+/// Runs ranks as processes that start loading together, and returns the bytes that each read from a
+/// disk.
 fn load(dir: &Path, ranks: usize) -> Vec<u64> {
     let start = |_| {
         let mut rank = Command::new(std::env::current_exe().unwrap());
@@ -49,7 +50,7 @@ fn load(dir: &Path, ranks: usize) -> Vec<u64> {
 
 #[test]
 fn ranks_of_a_node_read_the_disk_once() {
-    // Beside this program, on a disk: what is for temporary files may be in memory.
+    // Next to this program, which is on a disk; the directory for temporary files may be in memory.
     let dir = tempfile::tempdir_in(std::env::current_exe().unwrap().parent().unwrap()).unwrap();
     write_tensors(dir.path(), &specs(), Kind::Float, u64::MAX, |at| {
         Tensor::full([ELEMENTS], at as f64, (Kind::Float, Device::Cpu))
@@ -84,7 +85,7 @@ fn a_rank_that_loads() {
     println!("read {}", read_bytes() - before);
 }
 
-/// Bytes that the kernel has fetched from disks for this process.
+/// Returns the bytes that the kernel has fetched from disks for this process.
 fn read_bytes() -> u64 {
     let io = fs::read_to_string("/proc/self/io").unwrap_or_default();
     io.lines().find_map(|line| line.strip_prefix("read_bytes: ")?.parse().ok()).unwrap_or(0)

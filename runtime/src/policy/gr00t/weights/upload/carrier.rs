@@ -1,27 +1,28 @@
-//! Who brings the bytes of staging buffers to their tensors.
+//! Copies the bytes of staging buffers to their tensors.
 
 use tch::{Device, Tensor};
 
 use c10d::cuda;
 use c10d::upload::{Staging, Uploader};
 
-/// Copies that go on while the next buffer is filled.
+/// Starts copies that continue while the next buffer is filled.
 pub trait Carrier: Send + Sync + 'static {
-    /// A new staging buffer.
+    /// Allocates a new staging buffer.
     fn buffer(&self, bytes: usize) -> Result<Staging, String>;
 
-    /// Begins to copy each second tensor, a part of the slot's buffer, to the first. They may differ in dtype.
+    /// Starts to copy the second tensor of each pair, a part of the slot's buffer, to the first.
+    /// The two may differ in dtype.
     fn send(&self, slot: usize, pairs: Vec<(Tensor, Tensor)>) -> Result<(), String>;
 
-    /// Returns when all that was sent with the slot has arrived.
+    /// Returns when all copies of the slot have arrived.
     fn land(&self, slot: usize) -> Result<(), String>;
 }
 
-/// To a card, out of pinned memory.
+/// Copies to a GPU, from pinned memory.
 pub struct ToCard(Uploader);
 
 impl ToCard {
-    /// For tensors that were made on `device` before.
+    /// Creates a carrier for tensors that were allocated on `device` before.
     pub fn new(device: Device, slots: usize) -> Result<Self, String> {
         let Device::Cuda(index) = device else { return Err(format!("{device:?} is not a card")) };
         let cuda = cuda::load().map_err(|none| none.reason)?;
@@ -43,8 +44,8 @@ impl Carrier for ToCard {
     }
 }
 
-/// Tensors on the CPU in place of a card: nothing is copied before it is waited for, so that a buffer that is used too
-/// soon is seen.
+/// Tensors on the CPU in place of a GPU. Nothing is copied until the caller waits for it, so that
+/// tests detect a buffer that is reused too early.
 #[cfg(test)]
 #[derive(Default)]
 pub struct Late {

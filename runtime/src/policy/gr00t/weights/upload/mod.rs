@@ -1,14 +1,15 @@
-//! All tensors of a checkpoint to a card at once, as fast as the card takes them.
+//! Copies all tensors of a checkpoint to a GPU at once, as fast as the GPU accepts them.
 //!
 //! ```text
 //! plan ─► ring ─► threads: pread ─► staging buffer (pinned) ─► copy on a stream of its own ─► tensor
 //!                          page cache                            dtype converted on the card
 //! ```
 //!
-//! A copy out of a map is made by the driver, page by page, through a small buffer of its own, while the caller waits:
-//! that is a fraction of what the bus can do. Here several threads read the files (without page faults, which `pread`
-//! does not have), and the bus is busy from the first buffer to the last. Files are read in order, through the page cache:
-//! ranks of a node that load the same checkpoint read the disk once.
+//! A copy from a mapped file is done by the driver, page by page, through a small buffer of its
+//! own, while the caller waits; that uses a fraction of the bus bandwidth. Here several threads
+//! read the files (with `pread`, which causes no page faults), and the bus is busy from the first
+//! buffer to the last. Files are read in order, through the page cache, so ranks of a node that
+//! load the same checkpoint read the disk once.
 
 use std::fmt;
 use std::fs::File;
@@ -36,47 +37,49 @@ mod carrier;
 mod plan;
 mod ring;
 
-/// How much is under way at a time.
+/// How much is processed at a time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
     pub(super) slots: usize,
-    /// Bytes of a staging buffer.
+    /// Size of a staging buffer in bytes.
     pub(super) buffer: usize,
     pub(super) threads: usize,
 }
 
 impl Sizes {
-    /// 64 MiB in 16 buffers. Pinning takes the driver some 0.3 s a GB, so more would cost what it gains; 4 MiB are 80 µs
-    /// of a bus of 50 GB/s, in which nothing else of a copy counts, and 0.5 ms of one thread that reads: 8 keep up.
+    /// Returns 64 MiB in 16 buffers and 8 threads. Pinning costs the driver some 0.3 s per GB, so
+    /// more memory would cost what it gains. A buffer of 4 MiB takes 80 µs on a bus of 50 GB/s,
+    /// which makes the fixed cost of a copy negligible, and 0.5 ms for one reading thread, so that
+    /// 8 threads keep up.
     pub(super) fn usual() -> Self {
         let cores = available_parallelism().map_or(1, NonZero::get);
         Self { slots: 16, buffer: 4 << 20, threads: cores.clamp(2, 8) }
     }
 }
 
-/// A file to read from, with its name for errors.
+/// A file to read from, with its name for error messages.
 #[derive(Clone, Debug)]
 pub(super) struct Source {
     pub(super) path: PathBuf,
     pub(super) file: Arc<File>,
 }
 
-/// A tensor that is to be filled.
+/// A tensor to be filled.
 #[derive(Debug)]
 pub(super) struct Wanted {
     pub(super) extent: Extent,
     /// Element type in the file.
     pub(super) stored: Kind,
-    /// Contiguous, on its device, of the element type that it is to have.
+    /// The contiguous target tensor, on its device and with its final element type.
     pub(super) tensor: Tensor,
 }
 
-/// Why tensors do not come.
+/// The reason why tensors cannot be loaded.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// A file cannot be read, or has become shorter.
     File { path: PathBuf, err: io::Error },
-    /// The device does not take them.
+    /// The device refuses the copies.
     Device { reason: String },
 }
 
@@ -89,7 +92,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Tensors under way.
+/// The tensors that are being loaded.
 pub(super) struct Upload {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -101,21 +104,22 @@ struct Shared {
     buffer: usize,
     carrier: Box<dyn Carrier>,
     state: Mutex<State>,
-    /// The state has changed.
+    /// Notified whenever the state has changed.
     changed: Condvar,
 }
 
 struct State {
     ring: Ring,
     wanted: Vec<Wanted>,
-    /// Those of slots that nobody fills; made when a slot is used first.
+    /// Buffers of the slots that no thread is filling; allocated when a slot is first used.
     buffers: Vec<Option<Staging>>,
     failure: Option<Failure>,
     has_failed: bool,
 }
 
 impl Upload {
-    /// Begins. `wanted` lie in `sources` by their number, and on the device that `carrier` brings them to.
+    /// Starts loading. Each of `wanted` refers to `sources` by index, and is on the device to which
+    /// `carrier` copies.
     pub(super) fn start(
         sources: Vec<Source>,
         wanted: Vec<Wanted>,
@@ -148,10 +152,10 @@ impl Upload {
         Ok(upload)
     }
 
-    /// Waits for a tensor, by its number in `wanted`.
+    /// Waits for a tensor, given by its index in `wanted`.
     ///
     /// # Errors
-    /// What went wrong, the first time that it is asked; afterwards only that something did.
+    /// Returns the failure to the first caller; later callers only learn that loading has failed.
     pub(super) fn take(&self, number: usize) -> Result<Tensor, Failure> {
         let mut state = self.shared.lock();
         while !state.has_failed && !state.ring.has(number) {
@@ -166,12 +170,12 @@ impl Upload {
 }
 
 impl Drop for Upload {
-    /// Nobody writes to a tensor or reads a buffer afterwards.
+    /// Stops the threads: afterwards nothing writes to a tensor or reads a buffer.
     fn drop(&mut self) {
         self.shared.lock().ring.stop();
         self.shared.changed.notify_all();
         for thread in self.threads.drain(..) {
-            // A panic in it was told as a failure.
+            // A panic of the thread has already been reported as a failure.
             drop(thread.join());
         }
     }
@@ -182,7 +186,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// One thread.
+    /// Runs the loop of one thread.
     fn work(&self) {
         let _mode = InferenceMode::begin();
         let lost = |reason: String| Err(Failure::Device { reason: first_line(&reason).to_owned() });
@@ -190,7 +194,8 @@ impl Shared {
         if let Err(failure) = outcome {
             let mut state = self.lock();
             if is_context_lost(&failure.to_string()) {
-                // libtorch asks CUDA before it frees pinned memory, and ends the process if there is no answer.
+                // libtorch asks CUDA before it frees pinned memory, and ends the process if CUDA
+                // does not answer, so the buffers are leaked.
                 mem::forget(mem::take(&mut state.buffers));
             }
             state.ring.stop();
@@ -214,7 +219,7 @@ impl Shared {
         }
     }
 
-    /// Waits until there is something to do; never [`Next::Wait`].
+    /// Waits until there is something to do; never returns [`Next::Wait`].
     fn next(&self) -> Next {
         let mut state = self.lock();
         loop {
@@ -241,7 +246,7 @@ impl Shared {
             load.iter().map(|piece| pair(piece, &state.wanted[piece.tensor], &buffer)).collect()
         };
         if let Err(reason) = self.carrier.send(slot, pairs) {
-            // Copies out of it may be under way.
+            // Copies from the buffer may be under way, so it is leaked.
             mem::forget(buffer);
             return Err(device(reason));
         }
@@ -256,7 +261,7 @@ impl Shared {
     }
 }
 
-/// The part of the tensor that a piece is, and the piece as elements.
+/// Returns the part of the tensor that a piece covers, and the piece as elements.
 fn pair(piece: &Piece, wanted: &Wanted, buffer: &Staging) -> (Tensor, Tensor) {
     let element = wanted.stored.elt_size_in_bytes();
     let (first, count) = (piece.begin / element as u64, piece.buffer.len() / element);

@@ -1,4 +1,4 @@
-//! Which bytes of which file go to which place of a staging buffer.
+//! Plans which bytes of which file go to which place of a staging buffer.
 //!
 //! ```text
 //! file     ▐ a │      b       │c│d│  e ▌        in the order of the files, whatever order they are asked for
@@ -7,37 +7,38 @@
 
 use std::ops::Range;
 
-/// Pieces begin at multiples of this in a buffer: more than any element, and what vector copies like.
+/// Alignment of pieces in a buffer: larger than any element, and suitable for vector copies.
 pub const ALIGN: usize = 64;
 
-/// Where a tensor lies.
+/// The position of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Number of its file.
+    /// Index of its file.
     pub file: usize,
-    /// Bytes from the beginning of the file.
+    /// Byte range from the beginning of the file.
     pub bytes: Range<u64>,
 }
 
 /// A part of a tensor in a buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Number of the tensor.
+    /// Index of the tensor.
     pub tensor: usize,
-    /// Bytes of the tensor before this piece.
+    /// Number of bytes of the tensor before this piece.
     pub begin: u64,
-    /// Number of its file.
+    /// Index of its file.
     pub file: usize,
-    /// First byte in the file.
+    /// Offset of its first byte in the file.
     pub at: u64,
-    /// Bytes in the buffer: the first is at a multiple of [`ALIGN`].
+    /// Byte range in the buffer; it starts at a multiple of [`ALIGN`].
     pub buffer: Range<usize>,
 }
 
-/// What is in one buffer at one time.
+/// The contents of one buffer at one time.
 pub type Load = Vec<Piece>;
 
-/// Cuts tensors into buffers of `size` bytes, which is a multiple of [`ALIGN`]; empty tensors are in none.
+/// Divides tensors into buffers of `size` bytes, which must be a multiple of [`ALIGN`]; empty
+/// tensors are in no buffer.
 pub fn plan(extents: &[Extent], size: usize) -> Vec<Load> {
     assert!(size > 0 && size.is_multiple_of(ALIGN), "a buffer of {size} bytes");
     let mut order: Vec<_> = (0..extents.len()).collect();
@@ -53,7 +54,7 @@ pub fn plan(extents: &[Extent], size: usize) -> Vec<Load> {
                 used = 0;
                 continue;
             }
-            // Both bounds of the room are multiples of `ALIGN`, so no element is cut in two.
+            // Both bounds of the free space are multiples of `ALIGN`, so no element is split.
             let count = usize::try_from(bytes.end - at).unwrap_or(usize::MAX).min(size - offset);
             used = offset + count;
             load.push(Piece { tensor, begin: at - bytes.start, file: *file, at, buffer: offset..used });
@@ -64,7 +65,7 @@ pub fn plan(extents: &[Extent], size: usize) -> Vec<Load> {
     loads
 }
 
-/// How many pieces each of `tensors` tensors has.
+/// Returns the number of pieces of each of `tensors` tensors.
 pub fn pieces(loads: &[Load], tensors: usize) -> Vec<usize> {
     let mut counts = vec![0; tensors];
     loads.iter().flatten().for_each(|piece| counts[piece.tensor] += 1);
@@ -81,7 +82,7 @@ mod tests {
         Extent { file, bytes: begin..begin + length }
     }
 
-    /// Tensor, first byte in the file, place in the buffer.
+    /// Returns tensor, first byte in the file, and place in the buffer.
     fn told(load: &Load) -> Vec<(usize, u64, Range<usize>)> {
         load.iter().map(|piece| (piece.tensor, piece.at, piece.buffer.clone())).collect()
     }
@@ -115,7 +116,8 @@ mod tests {
             tensors in prop::collection::vec((0usize..3, 0u64..9, 0u64..700), 0..20),
             size in (1usize..6).prop_map(|count| count * ALIGN),
         ) {
-            // Tensors of elements of 8 bytes, one after the other, with gaps that put them at odd places.
+            // Tensors with elements of 8 bytes, one after the other, with gaps that put them at
+            // unaligned places.
             let mut end = [0; 3];
             let place = |(file, gap, elements): (usize, u64, u64)| {
                 let begin = end[file] + gap;
@@ -131,7 +133,8 @@ mod tests {
                 for piece in load {
                     let extent = &extents[piece.tensor];
                     prop_assert_eq!((piece.file, piece.at), (extent.file, extent.bytes.start + piece.begin));
-                    // In order, without overlap inside the buffer, and without a hole inside the tensor.
+                    // The pieces are in order, do not overlap inside the buffer, and leave no hole
+                    // in the tensor.
                     prop_assert!(piece.buffer.start >= used && piece.buffer.end <= size && !piece.buffer.is_empty());
                     prop_assert!(piece.buffer.start.is_multiple_of(ALIGN) && piece.buffer.len().is_multiple_of(8));
                     prop_assert_eq!(piece.begin, found[piece.tensor]);

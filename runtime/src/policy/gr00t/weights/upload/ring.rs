@@ -1,27 +1,28 @@
-//! Who may use which staging buffer: a state machine without threads, clocks and memory.
+//! Assigns staging buffers to threads: a pure state machine without threads, clocks and memory.
 //!
 //! ```text
 //!          next: Fill        sent            next: Land         landed
 //! free ───────────► filling ──────► flying ───────────► landing ──────► free
 //! ```
 //!
-//! Copies arrive in the order in which they were sent, so the buffer that was sent first is waited for first, and only
-//! when none is free: until then there is something better to do.
+//! Copies finish in the order in which they were sent. A thread therefore waits for the buffer that
+//! was sent first, and only when no buffer is free, since filling a free buffer is more useful than
+//! waiting.
 
 use std::collections::VecDeque;
 
 use super::plan::{Load, pieces};
 
-/// What a thread that has nothing to do should do.
+/// The next task of an idle thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Read this load into this slot's buffer and send it, then say [`Ring::sent`].
+    /// Read this load into the buffer of this slot, send it, and then call [`Ring::sent`].
     Fill { slot: usize, load: usize },
-    /// Wait for the copies of this slot, then say [`Ring::landed`].
+    /// Wait for the copies of this slot, and then call [`Ring::landed`].
     Land { slot: usize },
-    /// Ask again when another thread has said something.
+    /// Ask again after another thread has reported something.
     Wait,
-    /// There is nothing left for this thread.
+    /// There is nothing left to do for this thread.
     Over,
 }
 
@@ -33,21 +34,21 @@ enum Slot {
     Landing(usize),
 }
 
-/// All slots, and what is still to come.
+/// The states of all slots, and the loads that are still to come.
 #[derive(Debug)]
 pub struct Ring {
     slots: Vec<Slot>,
-    /// Flying slots, the first one sent in front.
+    /// Slots whose copies are under way, the first one sent at the front.
     flying: VecDeque<usize>,
     loads: usize,
     next: usize,
-    /// Pieces of each tensor that have not landed.
+    /// Number of pieces of each tensor that have not landed yet.
     missing: Vec<usize>,
     is_stopped: bool,
 }
 
 impl Ring {
-    /// Everything is to be done.
+    /// Creates the state at the beginning, when no load has been read.
     pub fn new(slots: usize, loads: &[Load], tensors: usize) -> Self {
         Self {
             slots: vec![Slot::Free; slots],
@@ -59,12 +60,12 @@ impl Ring {
         }
     }
 
-    /// Whether all of a tensor has landed.
+    /// Returns whether all pieces of a tensor have landed.
     pub fn has(&self, tensor: usize) -> bool {
         self.missing[tensor] == 0
     }
 
-    /// What to do; it counts as begun.
+    /// Returns the next task, which then counts as begun.
     pub fn next(&mut self) -> Next {
         if self.is_stopped {
             return Next::Over;
@@ -82,27 +83,27 @@ impl Ring {
                 self.slots[slot] = Slot::Landing(load);
                 Next::Land { slot }
             }
-            // Who fills a buffer comes back for it.
+            // The thread that fills a buffer also returns to wait for it.
             None if self.next == self.loads => Next::Over,
             None => Next::Wait,
         }
     }
 
-    /// The copies of a slot have begun.
+    /// Records that the copies of a slot have been started.
     pub fn sent(&mut self, slot: usize) {
         let Slot::Filling(load) = self.slots[slot] else { panic!("slot {slot} was not being filled") };
         self.slots[slot] = Slot::Flying(load);
         self.flying.push_back(slot);
     }
 
-    /// The copies of a slot, which had the pieces of `loads`, are over.
+    /// Records that the copies of a slot, which held the pieces of `loads`, have finished.
     pub fn landed(&mut self, slot: usize, loads: &[Load]) {
         let Slot::Landing(load) = self.slots[slot] else { panic!("slot {slot} was not waited for") };
         self.slots[slot] = Slot::Free;
         loads[load].iter().for_each(|piece| self.missing[piece.tensor] -= 1);
     }
 
-    /// Nothing more is begun.
+    /// Prevents any further task from being started.
     pub fn stop(&mut self) {
         self.is_stopped = true;
     }
@@ -115,7 +116,7 @@ mod tests {
     use super::super::plan::{Extent, plan};
     use super::*;
 
-    /// `count` loads of one piece each, all of tensor 0.
+    /// Returns `count` loads of one piece each, all of tensor 0.
     fn loads(count: u64) -> Vec<Load> {
         plan(&[Extent { file: 0, bytes: 0..64 * count }], 64)
     }
@@ -160,7 +161,8 @@ mod tests {
     }
 
     proptest! {
-        /// Threads that are scheduled in any order bring every load once, never two into one buffer.
+        /// Threads that are scheduled in any order load everything once, and never two loads into
+        /// one buffer.
         #[test]
         fn every_load_lands_once_whatever_the_order(
             count in 0u64..12, slots in 1usize..5, threads in 1usize..5, turns in prop::collection::vec(0usize..100, 400),
@@ -169,7 +171,7 @@ mod tests {
             let mut ring = Ring::new(slots, &loads, 1);
             let mut doing = vec![None; threads];
             let (mut filled, mut held) = (vec![0; loads.len()], vec![false; slots]);
-            // Behind the drawn turns everybody has enough turns to end.
+            // After the drawn turns, every thread gets enough turns to finish.
             let turns = turns.into_iter().chain(0..600).map(|turn| turn % threads);
             for thread in turns {
                 match doing[thread].take() {

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::super::squared;
 use super::*;
 
-/// The definition, pixel by pixel, on the square with its bars written out.
+/// Resizes by the definition, pixel by pixel, on the square with its bars written out.
 fn slow(source: &Image, edge: usize) -> Image {
     let axis = Axis { source: source.height, bar: 0, present: source.height, target: edge, from: 0, count: edge };
     if source.height == edge {
