@@ -1,18 +1,18 @@
-//! The two policies that look at nothing: zero and random actions.
+//! The two policies that ignore observations: zero and random actions.
 
 use std::collections::BTreeMap;
 
 use crate::env::{ActionSpec, EnvIndex, Observation};
 use crate::policy::{Chunk, EpisodeStart, Policy, PolicyError, PolicySpec};
 
-/// Does nothing: zero in every dimension, or the bound that is nearest to zero.
+/// Takes the action closest to zero: zero in every dimension, or the bound that is nearest to it.
 #[derive(Debug)]
 pub struct ZeroAction {
     action: Vec<f32>,
 }
 
 impl ZeroAction {
-    /// For this action vector.
+    /// Creates the policy for this action vector.
     pub fn new(action: &ActionSpec) -> Self {
         let nearest = |(low, high): (&f32, &f32)| 0.0f32.max(*low).min(*high);
         Self { action: action.low.iter().zip(&action.high).map(nearest).collect() }
@@ -31,10 +31,12 @@ impl Policy for ZeroAction {
     }
 }
 
-/// Samples the action space as gymnasium's `Space.sample` does; a function of the episode's seed and the step alone.
+/// Samples the action space as gymnasium's `Space.sample` does; the actions depend only on the
+/// episode's seed and the step.
 ///
-/// Between two bounds every value is as likely as another, on a grid both ends included. With one bound the distance
-/// from it is exponential with mean 1, without any the value is normal with mean 0 and variance 1.
+/// Between two bounds all values are equally likely; on a grid, both ends are included. With one
+/// bound, the distance from it is exponentially distributed with mean 1. Without bounds, the value
+/// is normally distributed with mean 0 and variance 1.
 #[derive(Debug)]
 pub struct RandomAction {
     action: ActionSpec,
@@ -42,7 +44,7 @@ pub struct RandomAction {
 }
 
 impl RandomAction {
-    /// For this action vector.
+    /// Creates the policy for this action vector.
     pub fn new(action: &ActionSpec) -> Self {
         Self { action: action.clone(), streams: BTreeMap::new() }
     }
@@ -71,7 +73,7 @@ impl Policy for RandomAction {
     }
 }
 
-/// One number of an action.
+/// Samples one component of an action.
 fn sample(low: f32, high: f32, grid: f32, stream: &mut u64) -> f32 {
     let (is_low, is_high) = (low.is_finite(), high.is_finite());
     let grid = f64::from(grid);
@@ -79,7 +81,7 @@ fn sample(low: f32, high: f32, grid: f32, stream: &mut u64) -> f32 {
     match (is_low, is_high) {
         (true, true) if grid > 0.0 => {
             let (low, high) = (f64::from(low), f64::from(high));
-            // A millionth, as the ends of the range were rounded to float32.
+            // The tolerance of a millionth allows for the rounding of the bounds to float32.
             let values = ((high - low) / grid + 1e-6).floor() + 1.0;
             (low + (fine(stream) * values).floor() * grid) as f32
         }
@@ -94,7 +96,7 @@ fn sample(low: f32, high: f32, grid: f32, stream: &mut u64) -> f32 {
     }
 }
 
-/// By SplitMix64 (Steele, Lea, Flood 2014).
+/// Returns random bits from SplitMix64 (Steele, Lea, Flood 2014).
 fn bits(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
@@ -103,12 +105,12 @@ fn bits(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// In `[0, 1)`.
+/// Returns a uniform value in `[0, 1)`.
 fn uniform(state: &mut u64) -> f32 {
     (bits(state) >> 40) as f32 / (1u64 << 24) as f32
 }
 
-/// In `[0, 1)`, in finer steps.
+/// Returns a uniform value in `[0, 1)` with a finer resolution.
 fn fine(state: &mut u64) -> f64 {
     (bits(state) >> 11) as f64 / (1u64 << 53) as f64
 }
@@ -117,7 +119,7 @@ fn exponential(state: &mut u64) -> f64 {
     -(1.0 - fine(state)).ln()
 }
 
-/// By Box and Muller (1958).
+/// Returns a standard normal value by the Box–Muller transform (1958).
 fn normal(state: &mut u64) -> f64 {
     let radius = (2.0 * exponential(state)).sqrt();
     radius * (std::f64::consts::TAU * fine(state)).cos()
@@ -132,7 +134,7 @@ mod tests {
         ActionSpec { names: vec!["a".into(), "b".into()], low: vec![-1.0, 2.0], high: vec![1.0, 3.0], grid: vec![] }
     }
 
-    /// Samples of a dimension, from streams of many episodes.
+    /// Returns samples of one dimension, from the streams of many episodes.
     fn samples(low: f32, high: f32, grid: f32) -> Vec<f64> {
         let mut actions = Vec::new();
         for seed in 0..200u64 {
@@ -142,8 +144,9 @@ mod tests {
         actions
     }
 
-    /// Pearson's statistic of counts that should be alike is below what one in a million draws exceeds (Wilson and
-    /// Hilferty's approximation of the quantile).
+    /// Asserts that counts which should be equal are plausible: Pearson's statistic must be below
+    /// the value that one in a million draws exceeds (Wilson and Hilferty's approximation of the
+    /// quantile).
     fn assert_alike(name: &str, counts: &[u64]) {
         let expected = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
         let statistic: f64 = counts.iter().map(|count| (*count as f64 - expected).powi(2) / expected).sum();
@@ -153,14 +156,14 @@ mod tests {
         assert!(statistic < limit, "{name}: {statistic:.1} is above {limit:.1}: {counts:?}");
     }
 
-    /// Counts of whole values from `low` on, each of which has to come up.
+    /// Counts the samples at each of `values` grid points from `low` on, all of which must occur.
     fn by_value(low: f64, grid: f64, values: usize, samples: &[f64]) -> Vec<u64> {
         let mut counts = vec![0; values];
         samples.iter().for_each(|value| counts[((value - low) / grid).round() as usize] += 1);
         counts
     }
 
-    /// Counts in as many parts of equal probability.
+    /// Counts the samples in `parts` parts of equal probability.
     fn by_part(parts: usize, samples: &[f64], distribution: impl Fn(f64) -> f64) -> Vec<u64> {
         let mut counts = vec![0; parts];
         samples.iter().for_each(|value| counts[((distribution(*value) * parts as f64) as usize).min(parts - 1)] += 1);
@@ -192,7 +195,7 @@ mod tests {
         assert_alike("all floats", &by_part(50, &samples(f32::MIN, f32::MAX, 0.0), |x| (x / widest + 1.0) / 2.0));
         assert_alike("from 1", &by_part(50, &samples(1.0, infinity, 0.0), |x| 1.0 - (1.0 - x).exp()));
         assert_alike("to 1", &by_part(50, &samples(-infinity, 1.0, 0.0), |x| (x - 1.0).exp()));
-        // Four parts of the normal distribution by its quartiles, which are at ±0.67449.
+        // The quartiles of the normal distribution, at 0 and ±0.67449, divide it into four parts.
         let quartile =
             |x: f64| [-0.674_489_750_196, 0.0, 0.674_489_750_196].iter().filter(|q| x >= **q).count() as f64 / 4.0;
         let normal = samples(-infinity, infinity, 0.0);

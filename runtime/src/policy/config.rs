@@ -1,4 +1,5 @@
-//! `policy_config_dict`: known fields with their types and ranges, the rest refused by name.
+//! Creates policies from `policy_config_dict`: known fields with types and ranges; unknown names
+//! are refused.
 
 use std::path::PathBuf;
 
@@ -14,19 +15,19 @@ use crate::policy::remote::Lifeline;
 use crate::policy::torchscript::{ScriptSettings, TorchScript};
 use crate::policy::{Policy, PolicyError, RandomAction, ReplayAction, Scripted, ZeroAction};
 
-/// Steps that the scripted expert plans ahead, and how many of them are taken.
+/// Default number of steps that the scripted expert plans ahead, and how many of them are executed.
 const SCRIPTED_HORIZON: usize = 8;
 const SCRIPTED_CHUNK_LENGTH: usize = 4;
 
-/// A policy, and how many actions of a chunk are taken.
+/// A policy, and how many actions of a chunk are executed.
 pub struct Made {
-    /// The policy.
+    /// The created policy.
     pub policy: Box<dyn Policy>,
-    /// At most its `action_horizon`.
+    /// Number of actions of a chunk that are executed, at most the policy's `action_horizon`.
     pub chunk_length: usize,
 }
 
-/// What a configuration asks for.
+/// The policy that a configuration asks for.
 struct Wanted {
     kind: Kind,
     chunk_length: Option<usize>,
@@ -47,12 +48,13 @@ enum Kind {
 /// Checks names, types and ranges without an environment, before anything is started.
 ///
 /// # Errors
-/// [`PolicyError`] for an unknown type or a wrong field.
+/// Returns a [`PolicyError`] for an unknown type or a wrong field.
 pub fn check(policy_type: &str, config: &Map<String, Value>) -> Result<(), PolicyError> {
     Wanted::read(policy_type, config).map(drop)
 }
 
-/// Files and folders that a configuration makes a policy from; none if it is wrong.
+/// Returns the files and folders from which a configuration makes a policy; empty if the
+/// configuration is invalid.
 pub fn files(policy_type: &str, config: &Map<String, Value>) -> Vec<PathBuf> {
     match Wanted::read(policy_type, config).map(|wanted| wanted.kind) {
         Ok(Kind::Replay { path, .. }) => vec![path],
@@ -64,11 +66,11 @@ pub fn files(policy_type: &str, config: &Map<String, Value>) -> Vec<PathBuf> {
     }
 }
 
-/// Makes the policy of a job for an environment.
+/// Creates the policy of a job for an environment.
 ///
 /// # Errors
-/// As [`check`], for an environment that does not show what is needed, for a checkpoint that cannot be loaded, and for a
-/// server that stays away.
+/// Fails like [`check`], and for an environment that lacks what the policy needs, for a checkpoint
+/// that cannot be loaded, and for an unreachable server.
 pub fn make(
     policy_type: &str,
     config: &Map<String, Value>,
@@ -78,10 +80,10 @@ pub fn make(
     make_with(policy_type, config, env, models, &Lifeline::alone())
 }
 
-/// [`make`] for a caller who hears of servers that are waited for, and may end the waiting.
+/// As [`make`], for a caller that wants to report waiting for servers and to end it.
 ///
 /// # Errors
-/// As [`make`].
+/// Fails like [`make`].
 pub fn make_with(
     policy_type: &str,
     config: &Map<String, Value>,
@@ -122,7 +124,7 @@ impl Wanted {
             return Ok(Self { chunk_length: settings.chunk_length, kind: Kind::Script(settings) });
         }
         if policy_type == "openai_agent" {
-            // A skill's steps are one chunk, of which every step is taken.
+            // A skill's steps are one chunk, all of which are executed.
             return Ok(Self { chunk_length: None, kind: Kind::Agent(Box::new(AgentSettings::read(config)?)) });
         }
         if policy_type == "gr00t_remote_closedloop" {
@@ -138,7 +140,7 @@ impl Wanted {
             "zero_action" => (Kind::Zero, Some(fields.chunk_length(1, 1)?)),
             "random_action" => (Kind::Random, Some(fields.chunk_length(1, 1)?)),
             "replay_action" => {
-                // A demonstration is one chunk, of which every action is taken.
+                // A demonstration is one chunk, all of whose actions are executed.
                 let missing = || argument("replay_file_path", "missing", "a file name is needed");
                 let path = fields.path("replay_file_path")?.ok_or_else(missing)?;
                 (Kind::Replay { path, only: fields.string("episode_name")? }, None)
@@ -178,7 +180,7 @@ mod tests {
         }
     }
 
-    /// A file or a server.
+    /// Returns whether the policy needs a file or a server.
     fn needs_settings(name: &str) -> bool {
         let others = ["replay_action", "gr00t", "torchscript", "gr00t_remote_closedloop", "pi0_remote", "openai_agent"];
         others.contains(&name)

@@ -1,7 +1,8 @@
-//! Settings of a policy, read field by field: known names with their types and ranges, the rest refused by name.
+//! Reads the settings of a policy field by field: known names with types and ranges; unknown names
+//! are refused.
 //!
-//! They stand in the job (`policy_config_dict`), and for some policies also in a YAML file that the job names; the job
-//! wins.
+//! The settings are in the job (`policy_config_dict`), and for some policies also in a YAML file
+//! that the job names; the job takes precedence.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,42 +12,42 @@ use serde_json::{Map, Value};
 
 use crate::policy::PolicyError;
 
-/// Fields that Arena gives to every policy and that are read elsewhere: the device by [`crate::device`], the number of
-/// environments from the job.
+/// Fields that Arena gives to every policy and that are read elsewhere: the device by
+/// [`crate::device`], the number of environments from the job.
 const ELSEWHERE: &[&str] = &["policy_device", "policy_device_id", "num_envs"];
 
 /// The settings of one policy.
 pub(crate) struct Fields {
-    /// Innermost first: the first that has a field says its value.
+    /// Layers in order of precedence: a field's value comes from the first layer that has it.
     layers: Vec<Layer>,
 }
 
 struct Layer {
-    /// The YAML file; none for the job.
+    /// Path of the YAML file; `None` for the job.
     file: Option<PathBuf>,
     left: Map<String, Value>,
 }
 
-/// A value and where it stands.
+/// A value and the file that contains it.
 struct Found {
     file: Option<PathBuf>,
     value: Value,
 }
 
 impl Fields {
-    /// The `policy_config_dict` of a job.
+    /// Reads the `policy_config_dict` of a job.
     pub(crate) fn of_job(config: &Map<String, Value>) -> Self {
         Self { layers: vec![Layer { file: None, left: config.clone() }] }
     }
 
-    /// Puts a YAML file under what is there.
+    /// Adds a YAML file with lower precedence than all layers so far.
     pub(crate) fn under(&mut self, file: &Path) -> Result<(), PolicyError> {
         let left = read_yaml(file)?;
         self.layers.push(Layer { file: Some(file.to_owned()), left });
         Ok(())
     }
 
-    /// Fields that may stand there and change nothing.
+    /// Allows fields that have no effect.
     pub(crate) fn ignore(&mut self, fields: &[&str]) {
         for layer in &mut self.layers {
             layer.left.retain(|name, _| !fields.contains(&name.as_str()));
@@ -57,7 +58,8 @@ impl Fields {
         self.read(field, "a string is needed", |value| value.as_str().map(str::to_owned))
     }
 
-    /// A file or folder. In a YAML file it is looked for from the working directory, then beside that file.
+    /// Reads the path of a file or folder. A path in a YAML file is resolved against the working
+    /// directory first, then against that file's directory.
     pub(crate) fn path(&mut self, field: &str) -> Result<Option<PathBuf>, PolicyError> {
         let Some(found) = self.take(field) else { return Ok(None) };
         let Some(text) = found.value.as_str() else { return Err(found.refuse(field, "a path is needed")) };
@@ -66,7 +68,7 @@ impl Fields {
         Ok(Some(beside.filter(|beside| !given.exists() && beside.exists()).unwrap_or(given)))
     }
 
-    /// A string, or a list of them.
+    /// Reads a string or a list of strings.
     pub(crate) fn strings(&mut self, field: &str) -> Result<Option<Vec<String>>, PolicyError> {
         self.read(field, "a string or a list of strings is needed", |value| match value {
             Value::String(text) => Some(vec![text.clone()]),
@@ -89,21 +91,21 @@ impl Fields {
         self.read(field, "true or false is needed", Value::as_bool)
     }
 
-    /// A time, up to a day.
+    /// Reads a duration in seconds, up to a day.
     pub(crate) fn seconds(&mut self, field: &str) -> Result<Option<Duration>, PolicyError> {
         self.read(field, "a number of seconds from 0 to 86400 is needed", |value| {
             value.as_f64().filter(|seconds| (0.0..=86400.0).contains(seconds)).map(Duration::from_secs_f64)
         })
     }
 
-    /// Where a server listens.
+    /// Reads a TCP port.
     pub(crate) fn port(&mut self, field: &str) -> Result<Option<u16>, PolicyError> {
         self.read(field, "a port from 1 to 65535 is needed", |value| {
             value.as_u64().and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0)
         })
     }
 
-    /// Height and width of pictures; Arena's files add the number of colours.
+    /// Reads height and width of pictures; Arena's files add the number of colour channels.
     pub(crate) fn edges(&mut self, field: &str) -> Result<Option<[usize; 2]>, PolicyError> {
         self.read(field, "height and width from 1 to 4096 are needed", |value| {
             let edge = |edge: &Value| edge.as_u64().filter(|edge| (1..=4096).contains(edge)).map(|edge| edge as usize);
@@ -115,12 +117,12 @@ impl Fields {
         })
     }
 
-    /// A map by names.
+    /// Reads a map by names.
     pub(crate) fn object(&mut self, field: &str) -> Result<Option<Map<String, Value>>, PolicyError> {
         self.read(field, "a map is needed", |value| value.as_object().cloned())
     }
 
-    /// One of a few words.
+    /// Reads one of a few words.
     pub(crate) fn one_of<T: Copy>(&mut self, field: &str, words: &[(&str, T)]) -> Result<Option<T>, PolicyError> {
         let known = words.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ");
         self.read(field, &format!("one of {known} is needed"), |value| {
@@ -128,14 +130,14 @@ impl Fields {
         })
     }
 
-    /// How many actions of a chunk of `horizon` are taken.
+    /// Reads how many actions of a chunk of `horizon` are executed.
     pub(crate) fn chunk_length(&mut self, horizon: usize, default: usize) -> Result<usize, PolicyError> {
         let chunk_length = self.positive("action_chunk_length")?.unwrap_or(default);
         within(horizon, chunk_length)?;
         Ok(chunk_length)
     }
 
-    /// How many actions of a chunk may be used, and how many are taken, where the job says so.
+    /// Reads how many actions of a chunk may be used and how many are executed, if the job says so.
     pub(crate) fn horizon_and_chunk_length(&mut self) -> Result<(Option<usize>, Option<usize>), PolicyError> {
         let (horizon, chunk_length) = (self.positive("action_horizon")?, self.positive("action_chunk_length")?);
         if let (Some(horizon), Some(chunk_length)) = (horizon, chunk_length) {
@@ -144,7 +146,7 @@ impl Fields {
         Ok((horizon, chunk_length))
     }
 
-    /// Refuses what nobody read.
+    /// Returns an error for fields that were not read.
     pub(crate) fn finish(self) -> Result<(), PolicyError> {
         for layer in self.layers {
             let unread = layer.left.into_iter().find(|(field, _)| !ELSEWHERE.contains(&field.as_str()));
@@ -156,7 +158,7 @@ impl Fields {
         Ok(())
     }
 
-    /// A value that `convert` takes; `wanted` says which it does.
+    /// Reads a value that `convert` accepts; `wanted` describes the accepted values for errors.
     pub(crate) fn read<T>(
         &mut self,
         field: &str,
@@ -167,7 +169,8 @@ impl Fields {
         convert(&found.value).map(Some).ok_or_else(|| found.refuse(field, wanted))
     }
 
-    /// The innermost value that is not null; the others of that name are read with it.
+    /// Takes the value with the highest precedence that is not null; lower layers' values of that
+    /// name count as read.
     fn take(&mut self, field: &str) -> Option<Found> {
         let mut innermost = None;
         for layer in &mut self.layers {
@@ -188,7 +191,7 @@ impl Found {
     }
 }
 
-/// Refuses to take more actions of a chunk than it may have.
+/// Returns an error if more actions of a chunk are to be executed than it may have.
 fn within(horizon: usize, chunk_length: usize) -> Result<(), PolicyError> {
     if chunk_length <= horizon {
         return Ok(());
@@ -197,16 +200,16 @@ fn within(horizon: usize, chunk_length: usize) -> Result<(), PolicyError> {
     Err(argument("action_chunk_length", &chunk_length.to_string(), &wanted))
 }
 
-/// Refuses a field of the job.
+/// Returns an error about a field of the job.
 pub(crate) fn argument(field: &str, found: &str, wanted: &str) -> PolicyError {
     PolicyError::Argument { place: place(None, field), found: found.to_owned(), wanted: wanted.to_owned() }
 }
 
-/// Reads a YAML file that holds a map.
+/// Reads a YAML file that contains a map.
 pub(crate) fn read_yaml(file: &Path) -> Result<Map<String, Value>, PolicyError> {
     let refuse = |reason: String| PolicyError::File { path: file.to_owned(), reason };
     let text = fs::read_to_string(file).map_err(|err| refuse(err.to_string()))?;
-    // Only true and false are booleans: `y` is the name of a joint or an axis.
+    // Only true and false are booleans, because `y` is the name of a joint or an axis.
     let options = serde_saphyr::options! { strict_booleans: true };
     match serde_saphyr::from_str_with_options::<Value>(&text, options) {
         Ok(Value::Object(map)) => Ok(map),

@@ -1,7 +1,7 @@
-//! Policies: observation in, a chunk of actions out.
+//! Policies map observations to chunks of actions.
 //!
-//! One [`Policy`] serves all environments of a rank. The eval loop calls [`Policy::act`] with just the environments
-//! that have used up their chunk; a policy keeps what it remembers by [`EnvIndex`].
+//! One [`Policy`] serves all environments of a rank. The eval loop calls [`Policy::act`] only with
+//! the environments that have used up their chunk. A policy stores its state per [`EnvIndex`].
 
 use std::path::PathBuf;
 
@@ -29,7 +29,7 @@ pub use remote::Lifeline;
 pub use replay::ReplayAction;
 pub use scripted::Scripted;
 
-/// Actions for the next steps of one environment: `[horizon, action_dim]`, row-major.
+/// The actions for the next steps of one environment: `[horizon, action_dim]`, row-major.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chunk {
     action_dim: usize,
@@ -38,10 +38,10 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// Makes a chunk of `values.len() / action_dim` steps.
+    /// Creates a chunk of `values.len() / action_dim` steps.
     ///
     /// # Panics
-    /// If `values` is not a whole number of steps, at least one.
+    /// Panics if `values` is not a whole number of steps, at least one.
     pub fn new(action_dim: usize, values: Vec<f32>) -> Self {
         assert!(
             action_dim > 0 && !values.is_empty() && values.len().is_multiple_of(action_dim),
@@ -51,77 +51,78 @@ impl Chunk {
         Self { action_dim, values, is_end: false }
     }
 
-    /// The policy ends the episode: no step is taken, and it counts as not solved unless it was solved before.
+    /// Creates a chunk that ends the episode: no step is taken, and the episode counts as not
+    /// solved unless it was solved before.
     pub fn end(action_dim: usize) -> Self {
         Self { is_end: true, ..Self::new(action_dim, vec![0.0; action_dim]) }
     }
 
-    /// Whether the policy ends the episode.
+    /// Returns whether the policy ends the episode.
     pub fn is_end(&self) -> bool {
         self.is_end
     }
 
-    /// Number of steps.
+    /// Returns the number of steps.
     pub fn horizon(&self) -> usize {
         self.values.len() / self.action_dim
     }
 
-    /// The action of step `index`, if the chunk reaches that far.
+    /// Returns the action of step `index`, if the chunk is long enough.
     pub fn action(&self, index: usize) -> Option<&[f32]> {
         self.values.chunks_exact(self.action_dim).nth(index)
     }
 }
 
-/// A new episode in one environment.
+/// The start of a new episode in one environment.
 #[derive(Clone, Copy, Debug)]
 pub struct EpisodeStart {
-    /// Where it runs.
+    /// Environment in which the episode runs.
     pub env: EnvIndex,
-    /// Number within its job, `0..num_episodes`.
+    /// Index of the episode within its job, `0..num_episodes`.
     pub episode: u64,
-    /// Seed of the episode: everything random that a policy does comes from it.
+    /// Seed of the episode: all randomness of a policy is derived from it.
     pub seed: u64,
 }
 
-/// What can go wrong in a policy.
+/// The errors of a policy.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
-    /// The type is not known.
+    /// The policy type is not known.
     #[error("unknown policy_type `{name}`: known are {known}")]
     Unknown {
-        /// What was asked for.
+        /// The requested type.
         name: String,
-        /// What there is, comma separated.
+        /// The known types, separated by commas.
         known: String,
     },
     /// A policy argument has a wrong name, type or value.
     #[error("{place} is {found}, {wanted}")]
     Argument {
-        /// The argument, and the file it stands in.
+        /// Name of the argument, and the file that contains it.
         place: String,
-        /// Its value.
+        /// The argument's value.
         found: String,
-        /// What is accepted, as a clause.
+        /// The accepted values, as a clause.
         wanted: String,
     },
     /// A file that the policy is made from cannot be used.
     #[error("`{}`: {reason}", path.display())]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// What is wrong with the file.
         reason: String,
     },
-    /// The environment does not show what the policy needs.
+    /// The environment does not provide what the policy needs.
     #[error("policy `{policy}` needs {wanted}; environment `{env}` has {found}")]
     Mismatch {
-        /// Policy type.
+        /// Type of the policy.
         policy: &'static str,
-        /// Environment name.
+        /// Name of the environment.
         env: String,
         /// What is missing.
         wanted: String,
-        /// What there is.
+        /// What the environment provides.
         found: String,
     },
     /// A checkpoint cannot be used.
@@ -130,85 +131,91 @@ pub enum PolicyError {
     /// Inference failed.
     #[error("{0}")]
     Inference(String),
-    /// The process can use its GPU no more; only another one can.
+    /// The process has lost its GPU; only a new process can use it again.
     #[error("{0}")]
     DeviceLost(String),
-    /// A policy server stays away, or does not want what it is asked for.
+    /// A policy server is unreachable or refuses a request.
     #[error("policy server {server}: {reason}")]
     Remote {
-        /// Where it is, or would be.
+        /// Address of the server.
         server: String,
-        /// What was asked, and what came of it.
+        /// The request and what happened to it.
         reason: String,
     },
 }
 
-/// What the eval loop wants to know of a policy before the first step.
+/// The properties of a policy that the eval loop needs before the first step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicySpec {
-    /// Steps in a chunk.
+    /// Number of steps in a chunk.
     pub action_horizon: usize,
-    /// Whether [`Policy::act`] looks at pictures; if not, steps may go unrendered.
+    /// Whether [`Policy::act`] uses pictures; if not, steps may go unrendered.
     pub needs_video: bool,
-    /// Steps before now that [`Policy::act`] looks at, 0 for most; every step is then shown to [`Policy::observe`].
+    /// Number of past steps that [`Policy::act`] uses, 0 for most policies; if it is not 0, every
+    /// step is passed to [`Policy::observe`].
     pub looks_back: usize,
-    /// A length of its own (a replay), in episodes.
+    /// The policy's own number of episodes, if it has one (a replay does).
     pub num_episodes: Option<u64>,
 }
 
-/// Observation in, a chunk of actions out.
+/// A policy, which maps observations to chunks of actions.
 pub trait Policy {
-    /// Fixed for the life of the policy.
+    /// Returns the properties of the policy, which never change.
     fn spec(&self) -> PolicySpec;
 
-    /// What it says of itself for the journal: `policy_path`, `dtype` and the like.
+    /// Returns what the policy reports about itself for the journal: `policy_path`, `dtype` and the
+    /// like.
     fn facts(&self) -> Vec<(&'static str, serde_json::Value)> {
         Vec::new()
     }
 
-    /// What the user should know before the first episode: settings without effect and the like.
+    /// Returns notes for the user before the first episode, such as settings without effect.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Whether another process infers: then no number of rows of one inference is better than all.
+    /// Returns whether another process runs the inference; the loop then does not limit the rows of
+    /// one inference.
     fn is_remote(&self) -> bool {
         false
     }
 
-    /// How often it ran out of memory, and what that came down to.
+    /// Returns how often the policy ran out of memory, and to what batch size that led.
     fn shortage(&self) -> Shortage {
         Shortage::default()
     }
 
-    /// Seed that an episode must start from, if the policy knows better than the plan (a replay does).
+    /// Returns the seed from which an episode must start, if the policy overrides the plan (a
+    /// replay does).
     fn episode_seed(&self, _episode: u64) -> Option<u64> {
         None
     }
 
-    /// Gets ready for inferences of `rows` rows, none of which has more than `max_rows`: what the first ones would have
-    /// to wait for is done before an episode begins.
+    /// Prepares for inferences of `rows` rows, with at most `max_rows` rows each, so that the
+    /// one-time costs of the first inferences are paid before an episode begins.
     fn warm_up(&mut self, _rows: usize, _max_rows: usize) {}
 
-    /// Forgets what it knew of these environments.
+    /// Resets the state of these environments.
     fn reset(&mut self, starts: &[EpisodeStart]);
 
-    /// Sees an episode's first observation and that of every step, before [`Policy::act`] is asked about it.
+    /// Receives an episode's first observation and that of every step, before [`Policy::act`] is
+    /// called for it.
     fn observe(&mut self, _env: EnvIndex, _observation: &Observation) {}
 
-    /// The policy as one that thinks elsewhere, if it does.
+    /// Returns the policy as a [`Planner`], if it is one.
     fn planner(&mut self) -> Option<&mut dyn Planner> {
         None
     }
 
-    /// One chunk per row, in order; never called with no rows.
+    /// Returns one chunk per row, in order; never called without rows.
     ///
     /// # Errors
-    /// [`PolicyError::Inference`] when the model fails; the rows' episodes are then errors, not failures.
+    /// Returns [`PolicyError::Inference`] if the model fails; the rows' episodes then count as
+    /// errors, not as failures.
     fn act(&mut self, rows: &[(EnvIndex, &Observation)]) -> Result<Vec<Chunk>, PolicyError>;
 }
 
-/// Checks that the environment shows the state vectors a policy reads.
+/// Checks that the environment provides the state vectors that a policy reads.
 pub(crate) fn require_state(policy: &'static str, env: &EnvSpec, keys: &[&str]) -> Result<(), PolicyError> {
     let missing: Vec<_> = keys.iter().filter(|key| !env.state.iter().any(|(name, _)| name == *key)).copied().collect();
     if missing.is_empty() {
@@ -227,12 +234,12 @@ pub(crate) mod tests {
     use super::*;
     use crate::env::ActionSpec;
 
-    /// Shows nothing.
+    /// Returns an empty observation.
     pub(crate) fn observation() -> Observation {
         Observation::empty()
     }
 
-    /// The table-top's action vector and state keys, without a simulator.
+    /// Returns the table-top's action vector and state keys, without a simulator.
     pub(crate) fn env_spec() -> EnvSpec {
         let names = ["dx", "dy", "dz", "droll", "dpitch", "dyaw", "gripper"];
         let state = [

@@ -1,7 +1,7 @@
-//! Policies that think for seconds, elsewhere, and about one environment at a time.
+//! Policies that plan elsewhere for seconds, for one environment at a time.
 //!
-//! The loop gives each environment of such a policy a turn of its own, asks without waiting for the others, and tells it
-//! how episodes end.
+//! The loop gives each environment of such a policy a turn of its own, asks without waiting for the
+//! others, and reports how episodes end.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,44 +10,45 @@ use std::sync::Arc;
 use crate::env::{EnvIndex, Observation};
 use crate::policy::{Chunk, PolicyError};
 
-/// Takes the answer to a question, from any thread, once.
+/// Receives the answer to a request, from any thread, once.
 pub type Give = Box<dyn FnOnce(Result<Vec<Chunk>, PolicyError>) + Send>;
 
-/// How an episode ended.
+/// The end of an episode.
 #[derive(Clone, Debug)]
 pub struct Over {
-    /// Where it ran.
+    /// Environment in which the episode ran.
     pub env: EnvIndex,
-    /// The task was solved.
+    /// Whether the task was solved.
     pub success: bool,
-    /// Steps of the environment.
+    /// Number of steps of the environment.
     pub length: u64,
-    /// Sum of rewards.
+    /// Sum of all rewards.
     pub return_: f64,
-    /// What was seen after the last step.
+    /// Observation after the last step.
     pub observation: Arc<Observation>,
 }
 
-/// What a policy says about an episode that is over.
+/// A policy's report on a finished episode.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Account {
-    /// For the journal, by name.
+    /// Metrics for the journal, by name.
     pub metrics: BTreeMap<String, f64>,
-    /// What the user should know, each said once.
+    /// Notes for the user, each of which is shown once.
     pub notes: Vec<String>,
 }
 
-/// What a policy of this kind does beside [`crate::policy::Policy`].
+/// The additional methods of a policy that plans elsewhere, beside [`crate::policy::Policy`].
 pub trait Planner {
-    /// Where it may keep files about episodes; without it there are none.
+    /// Sets the folder for files about episodes; without it no files are written.
     fn keep_in(&mut self, folder: PathBuf);
 
-    /// As [`crate::policy::Policy::act`], but returns at once and gives the answer when it is there.
+    /// As [`crate::policy::Policy::act`], but returns at once and passes the answer to `give` when
+    /// it is available.
     fn act_later(&mut self, rows: Vec<(EnvIndex, Arc<Observation>)>, give: Give);
 
-    /// An episode is over.
+    /// Ends an episode.
     ///
     /// # Errors
-    /// When what is to be kept of it cannot be written.
+    /// Returns an error if the files of the episode cannot be written.
     fn end(&mut self, over: &Over) -> Result<Account, PolicyError>;
 }

@@ -1,7 +1,7 @@
-//! Replays the actions of a recorded dataset.
+//! Replays the recorded actions of a dataset.
 //!
-//! Episode `n` replays the `n`th demonstration (by number, so `demo_10` comes after `demo_9`) from the initial state
-//! that it was recorded in, by its recorded seed.
+//! Episode `n` replays the `n`th demonstration (ordered by number, so `demo_10` comes after
+//! `demo_9`) with its recorded seed, from the initial state in which it was recorded.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::env::{EnvIndex, EnvSpec, Observation};
 use crate::policy::fields::argument;
 use crate::policy::{Chunk, EpisodeStart, Policy, PolicyError, PolicySpec};
 
-/// Replays recorded actions.
+/// A policy that replays recorded actions.
 #[derive(Debug)]
 pub struct ReplayAction {
     path: PathBuf,
@@ -25,25 +25,25 @@ pub struct ReplayAction {
 #[derive(Debug)]
 struct Demo {
     seed: Option<u64>,
-    /// `[num_samples, action_dim]`
+    /// All actions, `[num_samples, action_dim]`, row-major.
     actions: Vec<f32>,
 }
 
-/// What an environment has been given.
+/// The progress of one environment's replay.
 #[derive(Debug)]
 enum Playing {
-    /// Nothing of this demonstration yet.
+    /// Nothing of this demonstration has been returned yet.
     Fresh(usize),
-    /// All of it.
+    /// The whole demonstration has been returned.
     Over,
 }
 
 impl ReplayAction {
-    /// Reads all actions of a dataset in robomimic layout, or of one of its demonstrations.
+    /// Reads all actions of a dataset in robomimic layout, or those of one of its demonstrations.
     ///
     /// # Errors
-    /// [`PolicyError::Argument`] naming file and demonstration when it cannot be read, or when the actions are not
-    /// those of this environment.
+    /// Returns [`PolicyError::Argument`] with file and demonstration if it cannot be read, or if
+    /// the actions do not fit this environment.
     pub fn open(path: &Path, only: Option<&str>, env: &EnvSpec) -> Result<Self, PolicyError> {
         let refuse = |found: String, wanted: &str| {
             argument("replay_file_path", &format!("`{}`, {found}", path.display()), wanted)
@@ -114,7 +114,8 @@ impl Policy for ReplayAction {
         self.playing.extend(starts.iter().map(|start| (start.env, demo(start.episode))));
     }
 
-    /// All of the demonstration at first; one action of zeros at a time when the environment goes on after it.
+    /// Returns the whole demonstration first, then one action of zeros at a time if the environment
+    /// continues after it.
     fn act(&mut self, rows: &[(EnvIndex, &Observation)]) -> Result<Vec<Chunk>, PolicyError> {
         let mut chunks = Vec::with_capacity(rows.len());
         for (env, _) in rows {

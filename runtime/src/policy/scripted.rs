@@ -1,4 +1,5 @@
-//! The expert of the table-top suite: a small state machine a task, on the privileged state.
+//! The scripted expert of the table-top suite: one small state machine per task, based on the
+//! privileged state.
 //!
 //! ```text
 //! reach            Reach
@@ -6,8 +7,9 @@
 //! pick_and_place   Above ▶ Descend ▶ Grasp ▶ Lift ▶ Carry ▶ Lower ▶ Release ▶ Retreat ─ missed ▶ Above
 //! ```
 //!
-//! A chunk stays in one phase, the one that the observed view leads to: how much of a chunk is taken is not known here.
-//! Within it the view is predicted: the hand moves as commanded, and what it holds follows.
+//! All actions of a chunk belong to one phase, the one to which the observed state leads, because
+//! the policy does not know how many actions of a chunk are executed. Within a chunk the state is
+//! predicted: the hand moves as commanded, and the object it holds follows.
 
 use std::collections::BTreeMap;
 use std::f64::consts::PI;
@@ -23,25 +25,25 @@ pub(crate) mod skill;
 mod view;
 
 const NAME: &str = "scripted";
-/// Part of the remaining way that a step goes.
+/// Fraction of the remaining distance that one step covers.
 const GAIN: f64 = 0.6;
 
-/// Fastest turn, in radians a step.
+/// Maximum rotation in radians per step.
 const TURN: f64 = 0.25;
 
-/// Height above table or object at which the hand travels, in metres.
+/// Height above the table or the object at which the hand travels, in metres.
 const TRAVEL: f64 = 0.11;
 
-/// Height of the hand while it pushes, in metres: finger tips 8 mm above the table.
+/// Height of the hand while it pushes, in metres; the finger tips are then 8 mm above the table.
 const PUSH_HEIGHT: f64 = 0.02;
 
-/// From the hand to the centre of a puck that both open fingers touch, in metres.
+/// Distance from the hand to the centre of a puck that both open fingers touch, in metres.
 const CRADLE: f64 = 0.032;
 
-/// From the hand to the centre of a puck before the push, in metres: 20 mm of air.
+/// Distance from the hand to the centre of a puck before the push, in metres, with a gap of 20 mm.
 const RUN_UP: f64 = 0.076;
 
-/// Quaternion of a hand that points down with its fingers along y.
+/// Quaternion of a hand that points down with its fingers along the y axis.
 const DOWN: [f64; 4] = [0.0, 0.0, 1.0, 0.0];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,25 +68,25 @@ enum Phase {
     Retreat,
 }
 
-/// What is remembered of an episode.
+/// The state of an episode that is kept between chunks.
 #[derive(Clone, Copy, Debug)]
 struct Memory {
     task: TaskName,
     phase: Phase,
-    /// Unit vector along which a puck is pushed, chosen above it.
+    /// Unit vector along which a puck is pushed, chosen while the hand is above it.
     heading: [f64; 2],
-    /// Height of the object's centre at the start, when it rests on the table.
+    /// Height of the object's centre at the start, when the object rests on the table.
     rest: f64,
 }
 
-/// Where the hand should go now.
+/// The current target of the hand.
 #[derive(Clone, Copy, Debug)]
 struct Waypoint {
     position: [f64; 3],
-    /// About the vertical, from fingers along y.
+    /// Rotation about the vertical axis, from fingers along the y axis.
     yaw: f64,
     closed: bool,
-    /// Metres a step.
+    /// Speed in metres per step.
     speed: f64,
 }
 
@@ -96,11 +98,11 @@ pub struct Scripted {
 }
 
 impl Scripted {
-    /// An expert that plans `horizon` steps at a time.
+    /// Creates an expert that plans `horizon` steps at a time.
     ///
     /// # Errors
-    /// [`PolicyError::Mismatch`] for an environment that is not a task of the suite or lacks state, and
-    /// [`PolicyError::Argument`] for a horizon of 0.
+    /// Returns [`PolicyError::Mismatch`] for an environment that is not a task of the suite or
+    /// lacks state, and [`PolicyError::Argument`] for a horizon of 0.
     pub fn new(env: &EnvSpec, horizon: usize) -> Result<Self, PolicyError> {
         let task = task_of(env)?;
         if horizon == 0 {
@@ -124,7 +126,7 @@ impl Scripted {
     }
 }
 
-/// The task of an environment that shows what the expert looks at.
+/// Returns the task of an environment that provides the state vectors that the expert reads.
 fn task_of(env: &EnvSpec) -> Result<TaskName, PolicyError> {
     let (task, keys): (_, &[&str]) = match env.name.as_str() {
         "reach" => (TaskName::Reach, &[]),
@@ -168,7 +170,7 @@ impl Memory {
         Self { task, phase, heading: view.heading(), rest: view.object[2] }
     }
 
-    /// Goes on to the phase that the view asks for.
+    /// Advances to the phase to which the view leads.
     fn advance(&mut self, view: &View) {
         let next = self.next(view);
         if next == Phase::Above && self.phase != Phase::Above {
@@ -200,14 +202,15 @@ impl Memory {
         }
     }
 
-    /// Height of the object's centre on the plate, whose top is as far above its centre as that above the table.
+    /// Returns the height of the object's centre on the plate; the plate's top is as far above its
+    /// centre as its centre is above the table.
     fn placed_height(&self, view: &View) -> f64 {
         2.0 * view.goal[2] + self.rest
     }
 
     fn waypoint(&self, view: &View) -> Waypoint {
         let [object, goal, hand] = [view.object, view.goal, view.hand];
-        // Carrying, the object and not the hand goes over the goal.
+        // While carrying, the object rather than the hand is moved above the goal.
         let over_goal = |z: f64| [hand[0] + goal[0] - object[0], hand[1] + goal[1] - object[1], z];
         let grasp = |z: f64| Waypoint::new([object[0], object[1], z], view.grasp_yaw());
         let push = |z: f64, center: [f64; 3], distance: f64| {
@@ -282,7 +285,8 @@ mod tests {
         Lockstep::new(|answers| make(MujocoConfig::new(task), &Map::new(), answers)).unwrap()
     }
 
-    /// The last step of an episode in which the first `taken` actions of each chunk are used.
+    /// Returns the last step of an episode in which the first `taken` actions of each chunk are
+    /// executed.
     fn run(env: &mut Lockstep<MujocoEnv>, policy: &mut Scripted, seed: u64, taken: usize) -> Step {
         let mut observation = env.reset(&[(COPY, seed)], Render::No).remove(0).unwrap();
         policy.reset(&[EpisodeStart { env: COPY, episode: seed, seed }]);

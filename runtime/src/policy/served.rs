@@ -1,4 +1,5 @@
-//! Policies that answer clients, who say what they see in the words of the checkpoint.
+//! Policies that answer the clients of a server, who describe observations with the keys of the
+//! checkpoint.
 
 use std::ops::Range;
 
@@ -9,36 +10,37 @@ use crate::policy::fields::argument;
 use crate::policy::gr00t::processor::{Modalities, Object};
 use crate::policy::gr00t::{Gr00tServed, Models, Settings};
 
-/// What clients may know before they ask.
+/// The properties of a policy that clients can ask for.
 #[derive(Clone, Debug)]
 pub struct Card {
-    /// What it looks at and does.
+    /// Inputs and actions of the checkpoint.
     pub modalities: Modalities,
-    /// State vectors and their lengths, where the checkpoint says them.
+    /// State vectors and their lengths, where the checkpoint tells them.
     pub states: Vec<(String, Option<usize>)>,
     /// Action vectors and their lengths, in order.
     pub actions: Vec<(String, usize)>,
-    /// Steps of a chunk.
+    /// Number of steps in a chunk.
     pub horizon: usize,
-    /// Shape of the noise that a chunk starts from.
+    /// Shape of the noise from which a chunk starts.
     pub noise_shape: [usize; 2],
-    /// Seed of the noise that clients do not choose.
+    /// Seed of the noise if clients do not choose one.
     pub seed: u64,
-    /// What it says of itself.
+    /// What the policy reports about itself.
     pub facts: Vec<(&'static str, Value)>,
 }
 
-/// Observations of one request, which have been validated, and where their actions start.
+/// The validated observations of one request, and the noise from which their actions start.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// `{"video": {…}, "state": {…}, "language": {…}}`.
+    /// The observation: `{"video": {…}, "state": {…}, "language": {…}}`.
     pub observation: Object,
-    /// One a row.
+    /// Noise of each row.
     pub noise: Vec<Noise>,
 }
 
 impl Question {
-    /// Some rows of it, over the same pictures. The observation has to have been validated.
+    /// Returns some of its rows, which share the same pictures. The observation must have been
+    /// validated.
     #[must_use]
     pub fn part(&self, rows: Range<usize>) -> Self {
         let end = rows.end.min(self.noise.len());
@@ -47,7 +49,7 @@ impl Question {
     }
 }
 
-/// The rows of what has rows: arrays and lists in two layers of maps.
+/// Returns some rows of every array and list in two levels of maps.
 fn part(value: &Object, rows: &Range<usize>) -> Object {
     match value {
         Object::Map(members) => {
@@ -62,48 +64,50 @@ fn part(value: &Object, rows: &Range<usize>) -> Object {
     }
 }
 
-/// Where the denoising of a chunk starts.
+/// The noise from which the denoising of a chunk starts.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Noise {
-    /// Drawn from this seed.
+    /// Noise drawn from this seed.
     Seed(u64),
-    /// [`Card::noise_shape`], row-major.
+    /// The given noise, of the shape [`Card::noise_shape`], row-major.
     Given(Vec<f32>),
 }
 
-/// Actions of one request by key: `[rows, horizon, width]`, row-major, physical units.
+/// The actions of one request by key: `[rows, horizon, width]`, row-major, physical units.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Actions {
-    /// Rows of the request.
+    /// Number of rows of the request.
     pub rows: usize,
-    /// Steps of a chunk.
+    /// Number of steps in a chunk.
     pub horizon: usize,
-    /// Key, width and numbers, in the order of the checkpoint.
+    /// Key, width and values, in the order of the checkpoint.
     pub keys: Vec<(String, usize, Vec<f32>)>,
 }
 
 impl Actions {
-    /// Adds rows behind those that are there; those of the first part decide about keys and steps.
+    /// Appends the rows of `more`; the rows that are there first determine the keys and the number
+    /// of steps.
     pub fn append(&mut self, more: Self) {
         self.rows += more.rows;
         self.keys.iter_mut().zip(more.keys).for_each(|((.., all), (.., values))| all.extend(values));
     }
 }
 
-/// A policy that answers clients.
+/// A policy that answers the clients of a server.
 pub trait Served {
-    /// What does not change.
+    /// Returns the fixed properties of the policy.
     fn card(&self) -> Card;
 
-    /// One answer a question, in order; at most `max_rows` rows go into one pass of a network. What is wrong with one
-    /// question is no other's concern.
+    /// Returns one answer per question, in order; at most `max_rows` rows go into one pass of a
+    /// network. An error in one question does not affect the others.
     fn answer(&mut self, questions: &[Question], max_rows: usize) -> Vec<Result<Actions, PolicyError>>;
 }
 
-/// Makes the policy of a type and a `policy_config_dict` for clients.
+/// Creates the policy of a type and a `policy_config_dict` for clients.
 ///
 /// # Errors
-/// As [`crate::policy::check`], for a policy that acts in environments only, and for a checkpoint that cannot be loaded.
+/// Fails like [`crate::policy::check`], and for a policy that acts only in environments, and for a
+/// checkpoint that cannot be loaded.
 pub fn serve(
     policy_type: &str,
     config: &Map<String, Value>,

@@ -1,4 +1,4 @@
-//! Any TorchScript module as a policy (`torch.jit.save`), for people with another model.
+//! Runs any TorchScript module (`torch.jit.save`) as a policy, for users with a model of their own.
 //!
 //! ```text
 //! forward(images: uint8  [B, cameras, height, width, 3],     RGB, in the order of `cameras`
@@ -7,8 +7,9 @@
 //!      -> float32 [B, horizon, action_dim]                   actions as the environment takes them
 //! ```
 //!
-//! Tokens are those of `tokenizer_path` (a `tokenizer.json`), without one the bytes of the instruction in UTF-8. The
-//! module is tried once when it is loaded: that is how its horizon is known, and a wrong shape is refused at once.
+//! Tokens are those of `tokenizer_path` (a `tokenizer.json`); without it, they are the UTF-8 bytes
+//! of the instruction. The module is called once when it is loaded, to learn its horizon and to
+//! refuse a wrong shape at once.
 
 use std::path::{Path, PathBuf};
 
@@ -26,20 +27,20 @@ use c10d::torch_error::{caught, message};
 
 const NAME: &str = "torchscript";
 
-/// Tokens of an instruction, unless `max_tokens` says otherwise.
+/// Maximum number of tokens of an instruction, unless `max_tokens` says otherwise.
 const MAX_TOKENS: usize = 64;
 
-/// What a job says of its module.
+/// The settings of a job's module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScriptSettings {
     model_path: PathBuf,
     tokenizer_path: Option<PathBuf>,
     max_tokens: usize,
-    /// All cameras in the environment's order, if none are named.
+    /// Names of the cameras; all cameras in the environment's order if not given.
     cameras: Option<Vec<String>>,
-    /// All state vectors in the environment's order, if none are named.
+    /// Names of the state vectors; all of them in the environment's order if not given.
     state_keys: Option<Vec<String>>,
-    /// Actions of a chunk that are taken.
+    /// Number of actions of a chunk that are executed.
     pub(crate) chunk_length: Option<usize>,
 }
 
@@ -47,7 +48,7 @@ impl ScriptSettings {
     /// Reads the settings.
     ///
     /// # Errors
-    /// [`PolicyError::Argument`] naming the field.
+    /// Returns [`PolicyError::Argument`] with the name of the field.
     pub fn read(config: &Map<String, Value>) -> Result<Self, PolicyError> {
         let mut fields = Fields::of_job(config);
         let missing = || argument("model_path", "missing", "the file of a TorchScript module is needed");
@@ -68,13 +69,13 @@ impl ScriptSettings {
         Ok(settings)
     }
 
-    /// Files that the policy is made from.
+    /// Returns the files that the policy is made from.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
         std::iter::once(self.model_path.clone()).chain(self.tokenizer_path.clone()).collect()
     }
 }
 
-/// A loaded module.
+/// A loaded TorchScript module.
 pub struct TorchScript {
     module: CModule,
     path: PathBuf,
@@ -82,7 +83,7 @@ pub struct TorchScript {
     tokenizer: Option<Tokenizer>,
     max_tokens: usize,
     cameras: Vec<String>,
-    /// Rows and columns of every camera.
+    /// Height and width of every camera.
     size: [u32; 2],
     state_keys: Vec<String>,
     action_dim: usize,
@@ -91,10 +92,11 @@ pub struct TorchScript {
 }
 
 impl TorchScript {
-    /// Loads a module to the device of `models` and tries it on an observation of zeros.
+    /// Loads a module to the device of `models` and calls it on an observation of zeros.
     ///
     /// # Errors
-    /// [`PolicyError`] naming the file, or what the environment lacks, or the shape that came out.
+    /// Returns a [`PolicyError`] that names the file, what the environment lacks, or the shape of
+    /// the module's output.
     pub fn open(settings: &ScriptSettings, env: &EnvSpec, models: &mut Models) -> Result<Self, PolicyError> {
         let device = models.device();
         let path = settings.model_path.clone();
@@ -122,7 +124,7 @@ impl TorchScript {
         Ok(script)
     }
 
-    /// The horizon of the module's answer to zeros.
+    /// Returns the horizon of the module's output for zeros.
     fn probe(&self, env: &EnvSpec) -> Result<usize, PolicyError> {
         let width = |key: &String| env.state.iter().find(|(name, _)| name == key).map_or(0, |(_, length)| *length);
         let state_dim: usize = self.state_keys.iter().map(width).sum();
@@ -153,7 +155,7 @@ impl TorchScript {
         caught(forward).flatten().map_err(|reason| file(&self.path, &reason))
     }
 
-    /// Token ids of an instruction, as many as the module reads.
+    /// Returns the token ids of an instruction, as many as the module reads.
     fn tokens(&self, instruction: &str) -> Result<Vec<i64>, PolicyError> {
         let mut ids: Vec<i64> = match &self.tokenizer {
             None => instruction.bytes().map(i64::from).collect(),
@@ -167,7 +169,7 @@ impl TorchScript {
         Ok(ids)
     }
 
-    /// Chunks of rows that are inferred together.
+    /// Returns the chunks of rows that are inferred together.
     fn infer(&self, rows: &[(EnvIndex, &Observation)]) -> Result<Vec<Chunk>, PolicyError> {
         let batch = rows.len() as i64;
         let [height, width] = self.size.map(i64::from);
@@ -224,7 +226,7 @@ impl Policy for TorchScript {
     }
 }
 
-/// The cameras that are asked for, all of one size.
+/// Returns the requested cameras, which must all have the same size.
 fn cameras(asked: Option<&[String]>, env: &EnvSpec) -> Result<(Vec<String>, [u32; 2]), PolicyError> {
     let names: Vec<String> = match asked {
         Some(names) => names.to_vec(),
@@ -259,7 +261,7 @@ fn file(path: &Path, reason: &str) -> PolicyError {
     PolicyError::File { path: path.to_owned(), reason: reason.to_owned() }
 }
 
-/// What libtorch says.
+/// Returns libtorch's error message.
 fn words(err: &tch::TchError) -> String {
     message(&err.to_string()).to_owned()
 }
@@ -277,7 +279,8 @@ mod tests {
         EnvSpec { cameras: vec![camera("front"), camera("wrist")], ..env_spec() }
     }
 
-    /// Two actions of 7: the mean of the pictures, then the first number of the state plus the first token.
+    /// Writes a module with two actions of 7 components: the mean of the pictures, then the first
+    /// number of the state plus the first token.
     fn module(folder: &Path, dim: i64) -> PathBuf {
         let inputs = [
             Tensor::zeros([2, 2, 4, 4, 3], (Kind::Uint8, Device::Cpu)),

@@ -1,41 +1,43 @@
-//! What a planner answers: a plan of actions, read out of whatever text a model has written.
+//! Reads a plan of actions from a planner's answer, in whatever form the model has written it.
 //!
-//! EmbodiedBench's rules (`vlm_planner.py`, `json_to_action`): an empty plan means that nothing is left to do; a plan
-//! whose first action is none is invalid; one that goes wrong later is taken up to there.
+//! The rules are EmbodiedBench's (`vlm_planner.py`, `json_to_action`). An empty plan means that
+//! nothing is left to do. A plan whose first action does not exist is invalid. A plan with a later
+//! unknown action is used up to that action.
 
 use std::ops::Range;
 
 use serde_json::Value;
 
-/// Actions of one plan, at most: a model that repeats itself fills its whole answer with them.
+/// Maximum number of actions in one plan: a model that repeats itself fills its whole answer with
+/// them.
 const LONGEST_PLAN: usize = 64;
 
-/// What an answer asks for.
+/// A parsed plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Plan {
-    /// These actions, by their numbers; at least one.
+    /// The indices of the actions; at least one.
     Actions(Vec<usize>),
-    /// Nothing is left to do.
+    /// The plan is empty: nothing is left to do.
     Empty,
 }
 
-/// Why an answer is of no use.
+/// The reason why an answer cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Unusable {
-    /// There is no plan in it: EmbodiedBench's `planner_output_error`.
+    /// The answer contains no plan: EmbodiedBench's `planner_output_error`.
     #[error("the answer is not the JSON that was asked for: {0}")]
     Form(String),
-    /// Its first action is none.
+    /// The first action of the plan does not exist.
     #[error("action_id {found} is not one of {} to {}", known.start, known.end.saturating_sub(1))]
     Action {
-        /// As the answer has it.
+        /// The action as written in the answer.
         found: String,
-        /// What there is.
+        /// The range of valid indices.
         known: Range<usize>,
     },
 }
 
-/// Reads the text of an answer; `count` actions are known.
+/// Reads the text of an answer; `count` is the number of known actions.
 pub(super) fn read(text: &str, count: usize) -> Result<Plan, Unusable> {
     let value = json(text)?;
     let plan = value.get("executable_plan").ok_or_else(|| form("it has no `executable_plan`"))?;
@@ -58,7 +60,7 @@ fn form(reason: &str) -> Unusable {
     Unusable::Form(reason.to_owned())
 }
 
-/// The object in a text that may have thoughts before it and fences around it.
+/// Finds the JSON object in a text that may have reasoning before it and code fences around it.
 fn json(text: &str) -> Result<Value, Unusable> {
     let text = text.rsplit_once("</think>").map_or(text, |(_, after)| after).trim();
     if text.is_empty() {
@@ -76,7 +78,7 @@ fn json(text: &str) -> Result<Value, Unusable> {
     }
 }
 
-/// Models write numbers as texts at times.
+/// Reads an index; models sometimes write numbers as strings.
 fn number(value: &Value) -> Option<usize> {
     let whole = match value {
         Value::String(text) => text.trim().parse().ok(),

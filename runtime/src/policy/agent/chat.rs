@@ -1,33 +1,37 @@
-//! Chat completions (`POST …/v1/chat/completions`): what is sent, and what comes back. Pure.
+//! Builds the requests of chat completions (`POST …/v1/chat/completions`) and parses the answers,
+//! without input or output.
 //!
-//! Sources: OpenAI's API reference ("Create chat completion"), which vLLM, lmdeploy, SGLang and llama.cpp's server speak;
-//! the schema is EmbodiedBench's (`generation_guide.py`, `vlm_generation_guide`).
+//! Sources: OpenAI's API reference ("Create chat completion"), which vLLM, lmdeploy, SGLang and
+//! llama.cpp's server implement; the schema is EmbodiedBench's (`generation_guide.py`,
+//! `vlm_generation_guide`).
 
 use serde_json::{Map, Value, json};
 
 use super::picture::Picture;
 
-/// What does not change between requests.
+/// The request parameters that do not change.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Model {
-    /// `model`.
+    /// The model's name, in the field `model`.
     pub(super) name: String,
-    /// `temperature`.
+    /// The sampling temperature, in the field `temperature`.
     pub(super) temperature: f64,
-    /// `max_tokens`, or `max_completion_tokens` for servers that want that word.
+    /// Name and value of the length limit: `max_tokens`, or `max_completion_tokens` for servers
+    /// that require it.
     pub(super) max_tokens: (&'static str, usize),
-    /// Further fields of the body, for a server's own: `seed`, `top_p`, `chat_template_kwargs`.
+    /// Additional fields of the body, specific to a server: `seed`, `top_p`,
+    /// `chat_template_kwargs`.
     pub(super) extra: Map<String, Value>,
 }
 
 /// One message of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Message {
-    /// `system`, `user` or `assistant`.
+    /// The role: `system`, `user` or `assistant`.
     pub(super) role: &'static str,
-    /// What is said.
+    /// The text of the message.
     pub(super) text: String,
-    /// What is shown.
+    /// The pictures in the message.
     pub(super) pictures: Vec<Picture>,
 }
 
@@ -49,7 +53,8 @@ impl Message {
 }
 
 impl Model {
-    /// The body of a request. With `schema` the server is to hold the answer to it.
+    /// Returns the body of a request. If `schema` is given, the server must make the answer conform
+    /// to it.
     pub(super) fn body(&self, messages: &[Message], schema: Option<&Value>) -> Value {
         let mut body = Map::new();
         body.insert("model".to_owned(), json!(self.name));
@@ -65,7 +70,7 @@ impl Model {
     }
 }
 
-/// The JSON schema of an answer; `sees` says whether pictures are shown.
+/// Returns the JSON schema of an answer; `sees` tells whether the model sees pictures.
 pub(super) fn schema(sees: bool) -> Value {
     let text = |description: &str| json!({"type": "string", "description": description});
     let mut properties = Map::new();
@@ -97,27 +102,28 @@ pub(super) fn schema(sees: bool) -> Value {
     json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false})
 }
 
-/// What a server answered.
+/// The answer of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Completion {
     /// The text of the first choice.
     pub(super) text: String,
-    /// Tokens of the request, as the server counts; 0 if it does not say.
+    /// Number of tokens in the request according to the server; 0 if it does not report it.
     pub(super) prompt_tokens: u64,
-    /// Tokens of the answer.
+    /// Number of tokens in the answer.
     pub(super) completion_tokens: u64,
-    /// The answer ended at its longest length.
+    /// Whether the answer was cut off at the maximum length.
     pub(super) is_cut: bool,
 }
 
 impl Completion {
-    /// Reads the body of an answer with status 200.
+    /// Parses the body of an answer with status 200.
     pub(super) fn read(body: &[u8]) -> Result<Self, String> {
         let value: Value = serde_json::from_slice(body).map_err(|err| format!("its answer is no JSON: {err}"))?;
         let choice = value.pointer("/choices/0").ok_or("its answer has no `choices`")?;
         let text = match choice.pointer("/message/content") {
             Some(Value::String(text)) => text.clone(),
-            // A refusal or a length of 0: there is no plan in it, and that is the model's failure.
+            // A refusal or a length of 0: the answer has no plan, which counts as a failure of the
+            // model.
             Some(Value::Null) | None if choice.get("message").is_some() => String::new(),
             _ => return Err("its answer has no text in `choices[0].message.content`".to_owned()),
         };
@@ -131,7 +137,8 @@ impl Completion {
     }
 }
 
-/// Why a server refused, as far as its body says: OpenAI's `error.message`, FastAPI's `detail`, or the text itself.
+/// Returns the reason for which a server refused, from its body: OpenAI's `error.message`,
+/// FastAPI's `detail`, or the text itself.
 pub(super) fn reason(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let value: Value = serde_json::from_str(&text).unwrap_or_default();
@@ -142,7 +149,7 @@ pub(super) fn reason(body: &[u8]) -> String {
     words.join(" ").chars().take(LONGEST_REASON).collect()
 }
 
-/// Characters of a server's reason, at most: some answer with a web page.
+/// Maximum length of a server's reason in characters, because some servers answer with a web page.
 const LONGEST_REASON: usize = 300;
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! What the user is told of a server that fails while it is asked again: at once, then now and then with the count.
+//! Decides when the user is told about a failing server that is being retried: at once, then at
+//! intervals with the number of failures.
 //!
 //! ```text
 //! failure ─► said ─► failure, failure … (silence) ─► failure after 30 s ─► said: 3 requests failed since
@@ -7,22 +8,22 @@
 
 use std::time::{Duration, Instant};
 
-/// Between two lines about failures.
+/// Minimum time between two messages about failures.
 const QUIET: Duration = Duration::from_secs(30);
 
-/// The failures of one server, in all conversations together.
+/// The failures of one server in all conversations together.
 #[derive(Debug, Default)]
 pub(super) struct Complaints {
-    /// Since the last line.
+    /// Number of failures since the last message.
     failed: u32,
-    /// When that was.
+    /// Time of the last message.
     said: Option<Instant>,
-    /// The user believes that it is away.
+    /// Whether the last message said that the server fails.
     is_away: bool,
 }
 
 impl Complaints {
-    /// A request has failed and will be made again; what is said, if that is due.
+    /// Records that a request has failed and will be retried; returns a message if one is due.
     pub(super) fn on_failure(&mut self, reason: &str, now: Instant) -> Option<String> {
         self.failed += 1;
         if self.said.is_some_and(|said| now.saturating_duration_since(said) < QUIET) {
@@ -36,7 +37,7 @@ impl Complaints {
         Some(format!("{reason}; it is asked again{since}"))
     }
 
-    /// A request was answered; what is said, if the user believes otherwise.
+    /// Records that a request was answered; returns a message if the last one reported a failure.
     pub(super) fn on_answer(&mut self) -> Option<&'static str> {
         std::mem::take(&mut self.is_away).then_some("answers again")
     }

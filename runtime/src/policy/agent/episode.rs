@@ -1,4 +1,4 @@
-//! One episode with all that belongs to it: its session, its files, and what it has cost.
+//! One episode of a planner, with its session, its files and its costs.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,17 +17,17 @@ use crate::policy::{Account, Chunk, Over, PolicyError};
 
 /// What all episodes share.
 pub(super) struct Shared {
-    /// Who is asked.
+    /// The model server.
     pub(super) server: Server,
-    /// How.
+    /// The rules of planning.
     pub(super) rules: Arc<Rules>,
-    /// Whose pictures are shown.
+    /// Cameras whose pictures the model sees.
     pub(super) cameras: Vec<String>,
-    /// Components of an action.
+    /// Number of components of an action.
     pub(super) action_dim: usize,
 }
 
-/// What the requests of an episode have cost.
+/// The accumulated costs of an episode's requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Costs {
     prompt_tokens: u64,
@@ -36,13 +36,13 @@ struct Costs {
     latency: Duration,
 }
 
-/// One episode.
+/// One episode of a planner.
 pub(super) struct Episode {
     number: u64,
     session: Session,
-    /// Where its files go.
+    /// Folder of its files.
     folder: Option<PathBuf>,
-    /// There from the first line on.
+    /// The episode's files, opened for the first line.
     transcript: Option<Transcript>,
     costs: Costs,
     notes: Vec<String>,
@@ -50,20 +50,20 @@ pub(super) struct Episode {
 }
 
 impl Episode {
-    /// Nothing was seen of it yet.
+    /// Creates an episode without any observation.
     pub(super) fn new(number: u64, session: Session, folder: Option<PathBuf>) -> Self {
         let (costs, notes) = (Costs::default(), Vec::new());
         Self { number, session, folder, transcript: None, costs, notes, started: now() }
     }
 
-    /// What is to be done about what is seen.
+    /// Returns what to do about an observation.
     pub(super) fn next(&mut self, observation: &Observation) -> Result<Next, PolicyError> {
         let next = self.session.next(observation)?;
         self.keep_lines()?;
         Ok(next)
     }
 
-    /// Asks until there is something to do. Blocks.
+    /// Asks the model until there is something to do. Blocks.
     pub(super) fn think(&mut self, shared: &Shared, observation: &Observation) -> Result<Chunk, PolicyError> {
         let pictures = pictures(&shared.cameras, observation)?;
         loop {
@@ -110,7 +110,7 @@ impl Episode {
         }
     }
 
-    /// The episode's files, begun now if there are none.
+    /// Returns the episode's files and creates them if needed.
     fn transcript(&mut self) -> Result<Option<&mut Transcript>, PolicyError> {
         if let (None, Some(folder)) = (&self.transcript, &self.folder) {
             self.transcript = Some(Transcript::begin(folder, self.number).map_err(unwritten)?);
@@ -132,7 +132,7 @@ impl Episode {
         Ok(())
     }
 
-    /// The episode is over: its last line, its result, and what is to be said of it.
+    /// Ends the episode: writes its last line and its result, and returns its account.
     pub(super) fn end(&mut self, over: &Over) -> Result<Account, PolicyError> {
         self.session.end(&over.observation, over.success);
         self.keep_lines()?;
@@ -164,9 +164,10 @@ impl Episode {
         metrics.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
-    /// `episode_<i>_final_res.json`: EmbodiedBench's fields, and ours after them.
+    /// Returns the content of `episode_<i>_final_res.json`: EmbodiedBench's fields, followed by our
+    /// own.
     fn result(&self, over: &Over, metrics: &BTreeMap<String, f64>) -> Value {
-        // EmbodiedBench: the mean over all steps.
+        // As in EmbodiedBench, this is the mean over all steps.
         let reward = if over.length > 0 { over.return_ / over.length as f64 } else { 0.0 };
         let mut result = json!({
             "reward": reward,
@@ -177,7 +178,7 @@ impl Episode {
             "env_steps": over.length,
         });
         for (name, value) in metrics {
-            // Counts are whole.
+            // Write counts as integers.
             let is_whole = value.fract() == 0.0 && name != "task_progress" && !name.ends_with("_ratio");
             result[name] = if is_whole { json!(*value as u64) } else { json!(value) };
         }

@@ -1,20 +1,21 @@
-//! Answers that come from several threads, given on together.
+//! Gathers the answers of several threads and delivers them together.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::policy::{Chunk, Give, PolicyError};
 
-/// What has come so far.
+/// The answers that have arrived so far.
 pub(super) struct Gather {
     chunks: Vec<Option<Chunk>>,
-    /// The first error.
+    /// The first error that occurred.
     error: Option<PolicyError>,
-    /// Places that nobody has filled.
+    /// Number of places that are not filled yet.
     left: usize,
     give: Option<Give>,
 }
 
-/// The place of one answer; dropped without one, it is an error, so that nobody waits for ever.
+/// The place for one answer. If it is dropped unfilled it yields an error, so that the receiver
+/// does not wait forever.
 pub(super) struct Place {
     gather: Arc<Mutex<Gather>>,
     index: usize,
@@ -22,14 +23,14 @@ pub(super) struct Place {
 }
 
 impl Gather {
-    /// Places for so many answers; the last that is filled gives all of them on.
+    /// Returns `count` places; filling the last one delivers all answers to `give`.
     pub(super) fn places(count: usize, give: Give) -> Vec<Place> {
         let gather = Self { chunks: vec![None; count], error: None, left: count, give: Some(give) };
         let gather = Arc::new(Mutex::new(gather));
         (0..count).map(|index| Place { gather: Arc::clone(&gather), index, is_filled: false }).collect()
     }
 
-    /// What is to be given on, and to whom, if this was the last.
+    /// Fills a place. If it was the last one, returns the receiver and the answers for it.
     fn fill(
         &mut self,
         index: usize,
@@ -49,7 +50,7 @@ impl Gather {
 }
 
 impl Place {
-    /// Fills it.
+    /// Fills the place with an answer.
     pub(super) fn put(mut self, answer: Result<Chunk, PolicyError>) {
         self.fill(answer);
     }

@@ -1,51 +1,53 @@
-//! How a planner's actions are carried out: skills of the table-top suite, or steps of an environment that knows them.
+//! Executes a planner's actions, as skills of the table-top suite or as steps of an environment
+//! with named actions.
 
 use crate::env::{EnvSpec, Observation};
 use crate::policy::fields::argument;
 use crate::policy::scripted::skill::{Motion, SKILL_CHUNK, Skills};
 use crate::policy::{Chunk, PolicyError};
 
-/// Carries out one action at a time.
+/// Executes one action at a time.
 #[derive(Clone, Debug)]
 pub(super) enum Hands {
-    /// Each action is a controller of some steps.
+    /// Each action is a skill: a controller that takes several steps.
     Skills(Skills),
-    /// Each action is one step.
+    /// Each action is one step of the environment.
     Steps {
-        /// Number of the first action in the environment.
+        /// Value of the first action in the environment.
         start: i64,
-        /// Numbers that there are.
+        /// Number of actions in the environment.
         count: usize,
-        /// From the job, or from the environment at first.
+        /// Names of the actions, from the job or initially from the environment.
         names: Vec<String>,
-        /// The job's names hold, whatever the environment says.
+        /// Whether the job has given the names, so that those of the environment are ignored.
         is_given: bool,
     },
 }
 
-/// What an environment says of an action that has ended.
+/// The outcome of an action.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Outcome {
-    /// Whether it did what it should.
+    /// Whether the action succeeded.
     pub(super) success: bool,
-    /// Why, in words.
+    /// The environment's feedback, as text.
     pub(super) feedback: String,
 }
 
-/// What an action does next.
+/// The next part of an action.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Doing {
-    /// These steps.
+    /// Execute these steps.
     Steps(Chunk),
-    /// Nothing more.
+    /// The action has ended.
     Ended(Outcome),
 }
 
 impl Hands {
-    /// Those for an environment; `given` are the names of a job.
+    /// Creates the executor for an environment; `given` are the names from a job.
     ///
     /// # Errors
-    /// For an environment whose actions no planner can name, and for names that do not fit.
+    /// Returns an error for an environment whose actions have no names, and for names that do not
+    /// fit it.
     pub(super) fn new(env: &EnvSpec, given: Option<&[String]>) -> Result<Self, PolicyError> {
         let Some(discrete) = &env.discrete else {
             if given.is_some() {
@@ -74,7 +76,7 @@ impl Hands {
         Ok(Self::Steps { start: discrete.start, count: discrete.count, names, is_given: given.is_some() })
     }
 
-    /// Steps at a time, at most.
+    /// Returns the maximum number of steps in a chunk.
     pub(super) fn horizon(&self) -> usize {
         match self {
             Self::Skills(_) => SKILL_CHUNK,
@@ -82,7 +84,7 @@ impl Hands {
         }
     }
 
-    /// Names of the actions of an episode that begins with this observation.
+    /// Returns the names of the actions in an episode that begins with this observation.
     pub(super) fn names(&self, first: &Observation) -> Vec<String> {
         match self {
             Self::Skills(skills) => skills.names(),
@@ -96,16 +98,16 @@ impl Hands {
         }
     }
 
-    /// Begins an action.
+    /// Starts an action.
     pub(super) fn begin(&mut self, action: usize, observation: &Observation) -> Result<Doing, PolicyError> {
         match self {
             Self::Skills(skills) => skills.begin(action, observation).map(doing),
-            // Numbers of actions are far below 2^24, which floats have exactly.
+            // Action values are far below 2^24, so floats represent them exactly.
             Self::Steps { start, .. } => Ok(Doing::Steps(Chunk::new(1, vec![(*start + action as i64) as f32]))),
         }
     }
 
-    /// Goes on with it, or says what came of it.
+    /// Continues the action, or returns its outcome.
     pub(super) fn go_on(&mut self, observation: &Observation) -> Result<Doing, PolicyError> {
         match self {
             Self::Skills(skills) => skills.go_on(observation).map(doing),
@@ -113,7 +115,7 @@ impl Hands {
         }
     }
 
-    /// What came of an action during which the episode ended.
+    /// Returns the outcome of an action during which the episode ended.
     pub(super) fn cut(&mut self, observation: &Observation, solved: bool) -> Outcome {
         match self {
             Self::Skills(_) if solved => Outcome { success: true, feedback: "The task is solved.".to_owned() },
@@ -134,7 +136,8 @@ fn doing(motion: Motion) -> Doing {
     }
 }
 
-/// What a step led to, as the environment says; one that says nothing has done what it should.
+/// Returns the outcome of a step as reported by the environment; without a report, the step counts
+/// as successful.
 fn said(observation: &Observation) -> Outcome {
     let feedback = observation.feedback.as_deref();
     let success = feedback.and_then(|feedback| feedback.last_action_success).unwrap_or(true);

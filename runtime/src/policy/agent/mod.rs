@@ -1,14 +1,16 @@
-//! A vision-language model as the planner (`openai_agent`): pictures and instruction to a chat server, a plan of actions
-//! back, carried out until it fails or is at its end.
+//! A policy that plans with a vision-language model (`openai_agent`). It sends pictures and the
+//! instruction to a chat server, receives a plan of actions, and executes the plan until it fails
+//! or is finished.
 //!
 //! ```text
 //! loop ── act_later ──► session ─ has a plan ─► its next steps, at once
 //!                          │ asks
 //!                          └─► a thread: pictures ─► server ─► answer ─► session ─► steps ─► loop
 //! ```
-//! Environments are asked about at the same time, up to `max_concurrent_requests`, so that the server can batch them. The
-//! actions are skills of the table-top suite or the `Discrete` actions of a Python environment (`hands`). Prompts,
-//! answers, counts and files follow EmbodiedBench (arXiv 2502.09560, repository `EmbodiedBench/EmbodiedBench`).
+//! Requests for several environments run at the same time, up to `max_concurrent_requests`, so that
+//! the server can batch them. The actions are skills of the table-top suite or the `Discrete`
+//! actions of a Python environment (`hands`). Prompts, answers, counts and files follow
+//! EmbodiedBench (arXiv 2502.09560, repository `EmbodiedBench/EmbodiedBench`).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -41,7 +43,7 @@ mod transcript;
 
 pub(crate) use settings::AgentSettings;
 
-/// Plans by a vision-language model behind OpenAI's protocol.
+/// A policy that plans with a vision-language model behind OpenAI's protocol.
 pub(crate) struct OpenaiAgent {
     shared: Arc<Shared>,
     hands: Hands,
@@ -51,10 +53,12 @@ pub(crate) struct OpenaiAgent {
 }
 
 impl OpenaiAgent {
-    /// For an environment; the server is not asked yet. `lifeline` carries what is said of it.
+    /// Creates the policy for an environment, without contacting the server. Notes about the server
+    /// go to `lifeline`.
     ///
     /// # Errors
-    /// For an environment whose actions have no names, and for cameras that it does not have.
+    /// Returns an error for an environment whose actions have no names, and for cameras that it
+    /// does not have.
     pub(crate) fn new(settings: AgentSettings, env: &EnvSpec, lifeline: &Lifeline) -> Result<Self, PolicyError> {
         let hands = Hands::new(env, settings.actions.as_deref())?;
         let cameras = cameras(&settings, env)?;
@@ -78,13 +82,13 @@ impl OpenaiAgent {
 
     fn episode(&mut self, env: EnvIndex) -> Arc<Mutex<Episode>> {
         let (shared, hands) = (&self.shared, &self.hands);
-        // A server's client may forget to begin its episode.
+        // A client of our own server may forget to start its episode.
         let fresh = || Episode::new(0, Session::new(Arc::clone(&shared.rules), hands.clone()), None);
         Arc::clone(self.episodes.entry(env).or_insert_with(|| Arc::new(Mutex::new(fresh()))))
     }
 }
 
-/// The cameras whose pictures are shown.
+/// Returns the cameras whose pictures the model sees.
 fn cameras(settings: &AgentSettings, env: &EnvSpec) -> Result<Vec<String>, PolicyError> {
     if !settings.rules.sees {
         return Ok(Vec::new());
@@ -154,8 +158,9 @@ impl Planner for OpenaiAgent {
                 Ok(Next::Ask) => {
                     let shared = Arc::clone(&self.shared);
                     let think = move || place.put(lock(&episode).think(&shared, &observation));
-                    // Not waited for: a rank that is stopped does not wait for a server. Without a thread the place
-                    // is dropped, and says so.
+                    // The thread is not joined: a rank that is stopped does not wait for a server.
+                    // If the thread cannot be started, its place is dropped, which reports an
+                    // error.
                     let thread = std::thread::Builder::new().name(format!("planner {}", env.0)).spawn(think);
                     thread.inspect_err(|err| tracing::warn!(%err, "no thread for a planner")).ok();
                 }
@@ -173,12 +178,13 @@ impl Planner for OpenaiAgent {
 
 impl Drop for OpenaiAgent {
     fn drop(&mut self) {
-        // Threads that wait to ask once more are of an attempt that is over.
+        // Threads that wait for a retry belong to an attempt that is over.
         self.shared.server.close();
     }
 }
 
-/// A thread that panicked has left an episode that nobody goes on with.
+/// Locks an episode. A panicked thread leaves behind an episode that is no longer continued, so a
+/// poisoned lock does no harm.
 fn lock(episode: &Mutex<Episode>) -> MutexGuard<'_, Episode> {
     episode.lock().unwrap_or_else(PoisonError::into_inner)
 }

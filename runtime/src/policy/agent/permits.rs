@@ -1,21 +1,21 @@
-//! How many requests are under way at the same time.
+//! Limits the number of simultaneous requests.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-/// A number of permits; whoever finds none waits for one.
+/// A semaphore: a caller waits while no permit is free.
 #[derive(Clone)]
 pub(super) struct Permits(Arc<(Mutex<usize>, Condvar)>);
 
-/// A permit, given back when it is dropped.
+/// A permit, which is returned when it is dropped.
 pub(super) struct Permit<'a>(&'a Permits);
 
 impl Permits {
-    /// So many.
+    /// Creates a semaphore with `count` permits.
     pub(super) fn new(count: usize) -> Self {
         Self(Arc::new((Mutex::new(count), Condvar::new())))
     }
 
-    /// The next one that is free.
+    /// Waits for a free permit and takes it.
     pub(super) fn take(&self) -> Permit<'_> {
         let (free, given_back) = &*self.0;
         let free = free.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,16 +1,16 @@
-//! Pictures as chat servers and people take them: PNG.
+//! Encodes pictures as PNG, for chat servers and for people.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::env::Frame;
 
-/// A camera's picture as a file.
+/// A camera's picture as a PNG file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Picture {
     /// Name of the camera.
     pub(super) camera: String,
-    /// The file.
+    /// The content of the file.
     pub(super) png: Vec<u8>,
 }
 
@@ -28,7 +28,7 @@ impl Picture {
         Ok(Self { camera: camera.to_owned(), png })
     }
 
-    /// As it stands in a request.
+    /// Returns the picture as a data URL for a request.
     pub(super) fn data_url(&self) -> String {
         format!("data:image/png;base64,{}", STANDARD.encode(&self.png))
     }

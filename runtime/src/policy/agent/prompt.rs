@@ -1,31 +1,32 @@
-//! What a planner is told: the same words for every episode first, so that servers which keep prefixes can reuse them.
+//! Builds a planner's prompt. The part that is equal for all episodes comes first, so that servers
+//! with a prefix cache can reuse it.
 
 use std::fmt::Write as _;
 
-/// What a request says.
+/// The content of a request.
 pub(super) struct Prompt<'a> {
-    /// Who the model is, in place of [`ROLE`].
+    /// Role of the model, replacing [`ROLE`].
     pub(super) role: Option<&'a str>,
-    /// Names of the actions, by their numbers.
+    /// Names of the actions, by index.
     pub(super) actions: &'a [String],
-    /// The task in words.
+    /// The task as text.
     pub(super) instruction: &'a str,
-    /// What was done, oldest first.
+    /// The executed actions, oldest first.
     pub(super) history: &'a [Executed],
-    /// Why the last answer was of no use.
+    /// The reason why the last answer could not be used.
     pub(super) complaint: Option<&'a str>,
-    /// Pictures are shown.
+    /// Whether the model sees pictures.
     pub(super) sees: bool,
 }
 
-/// An action that was carried out, or tried.
+/// An action that was executed or attempted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Executed {
-    /// Its number.
+    /// The action's index.
     pub(super) action: usize,
-    /// Whether it did what it should.
+    /// Whether the action succeeded.
     pub(super) success: bool,
-    /// What the environment said of it.
+    /// The environment's feedback.
     pub(super) feedback: String,
 }
 
@@ -33,11 +34,11 @@ const ROLE: &str = "You are the planner of a robot. You are told what it shall d
 actions that fulfil the instruction, beginning with the current state. They are carried out one after another until \
 one fails or the plan is at its end; then you are told what came of them and plan again.";
 
-/// Actions of the past in a request, at most.
+/// Maximum number of past actions in a request.
 const LONGEST_HISTORY: usize = 60;
 
 impl Prompt<'_> {
-    /// What does not change within an episode.
+    /// Returns the part that does not change within an episode.
     pub(super) fn system(&self) -> String {
         let mut text = self.role.unwrap_or(ROLE).trim_end().to_owned();
         text.push_str("\n\n## Available actions\n");
@@ -47,7 +48,7 @@ impl Prompt<'_> {
         text
     }
 
-    /// What is the case now.
+    /// Returns the part that describes the current situation.
     pub(super) fn user(&self) -> String {
         let mut text = format!("## Instruction\n{}\n", self.instruction.trim());
         self.tell_history(&mut text);

@@ -1,4 +1,4 @@
-//! When a request that failed is made again: decided from numbers alone.
+//! Decides when a failed request is retried, without clocks or sockets.
 //!
 //! ```text
 //! 429, 5xx, a time-out, no connection ─► wait, twice as long each time, or as `Retry-After` says ─► again
@@ -7,15 +7,15 @@
 
 use std::time::Duration;
 
-/// A server that is started again needs its time, but nobody waits longer than this between two requests.
+/// Maximum wait between two requests: enough for a server that is restarted.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// How often a request is made again.
+/// How often a request is retried.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Limits {
-    /// Requests after the first.
+    /// Maximum number of requests after the first one.
     pub(super) max_retries: u32,
-    /// Before the first of them; doubled each time.
+    /// Wait before the first retry; it doubles each time.
     pub(super) wait: Duration,
 }
 
@@ -24,18 +24,18 @@ pub(super) struct Limits {
 pub(super) enum Failure {
     /// The server answered with this status.
     Status {
-        /// HTTP status.
+        /// The HTTP status code.
         code: u16,
-        /// `Retry-After`, if it was in seconds.
+        /// The value of `Retry-After`, if it was in seconds.
         retry_after: Option<Duration>,
     },
-    /// No answer, or half of one: time-outs, refused and broken connections.
+    /// No answer or an incomplete one: timeouts, refused connections and broken connections.
     Silence,
-    /// No request can be made of it.
+    /// A retry cannot help, because no valid request can be made.
     Hopeless,
 }
 
-/// One request's attempts so far.
+/// The attempts of one request so far.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempts {
     limits: Limits,
@@ -43,17 +43,17 @@ pub(super) struct Attempts {
 }
 
 impl Attempts {
-    /// None yet.
+    /// Creates the state before the first attempt.
     pub(super) fn new(limits: Limits) -> Self {
         Self { limits, failed: 0 }
     }
 
-    /// How many have failed.
+    /// Returns how many attempts have failed.
     pub(super) fn failed(&self) -> u32 {
         self.failed
     }
 
-    /// How long to wait before the next attempt; none: there is none.
+    /// Returns how long to wait before the next attempt; `None` to give up.
     pub(super) fn after(&mut self, failure: &Failure) -> Option<Duration> {
         self.failed += 1;
         let asked = match failure {
@@ -66,7 +66,7 @@ impl Attempts {
         }
         let doubled = 2u32.saturating_pow(self.failed - 1);
         let own = self.limits.wait.saturating_mul(doubled).min(LONGEST_WAIT);
-        // Whoever asks for an hour is asked again sooner, and then the attempts are over.
+        // A server that asks for an hour is asked again sooner, until the retries are used up.
         Some(asked.unwrap_or(own).min(LONGEST_WAIT))
     }
 }

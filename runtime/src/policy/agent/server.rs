@@ -1,4 +1,5 @@
-//! The model server: asked until it answers, or for as long as the limits say. Blocks; called from threads of its own.
+//! The client of the model server. It asks until the server answers or the limits are reached. It
+//! blocks and is called from separate threads.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,28 +17,28 @@ use super::permits::Permits;
 use super::retry::{Attempts, Failure, Limits};
 use crate::policy::{Lifeline, PolicyError};
 
-/// Bytes of an answer, at most.
+/// Maximum size of an answer in bytes.
 const LARGEST_ANSWER: u64 = 16 << 20;
 
-/// Time for a connection, at most; a server that is there takes it at once.
+/// Timeout for connecting; a reachable server accepts at once.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// Where the server is, and how patient the rank is with it.
+/// The server's address, and the limits for requests to it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Terms {
-    /// `http://host:port/v1/chat/completions`.
+    /// The URL of the endpoint: `http://host:port/v1/chat/completions`.
     pub(super) url: String,
-    /// For one request, from connecting to the last byte.
+    /// Timeout of one request, from connecting to the last byte.
     pub(super) timeout: Duration,
-    /// How often it is made again.
+    /// Limits for retries.
     pub(super) limits: Limits,
-    /// Who vouches for a server with HTTPS; those that browsers know, if nobody is named.
+    /// Root certificates for a server with HTTPS; if not given, those that browsers trust.
     pub(super) certificates: Option<Certificates>,
-    /// Requests at the same time.
+    /// Maximum number of simultaneous requests.
     pub(super) max_concurrent_requests: usize,
 }
 
-/// Certificates of authorities, from a file.
+/// Certificates of authorities, read from a file.
 #[derive(Clone, Debug)]
 pub(super) struct Certificates {
     pem: Vec<u8>,
@@ -51,10 +52,10 @@ impl PartialEq for Certificates {
 }
 
 impl Certificates {
-    /// Those of a file in PEM.
+    /// Reads certificates from a PEM file.
     ///
     /// # Errors
-    /// [`PolicyError::File`] when it cannot be read, and when it has none.
+    /// Returns [`PolicyError::File`] if the file cannot be read or contains no certificate.
     pub(super) fn read(path: &Path) -> Result<Self, PolicyError> {
         let refuse = |reason: String| PolicyError::File { path: path.to_owned(), reason };
         let pem = std::fs::read(path).map_err(|err| refuse(err.to_string()))?;
@@ -68,7 +69,7 @@ impl Certificates {
     }
 }
 
-/// An API key, which no message shows.
+/// An API key, which never appears in messages.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Key(String);
 
@@ -77,7 +78,7 @@ impl Key {
         Self(key)
     }
 
-    /// A text of the server without the key, which some servers repeat.
+    /// Returns a text of the server with the key removed, because some servers repeat it.
     fn hide(&self, text: &str) -> String {
         text.replace(&self.0, "***")
     }
@@ -89,7 +90,7 @@ impl std::fmt::Debug for Key {
     }
 }
 
-/// A model server.
+/// The client of a model server.
 pub(super) struct Server {
     terms: Terms,
     key: Option<Key>,
@@ -97,36 +98,36 @@ pub(super) struct Server {
     permits: Permits,
     model: Model,
     schema: Value,
-    /// It has refused `response_format`, and answered without.
+    /// Whether the server has refused `response_format` and answered without it.
     is_plain: AtomicBool,
-    /// Nobody waits for its answers any more.
+    /// Whether its answers are no longer needed.
     is_closed: AtomicBool,
     complaints: Mutex<Complaints>,
     lifeline: Lifeline,
 }
 
-/// An answer, and what it took.
+/// An answer, with the effort it took.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Answered {
-    /// The answer.
+    /// The completion from the server.
     pub(super) completion: Completion,
-    /// Requests that failed before it.
+    /// Number of requests that failed before it.
     pub(super) retries: u32,
-    /// From the first request to the answer, waits and queue of the rank included.
+    /// Time from the first request to the answer, including waits and the rank's own queue.
     pub(super) took: Duration,
-    /// What the user should know: said once.
+    /// A note for the user, given only once.
     pub(super) note: Option<String>,
 }
 
-/// One failed attempt.
+/// A failed attempt.
 struct Fault {
     failure: Failure,
-    /// As a clause: "answered with status 500: …".
+    /// The reason as a clause: "answered with status 500: …".
     reason: String,
 }
 
 impl Server {
-    /// Nothing is asked yet.
+    /// Creates a client that has not sent any request.
     pub(super) fn new(terms: Terms, key: Option<Key>, model: Model, schema: Value) -> Self {
         let config = Agent::config_builder()
             .http_status_as_error(false)
@@ -135,7 +136,7 @@ impl Server {
             .max_idle_connections_per_host(terms.max_concurrent_requests.min(64))
             .max_redirects(0)
             .user_agent(concat!("rrun/", env!("CARGO_PKG_VERSION")));
-        // A proxy of the environment is for the world outside.
+        // A proxy from the environment variables is for remote hosts only.
         let config = if is_local(&terms.url) { config.proxy(None) } else { config };
         let config = match &terms.certificates {
             Some(Certificates { known, .. }) => {
@@ -151,20 +152,20 @@ impl Server {
         Self { agent, permits, key, model, schema, terms, is_plain, is_closed, complaints, lifeline }
     }
 
-    /// The same, which tells the user of requests that fail.
+    /// Sets the lifeline through which the user is told of failed requests.
     pub(super) fn heard_on(self, lifeline: Lifeline) -> Self {
         Self { lifeline, ..self }
     }
 
-    /// Lets questions that are waiting end without an answer.
+    /// Ends waiting requests without an answer.
     pub(super) fn close(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
     }
 
-    /// Asks until there is an answer.
+    /// Sends a request and retries until there is an answer.
     ///
     /// # Errors
-    /// Why there is none, with the server's address.
+    /// Returns the reason why there is none, with the server's address.
     pub(super) fn ask(&self, messages: &[Message]) -> Result<Answered, String> {
         #[expect(clippy::disallowed_methods, reason = "how long an answer takes is told")]
         let started = std::time::Instant::now();
@@ -215,14 +216,15 @@ impl Server {
         }
     }
 
-    /// One request; a second one without a schema if the server knows none.
+    /// Sends one request, and a second one without a schema if the server does not support schemas.
     fn once(&self, messages: &[Message]) -> Result<(Completion, Option<String>), Fault> {
         if self.is_plain.load(Ordering::Relaxed) {
             return Ok((self.post(&self.model.body(messages, None))?, None));
         }
         match self.post(&self.model.body(messages, Some(&self.schema))) {
             Err(Fault { failure: Failure::Status { code: 400 | 404 | 415 | 422 | 501, .. }, reason }) => {
-                // If it is not the schema's fault the server refuses this, too, and says why.
+                // If the schema was not the cause, the server refuses this request too and gives
+                // the reason.
                 let completion = self.post(&self.model.body(messages, None))?;
                 let is_first = !self.is_plain.swap(true, Ordering::Relaxed);
                 let note = || {
@@ -247,7 +249,7 @@ impl Server {
         let bytes = bytes.map_err(|err| silence(&err, self.terms.timeout))?;
         let code = response.status().as_u16();
         if code == 200 {
-            // Half an answer may be whole the next time.
+            // A truncated answer may be complete the next time.
             return Completion::read(&bytes).map_err(|reason| Fault { failure: Failure::Silence, reason });
         }
         let why = reason(&bytes);
@@ -277,7 +279,7 @@ fn silence(err: &ureq::Error, timeout: Duration) -> Fault {
     }
 }
 
-/// Whether a URL is of this machine.
+/// Returns whether a URL refers to this machine.
 fn is_local(url: &str) -> bool {
     let host = url.split_once("://").map_or(url, |(_, rest)| rest);
     ["localhost", "127.", "[::1]"].iter().any(|name| host.starts_with(name))

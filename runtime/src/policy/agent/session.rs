@@ -1,4 +1,4 @@
-//! One episode of a planner, as a state machine without a socket, a clock or a file.
+//! One episode of a planner, as a state machine without sockets, clocks or files.
 //!
 //! ```text
 //!            ┌──────────── failed, or at its end ─────────────┐
@@ -22,52 +22,52 @@ use super::prompt::{Executed, Prompt};
 use crate::env::Observation;
 use crate::policy::{Chunk, PolicyError};
 
-/// What a job says about planning.
+/// A job's rules for planning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Rules {
-    /// Invalid answers and failed actions together, after which an episode ends.
+    /// Number of invalid answers and failed actions together after which an episode ends.
     pub(super) max_invalid_actions: u64,
-    /// Earlier requests and answers of the episode go along, without their pictures.
+    /// Whether earlier requests and answers of the episode are included, without their pictures.
     pub(super) chat_history: bool,
-    /// Who the model is, in place of our words.
+    /// Role of the model, replacing the built-in text.
     pub(super) role: Option<String>,
-    /// Pictures are shown.
+    /// Whether the model sees pictures.
     pub(super) sees: bool,
 }
 
-/// What is to be done next.
+/// The next thing to do.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Next {
-    /// These steps.
+    /// Execute these steps.
     Steps(Chunk),
-    /// The model is to be asked.
+    /// Ask the model.
     Ask,
-    /// Nothing: the episode is over.
+    /// Stop: the episode is over.
     Stop,
 }
 
-/// What is counted, in EmbodiedBench's words where it has them.
+/// The counts of an episode, under EmbodiedBench's names where it has them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Counts {
-    /// Actions that were carried out or tried.
+    /// Number of actions that were executed or attempted.
     pub(super) num_steps: u64,
-    /// Answers of the model.
+    /// Number of answers from the model.
     pub(super) planner_steps: u64,
-    /// Answers without a plan.
+    /// Number of answers without a plan.
     pub(super) planner_output_error: u64,
-    /// Useless answers and failed actions.
+    /// Number of unusable answers and failed actions.
     pub(super) num_invalid_actions: u64,
-    /// The model said that nothing is left to do.
+    /// Whether the model answered that nothing is left to do.
     pub(super) empty_plan: bool,
-    /// The last that the environment has said, from 0 to 1.
+    /// The environment's last report of the progress, from 0 to 1.
     pub(super) task_progress: Option<f64>,
 }
 
-/// One episode.
+/// The state of one episode.
 pub(super) struct Session {
     rules: Arc<Rules>,
     hands: Hands,
-    /// Names of the actions; none before the first observation.
+    /// Names of the actions; `None` before the first observation.
     names: Option<Vec<String>>,
     instruction: String,
     plan: VecDeque<usize>,
@@ -82,7 +82,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Nothing was seen yet.
+    /// Creates a session that has seen no observation.
     pub(super) fn new(rules: Arc<Rules>, hands: Hands) -> Self {
         Self {
             rules,
@@ -100,25 +100,25 @@ impl Session {
         }
     }
 
-    /// What was counted.
+    /// Returns the counts so far.
     pub(super) fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// The task in words.
+    /// Returns the task as text.
     pub(super) fn instruction(&self) -> &str {
         &self.instruction
     }
 
-    /// Lines for the transcript since the last time.
+    /// Takes the transcript lines written since the last call.
     pub(super) fn take_lines(&mut self) -> Vec<Value> {
         std::mem::take(&mut self.lines)
     }
 
-    /// What is to be done about what is seen.
+    /// Returns what to do about an observation.
     ///
     /// # Errors
-    /// [`PolicyError::Inference`] for an observation that lacks something.
+    /// Returns [`PolicyError::Inference`] if the observation is incomplete.
     pub(super) fn next(&mut self, observation: &Observation) -> Result<Next, PolicyError> {
         if self.names.is_none() {
             self.names = Some(self.hands.names(observation));
@@ -147,7 +147,7 @@ impl Session {
         self.counts.empty_plan || self.counts.num_invalid_actions >= self.rules.max_invalid_actions
     }
 
-    /// An action has come to its end.
+    /// Records that an action has ended.
     fn ended(&mut self, outcome: Outcome, observation: &Observation, solved: bool) {
         let Some(action) = self.running.take() else { return };
         let Outcome { success, feedback } = outcome;
@@ -173,12 +173,12 @@ impl Session {
         self.history.push(Executed { action, success, feedback });
     }
 
-    /// How much of the task is done: what the environment says, and all of it when it is solved.
+    /// Returns the progress of the task: the environment's last report, or 1 if the task is solved.
     pub(super) fn progress(&self, solved: bool) -> f64 {
         if solved { 1.0 } else { self.counts.task_progress.unwrap_or(0.0) }
     }
 
-    /// The messages of a request.
+    /// Returns the messages of a request.
     pub(super) fn messages(&self, pictures: Vec<Picture>) -> Vec<Message> {
         let prompt = Prompt {
             role: self.rules.role.as_deref(),
@@ -193,7 +193,7 @@ impl Session {
         std::iter::once(system).chain(self.said.iter().cloned()).chain([now]).collect()
     }
 
-    /// The model has answered a request; how the answer was understood.
+    /// Records the model's answer to a request and returns the plan that was read from it.
     pub(super) fn answered(&mut self, asked: &[Message], text: &str, is_cut: bool) -> Result<Plan, Unusable> {
         self.counts.planner_steps += 1;
         text.clone_into(&mut self.answer);
@@ -226,7 +226,7 @@ impl Session {
         plan
     }
 
-    /// EmbodiedBench's lines for answers that lead to no action.
+    /// Writes EmbodiedBench's line for an answer that leads to no action.
     fn invalid_line(&mut self, id: i32, description: &str, reason: Option<&str>) {
         let mut line = json!({
             "last_action_success": 0.0,
@@ -240,7 +240,7 @@ impl Session {
         self.lines.push(line);
     }
 
-    /// The episode has ended, perhaps in the midst of an action.
+    /// Records that the episode has ended, perhaps during an action.
     pub(super) fn end(&mut self, observation: &Observation, solved: bool) {
         if self.running.is_some() {
             let outcome = self.hands.cut(observation, solved);

@@ -1,4 +1,4 @@
-//! `policy_config_dict` of an `openai_agent`.
+//! Reads the `policy_config_dict` of an `openai_agent`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,30 +12,32 @@ use super::session::Rules;
 use crate::policy::PolicyError;
 use crate::policy::fields::{Fields, argument};
 
-/// A large model with a long answer on a busy server.
+/// Default timeout in seconds: enough for a large model with a long answer on a busy server.
 const TIMEOUT_S: f64 = 120.0;
-/// With waits of 1, 2, 4, 8 and 16 s a server may be away for half a minute.
+/// Default number of retries: with waits of 1, 2, 4, 8 and 16 s a server may be unreachable for
+/// half a minute.
 const MAX_RETRIES: u64 = 5;
 const RETRY_WAIT_S: f64 = 1.0;
-/// What a server with one GPU batches well.
+/// Default number of simultaneous requests, which a server with one GPU batches well.
 const MAX_CONCURRENT_REQUESTS: u64 = 16;
-/// EmbodiedBench: `_max_invalid_actions` of its ALFRED and Habitat environments.
+/// Default number of invalid actions, as in EmbodiedBench: `_max_invalid_actions` of its ALFRED and
+/// Habitat environments.
 const MAX_INVALID_ACTIONS: u64 = 10;
-/// EmbodiedBench: `max_completion_tokens`.
+/// Default maximum length of an answer, as in EmbodiedBench: `max_completion_tokens`.
 const MAX_TOKENS: u64 = 2048;
 
-/// What a job says about its planner.
+/// The settings of a job's planner.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AgentSettings {
     pub(super) terms: Terms,
     pub(super) model: Model,
     pub(super) rules: Rules,
-    /// The variable that has the key.
+    /// Name of the environment variable with the API key.
     pub(super) key_variable: Option<String>,
     pub(super) key: Option<Key>,
-    /// Cameras whose pictures are shown; all if there are none.
+    /// Cameras whose pictures the model sees; all cameras if not given.
     pub(super) cameras: Option<Vec<String>>,
-    /// Names of discrete actions.
+    /// Names of the discrete actions.
     pub(super) actions: Option<Vec<String>>,
     pub(super) role_file: Option<PathBuf>,
 }
@@ -92,7 +94,7 @@ impl AgentSettings {
         Ok(Self { terms, model, rules, key_variable, key, cameras, actions, role_file })
     }
 
-    /// Files that it is made from.
+    /// Returns the files that the policy is made from.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
         self.role_file.iter().cloned().collect()
     }
@@ -110,8 +112,8 @@ fn number(fields: &mut Fields, field: &str, range: std::ops::RangeInclusive<f64>
     fields.read(field, &wanted, |value| value.as_f64().filter(|number| range.contains(number)))
 }
 
-/// The longest answer, under the word that the job uses: newer models of OpenAI refuse `max_tokens`, older servers do not
-/// know the other.
+/// Returns the maximum length of an answer with the field name that the job uses: newer models of
+/// OpenAI refuse `max_tokens`, and older servers do not know `max_completion_tokens`.
 fn max_tokens(fields: &mut Fields) -> Result<(&'static str, usize), PolicyError> {
     let old = whole(fields, "max_tokens", 0, 0)?;
     let new = whole(fields, "max_completion_tokens", 0, 0)?;
@@ -137,7 +139,8 @@ fn read_role(path: &std::path::Path) -> Result<String, PolicyError> {
     std::fs::read_to_string(path).map_err(refuse)
 }
 
-/// The address of chat completions below the one that is given, as OpenAI's own client makes it.
+/// Returns the URL of chat completions below the given base URL, built like OpenAI's own client
+/// does.
 fn completions(url: &str) -> Result<String, PolicyError> {
     let given = url.trim().trim_end_matches('/');
     let rest = given.strip_prefix("http://").or_else(|| given.strip_prefix("https://"));

@@ -1,5 +1,5 @@
-//! What is kept of an episode, in EmbodiedBench's files (`EBAlfEnv.save_image`, `save_episode_log`,
-//! `save_episode_metric`), below one folder of the job:
+//! Writes the files of an episode, in EmbodiedBench's format (`EBAlfEnv.save_image`,
+//! `save_episode_log`, `save_episode_metric`), into one folder of the job:
 //!
 //! ```text
 //! images/episode_3/episode_3_step_2_front.png   what the model was shown after two actions
@@ -7,7 +7,7 @@
 //! results/episode_3_final_res.json              what came of it
 //! requests/episode_3.jsonl                      ours: each request, its answer, tokens and seconds
 //! ```
-//! Lines are written as they come, into `episode_3_unfinished.json` until the episode is over.
+//! Lines are written as they arrive, into `episode_3_unfinished.json` until the episode is over.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -26,10 +26,10 @@ pub(super) struct Transcript {
 }
 
 impl Transcript {
-    /// Begins the files anew: an earlier attempt at the episode leaves nothing.
+    /// Creates the files, after removing those of an earlier attempt at the episode.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Returns the errors of the file system.
     pub(super) fn begin(folder: &Path, episode: u64) -> io::Result<Self> {
         for below in ["", "results", "requests"] {
             fs::create_dir_all(folder.join(below))?;
@@ -44,10 +44,11 @@ impl Transcript {
         Ok(Self { folder: folder.to_owned(), episode, lines, requests })
     }
 
-    /// Keeps what the model is shown after so many actions; the names of the files, below the folder.
+    /// Saves the pictures that the model sees after `env_step` actions, and returns the names of
+    /// the files relative to the folder.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Returns the errors of the file system.
     pub(super) fn pictures(&mut self, env_step: u64, pictures: &[Picture]) -> io::Result<Vec<String>> {
         let episode = self.episode;
         if !pictures.is_empty() {
@@ -63,26 +64,26 @@ impl Transcript {
         Ok(names)
     }
 
-    /// One line about an action.
+    /// Writes one line about an action.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Returns the errors of the file system.
     pub(super) fn line(&mut self, line: &Value) -> io::Result<()> {
         self.lines.write_all(format!("{line}\n").as_bytes())
     }
 
-    /// One line about a request.
+    /// Writes one line about a request.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Returns the errors of the file system.
     pub(super) fn request(&mut self, line: &Value) -> io::Result<()> {
         self.requests.write_all(format!("{line}\n").as_bytes())
     }
 
-    /// The episode is over.
+    /// Ends the episode and writes its result.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Returns the errors of the file system.
     pub(super) fn end(self, env_step: u64, result: &Value) -> io::Result<()> {
         let Self { folder, episode, .. } = self;
         let text = serde_json::to_string_pretty(result)?;
@@ -99,12 +100,12 @@ fn unfinished(folder: &Path, episode: u64) -> PathBuf {
     folder.join(format!("episode_{episode}_unfinished.json"))
 }
 
-/// A camera's name as a part of a file's.
+/// Turns a camera's name into a part of a file name.
 fn plain(name: &str) -> String {
     name.chars().map(|letter| if letter.is_alphanumeric() || "-_.".contains(letter) { letter } else { '_' }).collect()
 }
 
-/// How many steps an earlier attempt took is not known.
+/// Removes the files of an earlier attempt, whose number of steps is not known.
 fn remove_earlier(folder: &Path, episode: u64) -> io::Result<()> {
     let prefix = format!("episode_{episode}_");
     for entry in fs::read_dir(folder)? {

@@ -1,55 +1,56 @@
-//! How many rows fit into one inference: learnt by falling. Pure.
+//! Learns from out-of-memory errors how many rows fit into one inference. It has no side effects.
 //!
 //! ```text
 //! 8 rows ─ out of memory ─► 4 rows ─ out of memory ─► 2 rows ─ answered: 2 from now on, and that is said
 //! 1 row ─ out of memory ─► 1 row, once more ─ out of memory ─► given up
 //! ```
 //!
-//! Rows only become fewer: what was too much once is too much again, when the others on the GPU are at their peak.
+//! The limit only decreases: a batch that did not fit once will not fit again when the other users
+//! of the GPU are at their peak.
 
-/// What is known of a checkpoint on this device.
+/// The known limit of a checkpoint on this device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ladder {
-    /// Rows at most, once there were too many; 0 where not even one fitted.
+    /// Maximum number of rows, once memory ran out; 0 if not even one row fitted.
     limit: Option<usize>,
-    /// The rows that were too many, until fewer have been answered.
+    /// The batch size that did not fit, until a smaller batch has been answered.
     falls_from: Option<usize>,
-    /// One row was too much a moment ago.
+    /// Whether the last inference was a single row that did not fit.
     is_last_try: bool,
 }
 
-/// What to do when memory was short.
+/// What to do after an out-of-memory error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Half of them.
+    /// Try half of the rows.
     Halve,
-    /// The one row again: what a neighbour took for a moment may be free.
+    /// Try the single row again, because another process may have released its memory.
     Again,
-    /// Not even one row fits.
+    /// Give up, because not even one row fits.
     GiveUp,
 }
 
-/// A fall that has ended.
+/// A completed reduction of the batch size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Landed {
-    /// Rows that were too many.
+    /// The batch size that did not fit.
     pub from: usize,
-    /// Rows at most from now on.
+    /// Maximum number of rows from now on.
     pub to: usize,
 }
 
 impl Ladder {
-    /// Rows at most, if there ever were too many; 0 if one was.
+    /// Returns the maximum number of rows, if memory ever ran out; 0 if not even one row fitted.
     pub fn limit(&self) -> Option<usize> {
         self.limit
     }
 
-    /// Rows to try next: one where none has fitted so far.
+    /// Returns the number of rows to try next; 1 if none has fitted so far.
     pub fn rows(&self) -> usize {
         self.limit.unwrap_or(usize::MAX).max(1)
     }
 
-    /// Memory was short with so many rows, at least one.
+    /// Records that memory ran out with `rows` rows, at least one.
     pub fn on_oom(&mut self, rows: usize) -> Next {
         if rows > 1 {
             self.falls_from.get_or_insert(rows);
@@ -64,11 +65,11 @@ impl Ladder {
         Next::GiveUp
     }
 
-    /// Rows were answered. Says what the user has to know, once a fall.
+    /// Records an answered batch. Returns the reduction for the user, once for each.
     pub fn on_answer(&mut self) -> Option<Landed> {
         self.is_last_try = false;
         if self.limit == Some(0) {
-            // What a neighbour took is free again.
+            // Another process has released its memory.
             self.limit = Some(1);
         }
         let from = self.falls_from.take()?;

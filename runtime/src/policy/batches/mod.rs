@@ -1,4 +1,4 @@
-//! Rows of an inference in batches that fit into memory.
+//! Divides the rows of an inference into batches that fit into memory.
 //!
 //! ```text
 //! rows ─► as many as fit ─► network ─┬─ answered ───────► the next ones
@@ -6,7 +6,7 @@
 //!              └───────────────────────────┘
 //! ```
 //!
-//! What a checkpoint has learnt on its device stands for all jobs of the rank that use it.
+//! The limit learnt for a checkpoint on its device holds for all jobs of the rank that use it.
 
 mod ladder;
 
@@ -23,16 +23,17 @@ use c10d::torch_error::{is_out_of_memory, shortage};
 
 use ladder::{Ladder, Next};
 
-/// How often a policy ran out of memory, and what it came down to.
+/// How often a policy ran out of memory, and to what batch size that led.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shortage {
-    /// Inferences that failed for want of memory.
+    /// Number of inferences that ran out of memory.
     pub count: u64,
-    /// Rows of one inference at most; 0 where not even one fitted, `None` as long as memory was no limit.
+    /// Maximum number of rows of one inference; 0 if not even one fitted, `None` while memory was
+    /// never short.
     pub batch: Option<usize>,
 }
 
-/// What the checkpoints of a rank have learnt.
+/// The learnt limits of all checkpoints of a rank.
 #[derive(Debug)]
 pub struct Ladders {
     device: Device,
@@ -40,7 +41,7 @@ pub struct Ladders {
     by_path: BTreeMap<PathBuf, Rc<RefCell<Ladder>>>,
 }
 
-/// What one policy has of it.
+/// The learnt limit of one policy's checkpoint.
 #[derive(Debug)]
 pub struct Batches {
     ladder: Rc<RefCell<Ladder>>,
@@ -49,16 +50,17 @@ pub struct Batches {
     count: Cell<u64>,
 }
 
-/// Rows that were inferred together, and what came of it.
+/// Rows that were inferred together, and the result.
 pub type Part<'a, R, T> = (&'a [R], Result<T, PolicyError>);
 
 impl Ladders {
-    /// Nothing is known yet of any checkpoint on `device`; what is learnt is said to `lifeline`.
+    /// Creates the limits, none of which is known yet on `device`; changes are reported to
+    /// `lifeline`.
     pub fn new(device: Device, lifeline: Lifeline) -> Self {
         Self { device, lifeline, by_path: BTreeMap::new() }
     }
 
-    /// For a policy made from this file or folder.
+    /// Returns the limit for a policy made from this file or folder.
     pub fn batches(&mut self, path: &Path) -> Batches {
         let ladder = Rc::clone(self.by_path.entry(path.to_owned()).or_default());
         Batches { ladder, device: self.device, lifeline: self.lifeline.clone(), count: Cell::new(0) }
@@ -66,13 +68,14 @@ impl Ladders {
 }
 
 impl Batches {
-    /// So far, of this policy.
+    /// Returns the shortage of this policy so far.
     pub fn shortage(&self) -> Shortage {
         Shortage { count: self.count.get(), batch: self.ladder.borrow().limit() }
     }
 
-    /// Infers all rows in their order, at most `max_rows` at a time and no more than fit; where memory is short `run` is
-    /// asked again about fewer. It must have let go of its tensors when it comes back with an error.
+    /// Infers all rows in order, with at most `max_rows` at a time and no more than fit. When
+    /// memory runs out, `run` is called again with fewer rows. It must have released its tensors
+    /// when it returns an error.
     pub fn split<'a, R, T>(
         &self,
         rows: &'a [R],
@@ -91,7 +94,7 @@ impl Batches {
         parts
     }
 
-    /// What came of an inference, unless it is tried again.
+    /// Returns the result of an inference, or `None` if it has to be tried again.
     fn settled<T>(&self, rows: usize, result: Result<T, PolicyError>) -> Option<Result<T, PolicyError>> {
         let err = match result {
             Err(err) if is_out_of_memory(&err.to_string()) => err,
@@ -119,7 +122,7 @@ impl Batches {
         }
     }
 
-    /// Gives what libtorch keeps for later back to the device.
+    /// Returns the cached memory of libtorch to the device.
     fn release(&self) {
         let (Device::Cuda(_), Ok(cuda)) = (self.device, cuda::load()) else { return };
         if let Err(err) = cuda.empty_cache() {

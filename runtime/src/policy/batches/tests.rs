@@ -1,4 +1,5 @@
-//! Rows against a device that has room for some, with the errors that libtorch really gives.
+//! Tests batching against a device with limited room for rows, with real error messages of
+//! libtorch.
 
 use std::sync::mpsc::Receiver;
 
@@ -10,7 +11,7 @@ use super::*;
 /// More bytes than any address space has (x86-64: 2^47).
 const ABSURD: i64 = 1 << 50;
 
-/// A device with room for `limit` rows, and what was asked of it.
+/// A device with room for `limit` rows, and the calls to it.
 struct Small {
     limit: usize,
     asked: RefCell<Vec<usize>>,
@@ -21,7 +22,7 @@ impl Small {
         Self { limit, asked: RefCell::new(Vec::new()) }
     }
 
-    /// Ten times each row, if they fit.
+    /// Returns ten times each row if all fit.
     fn infer(&self, rows: &[usize]) -> Result<Vec<usize>, PolicyError> {
         self.asked.borrow_mut().push(rows.len());
         let bytes = if rows.len() > self.limit { ABSURD } else { 1 };

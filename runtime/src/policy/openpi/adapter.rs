@@ -1,4 +1,4 @@
-//! Which camera and states of an environment a server sees under which name.
+//! Maps the cameras and states of an environment to the key names of an openpi server.
 //!
 //! `droid` is Arena's and openpi's DROID (`observation/exterior_image_1_left`, …), `libero` is openpi's LIBERO example
 //! (`observation/image`, …). `observation_mapping` names others, or all.
@@ -9,25 +9,25 @@ use crate::env::{EnvSpec, Observation};
 use crate::policy::PolicyError;
 use crate::policy::fields::argument;
 
-/// What a kind of robot is shown as.
+/// The keys that a server expects for a kind of robot.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Embodiment {
-    /// Its word in `openpi_embodiment_adapter`.
+    /// The embodiment's name in `openpi_embodiment_adapter`.
     pub name: &'static str,
     keys: &'static [(&'static str, Wanted)],
-    /// Numbers of an action.
+    /// Number of components of an action.
     pub action_dim: Option<usize>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum Wanted {
-    /// The first of these cameras that is there.
+    /// The first of these cameras that the environment has.
     Camera(&'static [&'static str]),
-    /// A vector of so many numbers: the first of these rows of states that is there.
+    /// A vector of this length: the first of these lists of states that the environment has.
     States(usize, &'static [&'static [&'static str]]),
 }
 
-/// Seven joints and the gripper of a Franka arm, one outer camera and the one at the wrist.
+/// Seven joints and the gripper of a Franka arm, one external camera and one at the wrist.
 pub(super) static DROID: Embodiment = Embodiment {
     name: "droid",
     keys: &[
@@ -39,7 +39,8 @@ pub(super) static DROID: Embodiment = Embodiment {
     action_dim: Some(8),
 };
 
-/// Position, turn (axis times angle) and both fingers of LIBERO's arm, agent view and wrist camera.
+/// Position, rotation (axis times angle) and both fingers of LIBERO's arm; agent view and wrist
+/// camera.
 pub(super) static LIBERO: Embodiment = Embodiment {
     name: "libero",
     keys: &[
@@ -60,29 +61,31 @@ pub(super) static LIBERO: Embodiment = Embodiment {
     action_dim: Some(7),
 };
 
-/// Nothing but what `observation_mapping` says.
+/// An embodiment with only the keys in `observation_mapping`.
 pub(super) static CUSTOM: Embodiment = Embodiment { name: "custom", keys: &[], action_dim: None };
 
-/// Where what a server sees comes from.
+/// The source of one of the server's keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     Camera(String),
-    /// These vectors, one after the other.
+    /// These state vectors, one after the other.
     States(Vec<String>),
 }
 
-/// The server's names in an environment, in the order in which they are sent.
+/// The server's keys and their sources in an environment, in the order in which they are sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Adapter {
     sources: Vec<(String, Source)>,
 }
 
 impl Adapter {
-    /// Connects by name, or as the settings say: `mapping` is a camera, a state or a list of states for a key of the
-    /// server, `cameras` are those of the environment in the order of the embodiment's.
+    /// Connects both sides by name, or as the settings say: `mapping` gives a camera, a state or a
+    /// list of states for each key of the server, and `cameras` are those of the environment in the
+    /// order of the embodiment's.
     ///
     /// # Errors
-    /// [`PolicyError::Mismatch`] with both sides, [`PolicyError::Argument`] for a mapping in a wrong form.
+    /// Returns [`PolicyError::Mismatch`] with both sides if they do not fit, and
+    /// [`PolicyError::Argument`] for a malformed mapping.
     pub(super) fn new(
         embodiment: &Embodiment,
         env: &EnvSpec,
@@ -134,7 +137,7 @@ impl Embodiment {
     }
 }
 
-/// The numbers of some states, one after the other.
+/// Returns the values of several states, one after the other.
 pub(super) fn numbers(names: &[String], observation: &Observation) -> Result<Vec<f32>, PolicyError> {
     let mut numbers = Vec::new();
     for name in names {
@@ -161,7 +164,7 @@ fn states(key: &str, length: usize, choices: &[&[&str]], env: &EnvSpec) -> Resul
     Err(mismatch(env, format!("state {} [{length}] for {key}", choices.join(" or ")), shown(env)))
 }
 
-/// What `observation_mapping` says of a key.
+/// Reads the entry of `observation_mapping` for a key.
 fn said(key: &str, given: &Value, env: &EnvSpec) -> Result<Source, PolicyError> {
     let names: Option<Vec<&str>> = match given {
         Value::String(name) => Some(vec![name]),

@@ -1,12 +1,13 @@
-//! A policy behind openpi's websocket protocol: π0 and whoever else serves as `WebsocketPolicyServer` does.
+//! A policy behind openpi's websocket protocol: π0, and any other server that behaves like
+//! `WebsocketPolicyServer`.
 //!
 //! ```text
 //! Observation ─► Adapter: cameras and states by the server's names ─► Picture: 224 × 224 with black bars ─► one request
 //! {"actions": [horizon, action_dim]} ─► Chunk
 //! ```
-//! A request has one observation, as the protocol has it. Arena's client asks for one environment after the other;
-//! here each environment has a connection of its own, so that the server has the next request when it has answered one,
-//! and may infer several together.
+//! The protocol allows one observation per request. Arena's client asks for one environment after
+//! the other. Here each environment has its own connection, so that the server already has the next
+//! request when it has answered one, and may infer several together.
 
 mod adapter;
 mod picture;

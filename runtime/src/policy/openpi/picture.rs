@@ -1,15 +1,16 @@
-//! Pictures as openpi's client sends them: resized without distortion, on black.
+//! Pictures as openpi's client sends them: resized without distortion and padded with black.
 //!
-//! The filter is Pillow's `BILINEAR` (Resample.c, Pillow 13), byte for byte: a triangle as wide as the reduction, in
-//! integers of 22 fractional bits, first along rows, then along columns, with bytes in between. ATen's filter of the
-//! same name rounds otherwise.
+//! The filter reproduces Pillow's `BILINEAR` (Resample.c, Pillow 13) byte for byte: a triangle as
+//! wide as the reduction, in integers with 22 fractional bits, first along rows, then along
+//! columns, with bytes in between. ATen's filter of the same name rounds differently.
 
 use crate::env::Frame;
 
 /// Fractional bits of a weight.
 const PRECISION: u32 = 22;
 
-/// The picture within `height` × `width` pixels, in the middle of black: bytes of `[height, width, 3]`.
+/// Fits the picture into `height` × `width` pixels and centres it on black; returns the bytes of
+/// `[height, width, 3]`.
 pub(super) fn resize_with_pad(frame: &Frame, [height, width]: [usize; 2]) -> Vec<u8> {
     let (rows, columns) = (frame.height as usize, frame.width as usize);
     if [rows, columns] == [height, width] {
@@ -31,7 +32,8 @@ fn resize(rgb: &[u8], [rows, columns]: [usize; 2], [height, width]: [usize; 2]) 
     if rows == height { narrow } else { along_columns(&narrow, width, &weights(rows, height)) }
 }
 
-/// What one pixel is made of: the first source, and the weights from there on.
+/// The weights of one result pixel: the index of the first source pixel, and the weights from there
+/// on.
 struct Weights {
     first: usize,
     weights: Vec<i64>,
@@ -82,7 +84,7 @@ fn blend(weights: &[i64], source: impl Fn(usize) -> u8) -> u8 {
 mod tests {
     use super::*;
 
-    /// A picture of noise and edges that Python can make as well.
+    /// Returns a picture of noise and edges that the Python script can generate as well.
     fn frame(height: u32, width: u32) -> Frame {
         let mut state = 1u32;
         let rgb: Vec<u8> = (0..height * width * 3)
@@ -94,7 +96,7 @@ mod tests {
         Frame { height, width, rgb: rgb.into() }
     }
 
-    /// FNV-1a of 64 bits.
+    /// Returns the 64-bit FNV-1a hash.
     fn sum(bytes: &[u8]) -> u64 {
         bytes
             .iter()
@@ -103,7 +105,8 @@ mod tests {
 
     #[test]
     fn pictures_are_byte_for_byte_those_of_openpis_client() {
-        // openpi_client.image_tools.resize_with_pad on Pillow 13.0.0, by tests/fixtures/remote/pictures.py.
+        // Expected results: openpi_client.image_tools.resize_with_pad on Pillow 13.0.0, by
+        // tests/fixtures/remote/pictures.py.
         let sums = [
             ([48, 64], [24, 24], 0x7ae2_73e4_0638_562f),
             ([64, 48], [24, 24], 0x9083_0f22_614c_9630),

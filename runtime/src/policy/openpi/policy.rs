@@ -1,4 +1,4 @@
-//! The policy: one request an environment, over as many connections.
+//! The openpi policy: one request per environment, over a pool of connections.
 
 use std::collections::BTreeMap;
 
@@ -19,16 +19,17 @@ pub struct Openpi {
     settings: OpenpiSettings,
     adapter: Adapter,
     lifeline: Lifeline,
-    /// Made when an environment asks for the first time.
+    /// Callers by connection index, created on first use.
     callers: BTreeMap<usize, Caller<Websocket>>,
     action_dim: usize,
 }
 
 impl Openpi {
-    /// Connects the server's names with the environment, and itself with the server.
+    /// Connects the server's keys to the environment, and the policy to the server.
     ///
     /// # Errors
-    /// [`PolicyError::Mismatch`] where both do not fit, [`PolicyError::Remote`] for a server that stays away.
+    /// Returns [`PolicyError::Mismatch`] if both sides do not fit together, and
+    /// [`PolicyError::Remote`] if the server is unreachable.
     pub fn new(settings: OpenpiSettings, env: &EnvSpec, lifeline: &Lifeline) -> Result<Self, PolicyError> {
         let (mapping, cameras) = (settings.mapping.as_ref(), settings.cameras.as_deref());
         let adapter = Adapter::new(settings.embodiment, env, mapping, cameras)?;
@@ -43,7 +44,7 @@ impl Openpi {
         })
     }
 
-    /// `{name: picture or numbers, …, "prompt": words}`.
+    /// Returns the request `{name: picture or numbers, …, "prompt": words}`.
     fn request(&self, observation: &Observation) -> Result<Bytes, PolicyError> {
         let mut members = Vec::new();
         for (key, source) in self.adapter.sources() {
@@ -80,7 +81,7 @@ impl Openpi {
     }
 }
 
-/// The actions of an answer that are taken.
+/// Returns the actions of an answer that are used.
 fn chunk(answer: &Bytes, horizon: usize, dim: usize) -> Result<Chunk, String> {
     let answer = wire::read(answer).map_err(|err| format!("its answer cannot be read: {err}"))?.value;
     if let Some(error) = answer.get("error") {
@@ -122,13 +123,13 @@ impl Policy for Openpi {
         true
     }
 
-    /// The protocol knows no episodes.
+    /// The protocol has no episodes.
     fn reset(&mut self, _: &[EpisodeStart]) {}
 
     fn act(&mut self, rows: &[(EnvIndex, &Observation)]) -> Result<Vec<Chunk>, PolicyError> {
         let chunks = self.ask_all(rows);
         if chunks.is_err() {
-            // Answers that are on the way are nobody's.
+            // Close the connections, so that outstanding answers are discarded.
             self.callers.clear();
         }
         chunks
@@ -142,7 +143,8 @@ impl Openpi {
         for (row, (env, _)) in rows.iter().enumerate().rev() {
             waiting.entry(env.0 % self.settings.connections).or_default().push(row);
         }
-        // Every connection has one request on the way at most: a server that is slow to read never waits for us to read.
+        // Every connection has at most one outstanding request, so a server that is slow to read
+        // cannot deadlock with us.
         while waiting.values().any(|rows| !rows.is_empty()) {
             let round: Vec<(usize, usize)> =
                 waiting.iter_mut().filter_map(|(connection, rows)| Some((*connection, rows.pop()?))).collect();

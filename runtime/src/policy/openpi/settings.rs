@@ -1,4 +1,5 @@
-//! What a job says of a policy behind openpi's protocol: Arena's `Pi0RemotePolicy`, and what other servers need.
+//! Reads a job's settings of a policy behind openpi's protocol: those of Arena's `Pi0RemotePolicy`,
+//! and those that other servers need.
 
 use std::time::Duration;
 
@@ -9,36 +10,37 @@ use crate::policy::PolicyError;
 use crate::policy::fields::{Fields, argument};
 use crate::policy::remote::{Defaults, Server};
 
-/// openpi's own client waits without end; the first inference of a server compiles its network.
+/// Default timeout. openpi's own client waits forever; the first inference of a server compiles its
+/// network.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Edges of the pictures that openpi's models see.
+/// Height and width of the pictures that openpi's models use.
 const PICTURE: [usize; 2] = [224, 224];
 
-/// Connections at most, unless `remote_connections` says otherwise.
+/// Maximum number of connections, unless `remote_connections` says otherwise.
 const CONNECTIONS: usize = 16;
 
-/// A job's policy on an openpi server.
+/// The settings of a job's policy on an openpi server.
 #[derive(Debug)]
 pub struct OpenpiSettings {
-    /// Where it is.
+    /// The server: its address and how to talk to it.
     pub server: Server,
     pub(super) embodiment: &'static Embodiment,
-    /// The server's checkpoint, as a word.
+    /// The server's checkpoint, by name.
     pub variant: String,
-    /// Actions of a chunk that are taken.
+    /// Number of actions of a chunk that are executed.
     pub chunk_length: usize,
-    /// Said when neither job nor environment has words.
+    /// The instruction to use if neither job nor environment has one.
     pub language: Option<String>,
-    /// Cameras of the environment in the order of the embodiment's; by name if none are given.
+    /// Cameras of the environment in the order of the embodiment's; matched by name if not given.
     pub cameras: Option<Vec<String>>,
-    /// Cameras and states of the environment by the server's names.
+    /// Cameras and states of the environment for each of the server's keys.
     pub mapping: Option<Map<String, Value>>,
-    /// Height and width of the pictures that are sent.
+    /// Height and width of the pictures that are sent, in pixels.
     pub picture: [usize; 2],
-    /// Connections at most: an environment has one of its own as far as they go.
+    /// Maximum number of connections: each environment has its own until the limit is reached.
     pub connections: usize,
-    /// What of the job has no effect, for the user.
+    /// Notes for the user on fields of the job that have no effect.
     pub notes: Vec<String>,
 }
 
@@ -46,10 +48,11 @@ impl OpenpiSettings {
     /// Reads the settings.
     ///
     /// # Errors
-    /// [`PolicyError::Argument`] naming the field.
+    /// Returns [`PolicyError::Argument`] with the name of the field.
     pub fn read(config: &Map<String, Value>) -> Result<Self, PolicyError> {
         let mut fields = Fields::of_job(config);
-        // A pong is sent whenever the connection is read; what a ping would find out, the time-out finds out.
+        // A pong is sent whenever the connection is read, and the timeout detects what a ping would
+        // detect.
         fields.ignore(&["ping_interval", "ping_timeout"]);
         let words: [(&str, &'static Embodiment); 3] = [("droid", &DROID), ("libero", &LIBERO), ("custom", &CUSTOM)];
         let embodiment = fields.one_of("openpi_embodiment_adapter", &words)?.unwrap_or(&DROID);
@@ -83,7 +86,8 @@ impl OpenpiSettings {
     }
 }
 
-/// `open_loop_horizon` of Arena's adapter for DROID, `replan_steps` of openpi's LIBERO example.
+/// Returns the default chunk length: `open_loop_horizon` of Arena's adapter for DROID,
+/// `replan_steps` of openpi's LIBERO example.
 fn default_length(embodiment: &Embodiment, variant: &str) -> Result<usize, PolicyError> {
     match (embodiment.name, variant) {
         ("droid", "pi05") => Ok(15),

@@ -1,55 +1,56 @@
-//! One request after the other to one server, over a connection that is made when it is needed and again when it broke.
+//! Sends one request after the other to one server, over a connection that is opened on demand and
+//! reopened after a failure.
 
 use bytes::Bytes;
 
 use crate::policy::PolicyError;
 use crate::policy::remote::{Lifeline, Next, Patience, Server, now};
 
-/// Why an attempt has failed.
+/// The reason why an attempt has failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// The next attempt may succeed.
+    /// The server is unreachable; the next attempt may succeed.
     Away(String),
-    /// Every attempt would end like this one.
+    /// The request or the server is wrong; every attempt would fail like this.
     Wrong(String),
     /// The lifeline was cut.
     Cut,
 }
 
-/// A way to a server: each request has one answer.
+/// A connection to a server, with one answer for each request.
 pub trait Connection: Sized {
-    /// Connects.
+    /// Connects to the server.
     ///
     /// # Errors
-    /// [`Trouble`] of every kind.
+    /// Returns any kind of [`Trouble`].
     fn open(server: &Server, lifeline: &Lifeline) -> Result<Self, Trouble>;
 
     /// Sends a request.
     ///
     /// # Errors
-    /// [`Trouble`], after which the connection is of no use.
+    /// Returns a [`Trouble`], after which the connection cannot be used.
     fn send(&mut self, request: &Bytes) -> Result<(), Trouble>;
 
-    /// Receives its answer.
+    /// Receives the answer to the request.
     ///
     /// # Errors
-    /// [`Trouble`], after which the connection is of no use.
+    /// Returns a [`Trouble`], after which the connection cannot be used.
     fn receive(&mut self) -> Result<Bytes, Trouble>;
 }
 
-/// Asks a server, again if it was away.
+/// Sends requests to a server, and retries while it is unreachable.
 #[derive(Debug)]
 pub struct Caller<C> {
     server: Server,
     lifeline: Lifeline,
     connection: Option<C>,
     patience: Patience,
-    /// How sending went of a request that [`Caller::begin`] sent.
+    /// The result of sending the request in [`Caller::begin`].
     begun: Option<Result<(), Trouble>>,
 }
 
 impl<C: Connection> Caller<C> {
-    /// Connects at the first request.
+    /// Creates a caller that connects at the first request.
     pub fn new(server: &Server, lifeline: &Lifeline) -> Self {
         Self {
             server: server.clone(),
@@ -63,31 +64,31 @@ impl<C: Connection> Caller<C> {
     /// Connects now.
     ///
     /// # Errors
-    /// [`PolicyError::Remote`] when the server stays away or is none.
+    /// Returns [`PolicyError::Remote`] if the server stays unreachable or is not a policy server.
     pub fn meet(&mut self) -> Result<(), PolicyError> {
         self.retry("connecting", |caller| caller.connected().map(drop))
     }
 
-    /// Asks; `what` names the request in errors.
+    /// Sends a request and waits for its answer; `what` names the request in errors.
     ///
     /// # Errors
-    /// As [`Caller::meet`].
+    /// Fails like [`Caller::meet`].
     pub fn call(&mut self, what: &str, request: &Bytes) -> Result<Bytes, PolicyError> {
         self.begin(request);
         self.finish(what, request)
     }
 
-    /// Sends a request without waiting for its answer, so that several callers' servers are at work. What goes wrong is
-    /// known to [`Caller::finish`].
+    /// Sends a request without waiting for its answer, so that the servers of several callers work
+    /// at the same time. [`Caller::finish`] reports errors.
     pub fn begin(&mut self, request: &Bytes) {
         let sent = self.connected().and_then(|connection| connection.send(request));
         self.begun = Some(sent);
     }
 
-    /// Waits for the answer to a request that was begun; the same request is sent again if that is needed.
+    /// Waits for the answer to a request that [`Caller::begin`] sent; sends it again if necessary.
     ///
     /// # Errors
-    /// As [`Caller::meet`].
+    /// Fails like [`Caller::meet`].
     pub fn finish(&mut self, what: &str, request: &Bytes) -> Result<Bytes, PolicyError> {
         self.retry(what, |caller| {
             if caller.begun.is_none() {
@@ -150,7 +151,7 @@ mod tests {
     use super::*;
 
     thread_local! {
-        /// What the attempts of this test meet, the first one last.
+        /// The results of this test's attempts, with the first one last.
         static FATES: RefCell<Vec<Result<&'static str, Trouble>>> = const { RefCell::new(Vec::new()) };
         static OPENED: RefCell<u32> = const { RefCell::new(0) };
     }

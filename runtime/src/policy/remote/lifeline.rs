@@ -1,4 +1,5 @@
-//! What connects a policy that waits for others with the loop that waits for it.
+//! The channel between a policy that waits for a server and the eval loop that waits for the
+//! policy.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -6,7 +7,8 @@ use std::time::Duration;
 
 use crate::policy::remote::now;
 
-/// One end: it can be cut, and carries words to the other. Clones are the same line.
+/// The policy's end: it carries messages to the user, and the loop can cut it to end all waiting.
+/// Clones share the same line.
 #[derive(Clone, Debug)]
 pub struct Lifeline {
     cut: Arc<(Mutex<bool>, Condvar)>,
@@ -14,21 +16,21 @@ pub struct Lifeline {
 }
 
 impl Lifeline {
-    /// A line that nobody holds the other end of.
+    /// Creates a line without a receiver for its messages.
     pub fn alone() -> Self {
         Self { cut: Arc::default(), words: None }
     }
 
-    /// A line, and where its words come out.
+    /// Creates a line and the receiver of its messages.
     pub fn heard() -> (Self, Receiver<String>) {
         let (words, heard) = channel();
         (Self { words: Some(words), ..Self::alone() }, heard)
     }
 
-    /// Tells the user something.
+    /// Sends a message to the user.
     pub fn say(&self, text: String) {
         if let Some(words) = &self.words {
-            // Whoever listened may have ended.
+            // The receiver may be gone.
             words.send(text).ok();
         }
     }
@@ -39,12 +41,12 @@ impl Lifeline {
         self.cut.1.notify_all();
     }
 
-    /// Whether it was cut.
+    /// Returns whether the line was cut.
     pub fn is_cut(&self) -> bool {
         *self.cut.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits, but not longer than until the line is cut.
+    /// Waits for `duration`, or until the line is cut.
     pub fn rest(&self, duration: Duration) {
         let end = now() + duration;
         let mut is_cut = self.cut.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,47 +1,49 @@
-//! When a server that is away is tried again, and when no more: a value without clocks and sockets.
+//! Decides when an unreachable server is tried again and when to give up, without clocks or
+//! sockets.
 //!
-//! The first failure is tried again at once: a connection that was idle may have been closed. Then pauses double.
+//! After the first failure the retry follows at once, because an idle connection may have been
+//! closed. Then the pauses double.
 
 use std::time::{Duration, Instant};
 
-/// The second pause; the first is none.
+/// The second pause; the first one is zero.
 const SHORTEST: Duration = Duration::from_millis(250);
 
-/// No pause is longer, so that a server which is back is found soon.
+/// Maximum pause, short enough to notice soon that a server is back.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// How long one server may stay away.
+/// The retry state for one server.
 #[derive(Debug)]
 pub struct Patience {
     limit: Duration,
-    /// When the first attempt that failed began.
+    /// Start of the first attempt that failed.
     since: Option<Instant>,
     failures: u32,
-    /// What was told last.
+    /// The last message to the user.
     told: Option<String>,
 }
 
-/// What is to be done after a failure.
+/// What to do after a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Another attempt.
+    /// Try again.
     Again {
-        /// After this pause.
+        /// Pause before the next attempt.
         after: Duration,
-        /// What the user should know first.
+        /// Message for the user before the pause.
         say: Option<String>,
     },
-    /// None; this is why.
+    /// Give up for this reason.
     GiveUp(String),
 }
 
 impl Patience {
-    /// Attempts may begin for so long after the one that failed first.
+    /// Creates a state in which attempts may start until `limit` after the first failed one.
     pub fn new(limit: Duration) -> Self {
         Self { limit, since: None, failures: 0, told: None }
     }
 
-    /// An attempt that began at `began` has failed at `now`.
+    /// Records that an attempt that began at `began` has failed at `now`.
     pub fn failed(&mut self, reason: &str, began: Instant, now: Instant) -> Next {
         let since = *self.since.get_or_insert(began);
         self.failures += 1;
@@ -62,7 +64,7 @@ impl Patience {
         Next::Again { after, say }
     }
 
-    /// An attempt has succeeded; gives what the user should know, if the failures were told.
+    /// Records a successful attempt; returns a message for the user if the failures were reported.
     pub fn succeeded(&mut self, now: Instant) -> Option<String> {
         let since = self.since.take();
         self.failures = 0;

@@ -1,7 +1,8 @@
-//! ZeroMQ's REQ socket, one connection of it.
+//! One connection of ZeroMQ's REQ socket.
 //!
-//! Our own over [`zmtp`]: what libzmq does for a REQ socket, connecting again behind the caller's back and holding
-//! requests meanwhile, is what a caller that has to say how long a server was away must not have.
+//! This is our own implementation over [`zmtp`]. libzmq's REQ socket reconnects in the background
+//! and holds requests meanwhile, which does not suit a caller that has to report how long a server
+//! was unreachable.
 
 use std::io::{Read, Write};
 
@@ -10,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 use crate::policy::remote::{Connection, LONGEST_ANSWER, Lifeline, Server, Stream, Trouble};
 use wire::zmtp::{self, Heard, Reader, Socket};
 
-/// Bytes that are read at a time.
+/// Number of bytes that are read at a time.
 const BLOCK: usize = 1 << 16;
 
 /// A connection to a REP or ROUTER socket.
@@ -70,7 +71,8 @@ impl Connection for Req {
         self.stream.renew();
         loop {
             match self.next()? {
-                // A PING has two bytes of time before what the PONG has to repeat.
+                // A PING starts with a time-to-live of two bytes, followed by the context that the
+                // PONG has to repeat.
                 Heard::Command(name, data) if name == "PING" => {
                     self.write(&zmtp::pong(data.get(2..).unwrap_or(&[])))?
                 }

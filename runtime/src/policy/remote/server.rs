@@ -1,4 +1,4 @@
-//! Where a policy server is, and how long it is waited for: the `remote_…` settings.
+//! Address and timeouts of a policy server: the `remote_…` settings.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,41 +6,43 @@ use std::time::Duration;
 use crate::policy::PolicyError;
 use crate::policy::fields::{Fields, argument};
 
-/// How long a server may stay away unless `remote_retry_s` says otherwise: large models take minutes to load.
+/// How long a server may be unreachable unless `remote_retry_s` says otherwise; large models take
+/// minutes to load.
 const RETRY: Duration = Duration::from_secs(300);
 
-/// Bytes of a reason, at most: it is in the journal of each episode, and an answer may have 256 MiB of words.
+/// Maximum size of a reason in bytes: it goes into the journal of each episode, and an answer may
+/// be 256 MiB of text.
 const LONGEST_REASON: usize = 4096;
 
-/// A policy server.
+/// The address and timeouts of a policy server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// `tcp` or `ws`.
+    /// URL scheme: `tcp` or `ws`.
     pub scheme: &'static str,
-    /// Name or address.
+    /// Host name or address.
     pub host: String,
-    /// TCP port.
+    /// TCP port of the server.
     pub port: u16,
-    /// Sent with every request, or when the connection is made.
+    /// Token that is sent with every request, or when the connection is made.
     pub token: Option<Token>,
-    /// For each of: being connected, having sent a request, having its answer.
+    /// Timeout for each of three steps: connecting, sending a request, and receiving its answer.
     pub timeout: Duration,
-    /// How long the server may stay away.
+    /// How long the server may be unreachable.
     pub retry: Duration,
 }
 
-/// A secret, which is not shown.
+/// A secret, which never appears in messages.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(pub String);
 
-/// What differs between protocols.
+/// The defaults, which differ between protocols.
 #[derive(Clone, Copy, Debug)]
 pub struct Defaults {
-    /// `tcp` or `ws`.
+    /// URL scheme: `tcp` or `ws`.
     pub scheme: &'static str,
-    /// `remote_port`.
+    /// Default of `remote_port`.
     pub port: u16,
-    /// `remote_timeout_s`.
+    /// Default of `remote_timeout_s`.
     pub timeout: Duration,
 }
 
@@ -48,7 +50,7 @@ impl Server {
     /// Reads the settings.
     ///
     /// # Errors
-    /// [`PolicyError::Argument`] naming the field.
+    /// Returns [`PolicyError::Argument`] with the name of the field.
     pub(crate) fn read(fields: &mut Fields, defaults: Defaults) -> Result<Self, PolicyError> {
         let given = fields.string("remote_host")?.unwrap_or_else(|| "localhost".to_owned());
         let host = given.strip_prefix(&format!("{}://", defaults.scheme)).unwrap_or(&given).trim_end_matches('/');
@@ -66,7 +68,8 @@ impl Server {
         })
     }
 
-    /// An error about this server. Its own words may be as long as an answer, and are cut.
+    /// Returns an error about this server. A reason may be as long as an answer, so it is
+    /// truncated.
     pub fn error(&self, mut reason: String) -> PolicyError {
         if reason.len() > LONGEST_REASON {
             reason.truncate(reason.floor_char_boundary(LONGEST_REASON));
@@ -101,7 +104,8 @@ fn timeout(fields: &mut Fields) -> Result<Option<Duration>, PolicyError> {
     Ok(timeout)
 }
 
-/// `remote_api_token`, or the environment variable that `remote_api_token_env` names, so that no file has to hold it.
+/// Reads `remote_api_token`, or the environment variable that `remote_api_token_env` names, so that
+/// no file has to contain the token.
 fn token(fields: &mut Fields) -> Result<Option<Token>, PolicyError> {
     let (given, name) = (fields.string("remote_api_token")?, fields.string("remote_api_token_env")?);
     let Some(name) = name else { return Ok(given.map(Token)) };

@@ -1,4 +1,4 @@
-//! A TCP connection whose every byte has a deadline.
+//! A TCP connection with a deadline for every read and write.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use crate::policy::remote::{Lifeline, Server, Trouble, now};
 
-/// How often a wait looks at its deadline and at the lifeline.
+/// Interval at which a wait checks its deadline and the lifeline.
 const SLICE: Duration = Duration::from_millis(100);
 
-/// Connecting cannot be interrupted; a machine that is there answers sooner.
+/// Maximum time for connecting, which cannot be interrupted; a reachable machine answers sooner.
 const LONGEST_CONNECT: Duration = Duration::from_secs(5);
 
-/// A connection that blocks until its deadline or until the lifeline is cut.
+/// A connection that blocks until its deadline, or until the lifeline is cut.
 #[derive(Debug)]
 pub struct Stream {
     tcp: TcpStream,
@@ -25,7 +25,7 @@ impl Stream {
     /// Connects to the first of the host's addresses that answers.
     ///
     /// # Errors
-    /// [`Trouble::Away`] with the reason of the last one.
+    /// Returns [`Trouble::Away`] with the reason of the last address.
     pub fn connect(server: &Server, lifeline: &Lifeline) -> Result<Self, Trouble> {
         let deadline = now() + server.timeout;
         let addresses = (server.host.as_str(), server.port).to_socket_addrs();
@@ -53,12 +53,12 @@ impl Stream {
         Err(Trouble::Away(reason))
     }
 
-    /// From now on there is the whole time-out again.
+    /// Restarts the timeout.
     pub fn renew(&mut self) {
         self.deadline = now() + self.timeout;
     }
 
-    /// What an error of reading or writing means.
+    /// Classifies an error from reading or writing.
     pub fn trouble(&self, err: &io::Error) -> Trouble {
         match err.kind() {
             _ if self.lifeline.is_cut() => Trouble::Cut,
@@ -67,7 +67,8 @@ impl Stream {
         }
     }
 
-    /// Goes on until something was done, or the time is up: for a peer that always has one more byte, too.
+    /// Repeats an attempt until it succeeds or the deadline passes, which also limits a peer that
+    /// keeps sending single bytes.
     fn persist<T>(&mut self, mut attempt: impl FnMut(&mut TcpStream) -> io::Result<T>) -> io::Result<T> {
         loop {
             if self.lifeline.is_cut() || now() >= self.deadline {
@@ -98,7 +99,7 @@ impl Write for Stream {
     }
 }
 
-/// The system's words without its number.
+/// Returns the system's error message without the error number.
 fn plain(err: &io::Error) -> String {
     match err.kind() {
         ErrorKind::ConnectionRefused => "connection refused".to_owned(),
@@ -136,7 +137,7 @@ mod tests {
         let server = server(listener.local_addr().unwrap().port(), Duration::from_millis(300));
         let mut stream = Stream::connect(&server, &Lifeline::alone()).unwrap();
         let (mut peer, _) = listener.accept().unwrap();
-        // Until nobody listens any more.
+        // Write until the other side closes the connection.
         let peer = std::thread::spawn(move || while peer.write_all(&[0; 16]).is_ok() {});
         let err = loop {
             if let Err(err) = stream.read(&mut [0]) {

@@ -1,4 +1,5 @@
-//! One websocket connection as openpi's server has it: it says what it is, then each binary message has one answer.
+//! One websocket connection to an openpi server: the server first sends its metadata, and then
+//! answers each binary message with one message.
 
 use bytes::Bytes;
 use tungstenite::client::IntoClientRequest;
@@ -8,7 +9,7 @@ use tungstenite::{Error, HandshakeError, Message, WebSocket};
 
 use crate::policy::remote::{Connection, LONGEST_ANSWER, Lifeline, Server, Stream, Trouble};
 
-/// The last so many characters of a server's traceback are told.
+/// Maximum number of characters of a server's traceback that are shown, from its end.
 const LONGEST_WORDS: usize = 2000;
 
 /// A connection to `WebsocketPolicyServer`.
@@ -20,12 +21,13 @@ impl Websocket {
         trouble(self.0.get_ref(), err)
     }
 
-    /// The next message that says something.
+    /// Returns the next data message.
     fn next(&mut self) -> Result<Bytes, Trouble> {
         loop {
             match self.0.read().map_err(|err| self.trouble(err))? {
                 Message::Binary(bytes) => return Ok(bytes),
-                // The reference sends the traceback of its policy as text, and closes the connection.
+                // On an error, the reference sends the traceback of its policy as text and closes
+                // the connection.
                 Message::Text(text) => return Err(Trouble::Wrong(format!("it says: {}", end_of(text.as_str())))),
                 Message::Close(frame) => {
                     let why = frame.map(|frame| format!(" ({} {})", u16::from(frame.code), frame.reason.as_str()));
@@ -55,7 +57,7 @@ impl Connection for Websocket {
             Err(HandshakeError::Failure(err)) => return Err(refusal(err, lifeline, server)),
             Err(HandshakeError::Interrupted(_)) => return Err(Trouble::Away("no handshake in time".to_owned())),
         };
-        // What it says of itself: a map without a fixed form.
+        // The server's metadata: a map without a fixed structure.
         websocket.next()?;
         Ok(websocket)
     }
@@ -71,14 +73,14 @@ impl Connection for Websocket {
     }
 }
 
-/// Why there was no handshake.
+/// Explains a failed handshake.
 fn refusal(err: Error, lifeline: &Lifeline, server: &Server) -> Trouble {
     match err {
         _ if lifeline.is_cut() => Trouble::Cut,
         Error::Http(response) => {
             let status = response.status();
             let text = format!("it answers HTTP {status}");
-            // A proxy says so while the server behind it starts.
+            // A proxy answers like this while the server behind it starts.
             let may_pass = status.is_server_error() || status.as_u16() == 429;
             if may_pass { Trouble::Away(text) } else { Trouble::Wrong(text) }
         }

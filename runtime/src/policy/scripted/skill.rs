@@ -1,7 +1,9 @@
-//! Skills of the table-top suite: the expert's phases as actions that a planner chooses and names.
+//! Skills of the table-top suite: the phases of the expert as named actions that a planner can
+//! choose.
 //!
-//! A skill begins in a phase, goes on through some more, and ends with the step to another: that is its success, or its
-//! failure. One whose condition does not hold moves nothing and says why.
+//! A skill starts in one phase, continues through others, and ends with the transition to a further
+//! phase, which is either its success or its failure. A skill whose precondition is not met moves
+//! nothing and returns the reason.
 //!
 //! ```text
 //! move above the block     Above ▶ (Descend)
@@ -19,13 +21,13 @@ use crate::env::mujoco::rotation::minus;
 use crate::env::{EnvSpec, Observation};
 use crate::policy::{Chunk, PolicyError};
 
-/// Steps between two looks at the table.
+/// Number of steps between two observations.
 pub(crate) const SKILL_CHUNK: usize = 8;
 
-/// Steps after which a skill has failed: three times what the slowest takes.
+/// Number of steps after which a skill has failed: three times the steps of the slowest one.
 const SKILL_STEPS: usize = 96;
 
-/// A hand that opens or closes is done after so many steps.
+/// Number of steps after which a hand has opened or closed.
 const FINGER_STEPS: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +45,7 @@ enum Skill {
     CloseGripper,
 }
 
-/// The skills of each task, in the order of their numbers.
+/// Returns the skills of each task, in the order of their indices.
 fn skills(task: TaskName) -> &'static [(Skill, &'static str)] {
     match task {
         TaskName::Reach => &[
@@ -72,14 +74,14 @@ fn skills(task: TaskName) -> &'static [(Skill, &'static str)] {
     }
 }
 
-/// What a skill does next.
+/// The next part of a skill.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Motion {
-    /// These steps; then it looks again.
+    /// Execute these steps, and then look again.
     Steps(Chunk),
-    /// It has succeeded.
+    /// The skill has succeeded.
     Done,
-    /// It has failed, or cannot begin; why, as a sentence without its full stop.
+    /// The skill has failed or cannot start; the reason is a sentence without its full stop.
     Failed(String),
 }
 
@@ -95,28 +97,28 @@ pub(crate) struct Skills {
 struct Running {
     skill: Skill,
     steps: usize,
-    /// Whether the fingers stay closed while the hand is only raised.
+    /// Whether the fingers stay closed while the hand is merely raised.
     holds: bool,
 }
 
 impl Skills {
-    /// Those of an environment of the suite.
+    /// Returns the skills of an environment of the suite.
     ///
     /// # Errors
-    /// [`PolicyError::Mismatch`] for another one.
+    /// Returns [`PolicyError::Mismatch`] for any other environment.
     pub(crate) fn new(env: &EnvSpec) -> Result<Self, PolicyError> {
         Ok(Self { task: task_of(env)?, memory: None, running: None })
     }
 
-    /// Their names, in the order of their numbers.
+    /// Returns the names of the skills, in the order of their indices.
     pub(crate) fn names(&self) -> Vec<String> {
         skills(self.task).iter().map(|(_, name)| (*name).to_owned()).collect()
     }
 
-    /// Begins the skill of this number.
+    /// Starts the skill with this index.
     ///
     /// # Errors
-    /// [`PolicyError::Inference`] when the observation lacks something.
+    /// Returns [`PolicyError::Inference`] if the observation is incomplete.
     pub(crate) fn begin(&mut self, number: usize, observation: &Observation) -> Result<Motion, PolicyError> {
         let view = View::new(observation)?;
         let Some((skill, _)) = skills(self.task).get(number).copied() else {
@@ -137,10 +139,10 @@ impl Skills {
         Ok(self.steps(view))
     }
 
-    /// Goes on with the skill under way.
+    /// Continues the running skill.
     ///
     /// # Errors
-    /// As [`Skills::begin`].
+    /// Fails like [`Skills::begin`].
     pub(crate) fn go_on(&mut self, observation: &Observation) -> Result<Motion, PolicyError> {
         let view = View::new(observation)?;
         let (Some(running), Some(memory)) = (&self.running, &mut self.memory) else {
@@ -154,7 +156,7 @@ impl Skills {
         Ok(self.steps(view))
     }
 
-    /// The next steps in the phase that was come to.
+    /// Returns the next steps of the current phase.
     fn steps(&mut self, mut view: View) -> Motion {
         let (Some(running), Some(memory)) = (&mut self.running, &self.memory) else {
             return Motion::Failed("no skill is under way".to_owned());
@@ -180,7 +182,7 @@ impl Skills {
 }
 
 impl Skill {
-    /// Where it begins; none for those that know no phase.
+    /// Returns the phase in which the skill starts; `None` for skills without phases.
     fn first_phase(self) -> Option<Phase> {
         match self {
             Self::MoveToGoal => Some(Phase::Reach),
@@ -194,7 +196,7 @@ impl Skill {
         }
     }
 
-    /// Why it cannot begin.
+    /// Returns the reason why the skill cannot start, if there is one.
     fn obstacle(self, memory: &Memory, view: &View) -> Option<String> {
         let level = |a: [f64; 3], b: [f64; 3]| (a[0] - b[0]).hypot(a[1] - b[1]);
         let reason = match self {
@@ -214,7 +216,8 @@ impl Skill {
 }
 
 impl Running {
-    /// How it has ended, if it has; the memory goes on to the phase that the view asks for.
+    /// Returns the outcome of the skill if it has ended, and advances the memory to the phase to
+    /// which the view leads.
     fn ended(&self, memory: &mut Memory, view: &View) -> Option<Motion> {
         let before = memory.phase;
         let next = memory.next(view);
@@ -252,7 +255,7 @@ impl Running {
     }
 }
 
-/// Whether the hand has the object between its fingers.
+/// Returns whether the hand holds the object between its fingers.
 fn is_held(view: &View) -> bool {
     view.finger < HOLDING && norm(minus(view.object, view.hand)) < 0.04
 }
@@ -267,7 +270,7 @@ mod tests {
 
     const COPY: EnvIndex = EnvIndex(0);
 
-    /// Runs skills in turn; what became of each, and whether the task is solved.
+    /// Runs several skills in turn; returns their outcomes, and whether the task is solved.
     fn run(env: &mut Lockstep<MujocoEnv>, seed: u64, plan: &[&str]) -> (Vec<Motion>, bool) {
         let mut skills = Skills::new(env.spec()).unwrap();
         let names = skills.names();

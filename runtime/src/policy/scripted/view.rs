@@ -1,4 +1,4 @@
-//! What the scripted expert looks at, and what it expects of its own actions.
+//! The state that the scripted expert reads, and its prediction of the effect of an action.
 
 use std::f64::consts::FRAC_PI_2;
 
@@ -7,13 +7,13 @@ use crate::env::mujoco::arm::{METRES_PER_ACTION, RADIANS_PER_ACTION};
 use crate::env::mujoco::rotation::{from_vector, minus, multiply, norm, rotate};
 use crate::policy::PolicyError;
 
-/// Components of an action.
+/// Number of components of an action.
 pub(super) const ACTION_DIM: usize = 7;
 
-/// A finger that holds something has closed to less than this, in metres (of 0.04).
+/// Finger opening below which the hand counts as holding something, in metres (of at most 0.04).
 pub(super) const HOLDING: f64 = 0.0215;
 
-/// What the machine looks at, observed or predicted; metres.
+/// The state that the expert uses, observed or predicted; lengths in metres.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct View {
     pub(super) hand: [f64; 3],
@@ -39,24 +39,24 @@ impl View {
         })
     }
 
-    /// Level distance of object and goal.
+    /// Returns the horizontal distance between object and goal.
     pub(super) fn distance_to_goal(&self) -> f64 {
         (self.object[0] - self.goal[0]).hypot(self.object[1] - self.goal[1])
     }
 
-    /// Level direction from object to goal.
+    /// Returns the horizontal direction from object to goal.
     pub(super) fn heading(&self) -> [f64; 2] {
         let distance = self.distance_to_goal().max(1e-9);
         [(self.goal[0] - self.object[0]) / distance, (self.goal[1] - self.object[1]) / distance]
     }
 
-    /// The yaw at which the fingers meet two faces of a block, within an eighth of a turn.
+    /// Returns the yaw at which the fingers meet two faces of a block, within an eighth of a turn.
     pub(super) fn grasp_yaw(&self) -> f64 {
         let [x, y, _] = rotate(self.object_quaternion, [1.0, 0.0, 0.0]);
         nearest_to_zero(y.atan2(x), FRAC_PI_2)
     }
 
-    /// What an action should lead to.
+    /// Predicts the state after an action.
     pub(super) fn after(&self, action: &[f64; ACTION_DIM]) -> Self {
         let moved = [0, 1, 2].map(|axis| action[axis] * METRES_PER_ACTION);
         let turned = from_vector([3, 4, 5].map(|axis| action[axis] * RADIANS_PER_ACTION));
@@ -78,7 +78,8 @@ impl View {
     }
 }
 
-/// Of the angle and all that differ by whole periods from it, the one nearest to 0.
+/// Returns the equivalent angle nearest to 0, where angles are equivalent if they differ by whole
+/// periods.
 pub(super) fn nearest_to_zero(angle: f64, period: f64) -> f64 {
     angle - period * (angle / period).round()
 }
