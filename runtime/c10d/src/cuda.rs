@@ -1,7 +1,8 @@
-//! CUDA, if this machine has it: libtorch's CUDA half and our shim are loaded when they are asked for.
+//! Loads libtorch's CUDA half and our CUDA shim on demand, if this machine has CUDA.
 //!
-//! [`load`] must come before anything that asks libtorch about CUDA (`tch::Cuda::is_available`, `tch::manual_seed`):
-//! libtorch looks for its CUDA half once and remembers that there was none.
+//! [`load`] must be called before anything that asks libtorch about CUDA
+//! (`tch::Cuda::is_available`, `tch::manual_seed`), because libtorch looks for its CUDA half only
+//! once and remembers the result.
 
 use crate::error::DistError;
 use crate::ffi::{CudaShim, GraphHandle, Library, RawDevice};
@@ -10,75 +11,78 @@ use std::sync::OnceLock;
 use std::{fmt, fs};
 use tch::Tensor;
 
-/// `shim/cuda.cc`, compiled by build.rs.
+/// The compiled `shim/cuda.cc`, built by build.rs.
 static SHIM: &[u8] = include_bytes!(env!("RRUN_CUDA_SHIM"));
 
-/// What an NVIDIA driver leaves in the file system: on a host, in a container that gets only devices, under WSL.
+/// Files that show an NVIDIA driver: on a host, in a container that only gets devices, and under
+/// WSL.
 const SIGNS_OF_A_DRIVER: [&str; 3] = ["/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg"];
 
-/// Why CUDA cannot be used here.
+/// The reason why CUDA cannot be used here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct NoCuda {
-    /// What is missing and, where the user can help it, what to do.
+    /// What is missing and, if the user can fix it, how.
     pub reason: String,
 }
 
-/// libtorch's CUDA half, loaded.
+/// A handle that proves that libtorch's CUDA half is loaded.
 #[derive(Clone, Copy)]
 pub struct Cuda {
     shim: CudaShim,
 }
 
-/// One CUDA device as the driver describes it.
+/// Properties of one CUDA device, as reported by the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceFacts {
     /// Product name, such as "NVIDIA H200".
     pub name: String,
-    /// `GPU-` and 32 hexadecimal digits in groups, as nvidia-smi prints it: the same in every process.
+    /// The UUID as nvidia-smi prints it: `GPU-` and 32 hexadecimal digits in groups. It is the same
+    /// in every process.
     pub uuid: String,
-    /// PCI address `domain:bus:device`, as in `/sys/bus/pci/devices`, function 0.
+    /// PCI address `domain:bus:device` as in `/sys/bus/pci/devices`, with function 0.
     pub pci: String,
-    /// Memory of the device.
+    /// Total memory of the device, in bytes.
     pub total_bytes: u64,
 }
 
-/// Memory of one CUDA device.
+/// Memory usage of one CUDA device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceMemory {
-    /// Free now, for all processes.
+    /// Memory that is currently free for all processes, in bytes.
     pub free_bytes: u64,
-    /// All there is.
+    /// Total memory, in bytes.
     pub total_bytes: u64,
-    /// In tensors of this process now.
+    /// Memory in tensors of this process, in bytes.
     pub allocated_bytes: u64,
-    /// The most that was in tensors of this process since the start or [`Cuda::reset_peak`].
+    /// Peak of the memory in tensors of this process since the start or the last
+    /// [`Cuda::reset_peak`], in bytes.
     pub allocated_peak_bytes: u64,
-    /// The most that libtorch's allocator had taken from the device.
+    /// Peak of the memory that libtorch's allocator has taken from the device, in bytes.
     pub reserved_peak_bytes: u64,
 }
 
-/// Versions as their libraries count them.
+/// Versions of the CUDA libraries, in their own numbering.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct CudaVersions {
-    /// CUDA's runtime, 13000 for 13.0.
+    /// Version of CUDA's runtime: 13000 means 13.0.
     pub runtime: i32,
-    /// The newest CUDA that the driver knows.
+    /// The newest CUDA version that the driver supports.
     pub driver: i32,
-    /// NCCL, 22809 for 2.28.9.
+    /// Version of NCCL: 22809 means 2.28.9.
     pub nccl: i32,
 }
 
-/// What [`load`] came to.
+/// The cached result of [`load`].
 static LOADED: OnceLock<Result<Cuda, NoCuda>> = OnceLock::new();
 
-/// CUDA, if [`load`] has loaded it.
+/// Returns CUDA if [`load`] has loaded it.
 pub(crate) fn loaded() -> Option<&'static Cuda> {
     LOADED.get()?.as_ref().ok()
 }
 
-/// Loads CUDA, once for the process; further calls answer from memory.
+/// Loads CUDA once per process; later calls return the cached result.
 pub fn load() -> Result<Cuda, NoCuda> {
     LOADED.get_or_init(|| load_now().map_err(|reason| NoCuda { reason })).clone()
 }
@@ -94,12 +98,13 @@ fn load_now() -> Result<Cuda, String> {
     Ok(cuda)
 }
 
-/// Lets attention be chosen between its flash, its memory-efficient and its plain form, in the whole process.
+/// Restricts attention to its flash, memory-efficient and plain kernels, in the whole process.
 ///
-/// libtorch 2.11 prefers cuDNN's form for bfloat16 on Hopper and Blackwell. That one builds a plan when a shape comes first,
-/// and what it gives for a query that sees no key is documented nowhere. The others give zeros: the memory-efficient kernel
-/// divides by one where the sum of weights is zero (`mem_eff_attention/epilogue/epilogue_rescale_output.h`), the plain form
-/// has `_safe_softmax`, and flash attention takes no mask, so that every query sees a key there.
+/// libtorch 2.11 prefers cuDNN's kernel for bfloat16 on Hopper and Blackwell. That kernel builds a
+/// plan for every new shape, and its result for a query without visible keys is undocumented. The
+/// other kernels return zeros: the memory-efficient kernel divides by one if the sum of weights is
+/// zero (`mem_eff_attention/epilogue/epilogue_rescale_output.h`), the plain one uses
+/// `_safe_softmax`, and flash attention takes no mask, so that every query sees a key.
 fn choose_attention(cuda: &Cuda) -> Result<(), String> {
     cuda.shim.choose_attention().map_err(|fault| DistError::from(fault).to_string())
 }
@@ -112,20 +117,22 @@ pub fn libtorch() -> Result<PathBuf, String> {
 
 fn load_libraries() -> Result<Cuda, String> {
     let library = libtorch()?.join("libtorch_cuda.so");
-    // Global: the shim finds libtorch's symbols in it. Its own run path finds the NVIDIA libraries.
+    // Loaded globally, so that the shim finds libtorch's symbols. libtorch's own run path finds the
+    // NVIDIA libraries.
     Library::open(&library.to_string_lossy(), true).map_err(|err| explain(&err))?;
     let shim = Library::open_image(SHIM).map_err(|err| explain(&err))?;
     Ok(Cuda { shim: CudaShim::bind(shim)? })
 }
 
-/// The folder that the running process has libtorch from; `maps` is `/proc/self/maps`.
+/// Returns the folder from which the running process has loaded libtorch; `maps` is the content of
+/// `/proc/self/maps`.
 fn libtorch_folder(maps: &str) -> Option<PathBuf> {
     let file = |line: &str| line.find('/').map(|start| line[start..].to_owned());
     let library = maps.lines().filter_map(file).find(|file| file.ends_with("/libtorch_cpu.so"))?;
     Some(Path::new(&library).parent()?.to_owned())
 }
 
-/// dlopen's words for a library that is not there, with what to do about it; other words as they are.
+/// Extends dlopen's error about a missing library with advice; other errors stay unchanged.
 fn explain(err: &str) -> String {
     match err.split_once(": cannot open shared object file") {
         Some((library, _)) => {
@@ -137,22 +144,24 @@ fn explain(err: &str) -> String {
 }
 
 impl Cuda {
-    /// Number of devices this process may use (`CUDA_VISIBLE_DEVICES`), at least one.
+    /// Returns the number of devices that this process may use (`CUDA_VISIBLE_DEVICES`), at least
+    /// one.
     pub fn device_count(&self) -> Result<usize, DistError> {
         Ok(self.shim.device_count()?.try_into().unwrap_or(0))
     }
 
-    /// What the driver says of device `index`, without taking memory on it.
+    /// Returns the driver's description of device `index` without allocating memory on it.
     pub fn device(&self, index: usize) -> Result<DeviceFacts, DistError> {
         Ok(facts(&self.shim.describe(number(index)?)?))
     }
 
-    /// Makes `index` this thread's device: before the first tensor, or a context of some 200 MB stays on device 0.
+    /// Makes `index` this thread's device. It must be called before the first tensor is created;
+    /// otherwise a context of some 200 MB remains on device 0.
     pub fn select(&self, index: usize) -> Result<(), DistError> {
         Ok(self.shim.select(number(index)?)?)
     }
 
-    /// Memory of device `index`.
+    /// Returns the memory usage of device `index`.
     pub fn memory(&self, index: usize) -> Result<DeviceMemory, DistError> {
         let raw = self.shim.memory(number(index)?)?;
         Ok(DeviceMemory {
@@ -164,60 +173,66 @@ impl Cuda {
         })
     }
 
-    /// Lets the peaks of [`memory`](Self::memory) begin anew.
+    /// Resets the peaks in [`memory`](Self::memory).
     pub fn reset_peak(&self, index: usize) -> Result<(), DistError> {
         Ok(self.shim.reset_peak(number(index)?)?)
     }
 
-    /// Gives memory that no tensor uses back to the device, after an out-of-memory error for example.
+    /// Returns unused cached memory to the device, for example after an out-of-memory error.
     pub fn empty_cache(&self) -> Result<(), DistError> {
         Ok(self.shim.empty_cache()?)
     }
 
-    /// Lets libtorch take at most `bytes` of device `index`; what is beyond them is out of memory. CUDA's own context, about
-    /// half a gibibyte, and what other libraries take are not counted.
+    /// Limits libtorch to `bytes` of memory on device `index`; allocations beyond that fail as out
+    /// of memory. CUDA's own context, about half a gibibyte, and the memory of other libraries are
+    /// not counted.
     pub fn limit(&self, index: usize, bytes: u64) -> Result<(), DistError> {
         Ok(self.shim.limit(number(index)?, bytes)?)
     }
 
-    /// What libtorch has taken of device `index`, in tensors or kept for later. CUDA itself is not asked.
+    /// Returns how much memory of device `index` libtorch has taken, in tensors or in its cache,
+    /// without calling CUDA.
     pub fn reserved(&self, index: usize) -> Result<u64, DistError> {
         Ok(self.shim.reserved(number(index)?)?)
     }
 
-    /// Gives this thread a stream of its own on device `index`, behind all work that was started before; calls after the
-    /// first change nothing.
+    /// Gives this thread a stream of its own on device `index`, which starts after all work that
+    /// was launched before; later calls have no effect.
     pub fn own_stream(&self, index: usize) -> Result<(), DistError> {
         Ok(self.shim.graphs().own_stream(number(index)?)?)
     }
 
-    /// Waits for the work of this thread's stream.
+    /// Waits for the work on this thread's stream.
     pub fn synchronize(&self, index: usize) -> Result<(), DistError> {
         Ok(self.shim.graphs().synchronize(number(index)?)?)
     }
 
-    /// Copies each host tensor of `from` into the device tensor of `to`, through pinned memory, after this thread's work
-    /// so far and before its later work. Does not wait.
+    /// Copies each host tensor of `from` into the corresponding device tensor of `to`, through
+    /// pinned memory, ordered after this thread's earlier work and before its later work. Does not
+    /// wait.
     ///
     /// # Panics
-    /// If there are not as many of both.
+    /// Panics if the two slices differ in length.
     pub fn feed(&self, index: usize, to: &[&Tensor], from: &[&Tensor]) -> Result<(), DistError> {
         Ok(self.shim.graphs().feed(number(index)?, to, from)?)
     }
 
-    /// A copy of a device tensor in pinned host memory. Waits for this thread's work on the device so far.
+    /// Returns a copy of a device tensor in pinned host memory. Waits for this thread's earlier
+    /// work on the device.
     pub fn fetch(&self, from: &Tensor) -> Result<Tensor, DistError> {
         Ok(self.shim.graphs().fetch(from)?)
     }
 
-    /// Writes down what `work` starts on this thread's own stream, instead of doing it. `work` may not wait for the
-    /// device, nor copy from the host; if it panics, the capture has ended when the panic goes on.
+    /// Captures the work that `work` launches on this thread's own stream, instead of running it.
+    /// `work` must neither wait for the device nor copy from the host. If it panics, the capture
+    /// ends before the panic continues.
     pub fn capture<T>(&self, index: usize, work: impl FnOnce() -> T) -> Result<(CudaGraph, T), DistError> {
         let (handle, done) = self.shim.graphs().capture(number(index)?, work)?;
         Ok((CudaGraph { handle }, done))
     }
 
-    /// out = sum + x·weightᵀ + bias in one launch; `out` may be `sum`. See [`add_linear`](crate::operators::add_linear).
+    /// Computes out = sum + x·weightᵀ + bias in one launch; `out` may be `sum`. See
+    /// [`add_linear`](crate::operators::add_linear).
     pub(crate) fn add_linear(
         &self,
         out: &Tensor,
@@ -229,7 +244,7 @@ impl Cuda {
         Ok(self.shim.products().add_linear([out, sum, x, weight], bias)?)
     }
 
-    /// Versions of what is loaded.
+    /// Returns the versions of the loaded libraries.
     pub fn versions(&self) -> Result<CudaVersions, DistError> {
         Ok(self.shim.versions()?)
     }
@@ -239,8 +254,8 @@ impl Cuda {
     }
 }
 
-/// Captured work on a device (`at::cuda::CUDAGraph`), of the thread that captured it. The tensors that it reads and
-/// writes must be kept as long as it is replayed.
+/// Captured work on a device (`at::cuda::CUDAGraph`), which belongs to the thread that captured it.
+/// The tensors that it reads and writes must live as long as it is replayed.
 pub struct CudaGraph {
     handle: GraphHandle,
 }
@@ -252,12 +267,12 @@ impl fmt::Debug for CudaGraph {
 }
 
 impl CudaGraph {
-    /// Starts it on this thread's stream. Does not wait.
+    /// Launches the captured work on this thread's stream. Does not wait.
     pub fn replay(&self) -> Result<(), DistError> {
         Ok(self.handle.replay()?)
     }
 
-    /// Memory that it holds on the device: its tensors and itself.
+    /// Returns the device memory that it holds, in bytes: its tensors and the graph itself.
     pub fn bytes(&self) -> u64 {
         self.handle.bytes()
     }

@@ -1,43 +1,45 @@
-//! Time that runs out: the only place of `dist` that reads the clock.
+//! Deadlines; the only place in `dist` that reads the clock.
 
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A moment after which nobody waits.
+/// The moment at which waiting ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline(Instant);
 
 impl Deadline {
-    /// The moment `wait` from now.
+    /// Returns the moment `wait` from now.
     #[expect(clippy::disallowed_methods, reason = "a wait for peers ends by the clock")]
     pub fn after(wait: Duration) -> Self {
         let now = Instant::now();
         Self(now.checked_add(wait).unwrap_or(now + FAR))
     }
 
-    /// What is left, zero when it has passed.
+    /// Returns the remaining time, zero after the deadline.
     #[expect(clippy::disallowed_methods, reason = "a wait for peers ends by the clock")]
     pub fn left(self) -> Duration {
         self.0.saturating_duration_since(Instant::now())
     }
 
-    /// The same for another `wait`.
+    /// Returns the deadline postponed by `wait`.
     pub fn plus(self, wait: Duration) -> Self {
         Self(self.0.checked_add(wait).unwrap_or(self.0))
     }
 }
 
-/// Stands for waits that the clock cannot hold: a year.
+/// A year, in place of waits that the clock cannot represent.
 const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// What `work` returns, if it does so within `limit`; else its thread is left behind.
+/// Runs `work` on a thread and returns its result, or `None` after `limit`, when the thread is left
+/// behind.
 ///
-/// For calls that have no way out of their own: a half-open connection, NCCL waiting for a peer that died.
+/// It is meant for calls that cannot be interrupted, for example on a half-open connection or in
+/// NCCL while it waits for a dead peer.
 pub fn within<T: Send + 'static>(limit: Duration, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (done, outcome) = mpsc::channel();
     let named = thread::Builder::new().name("rrun-dist".to_owned());
-    // The receiver is gone when the limit has passed: nobody wants the outcome then.
+    // After the limit the receiver is gone, and the result is dropped.
     named.spawn(move || drop(done.send(work()))).ok()?;
     outcome.recv_timeout(limit).ok()
 }

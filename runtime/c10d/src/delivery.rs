@@ -1,4 +1,5 @@
-//! One rank's part on its way through the store: pieces first, then a label that says they are complete.
+//! Transfers one rank's part through the store: first the pieces, then a label that marks them as
+//! complete.
 //!
 //! ```text
 //! part/<rank>/0 … part/<rank>/<n-1>    at most 4 MiB each
@@ -10,19 +11,20 @@ use crate::store::Store;
 use std::fmt;
 use std::time::Duration;
 
-/// Half of what the server takes as one value (8 MiB, torch 2.11).
+/// Size of a piece in bytes: half of the server's maximum for one value (8 MiB, torch 2.11).
 const PIECE_BYTES: usize = 4 << 20;
 
-/// A label is there, so its pieces are: this only bounds a broken connection.
+/// Timeout for the pieces. They are present once the label is, so this only guards against a broken
+/// connection.
 const PIECE_WAIT: Duration = Duration::from_secs(10);
 
-/// What a rank says of its part.
+/// The description of a rank's part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
     pub bytes: usize,
     pub pieces: usize,
     pub crc32: u32,
-    /// Host and UUID of the GPU that is this rank's alone; none keeps NCCL out.
+    /// Host and UUID of the GPU that only this rank uses; `None` rules out NCCL.
     pub gpu: Option<String>,
 }
 
@@ -52,17 +54,19 @@ impl fmt::Display for Label {
     }
 }
 
-/// Puts `part` into the store; when this returns, the server has all of it.
+/// Stores `part`; when this returns, the server has received all of it.
 pub fn deliver(store: &Store, rank: usize, part: &[u8], label: &Label) -> Result<(), DistError> {
     for (i, piece) in part.chunks(PIECE_BYTES).enumerate() {
         store.set(&piece_key(rank, i), piece)?;
     }
     store.set(&label_key(rank), label.to_string().as_bytes())?;
-    // The server takes values without an answer, in order: once it answers this, it has them.
+    // The server does not acknowledge writes, but handles requests in order: once it answers this
+    // one, it has the values.
     store.wait(&label_key(rank), PIECE_WAIT)
 }
 
-/// The label of `rank`, waiting for it at most `wait`; none if it is not there or cannot be read.
+/// Waits at most `wait` for the label of `rank`; returns `None` if there is none or it cannot be
+/// parsed.
 pub fn label(store: &Store, rank: usize, wait: Duration) -> Result<Option<Label>, DistError> {
     match store.get(&label_key(rank), wait) {
         Ok(text) => Ok(Label::read(&text)),
@@ -71,13 +75,13 @@ pub fn label(store: &Store, rank: usize, wait: Duration) -> Result<Option<Label>
     }
 }
 
-/// The label of `rank` if it is there now.
+/// Returns the label of `rank` if it is present now.
 pub fn label_now(store: &Store, rank: usize) -> Result<Option<Label>, DistError> {
-    // Not `label` without a wait: a busy server would answer too late.
+    // This must not call `label` with a wait of zero, because a busy server would answer too late.
     if store.check(&label_key(rank))? { label(store, rank, PIECE_WAIT) } else { Ok(None) }
 }
 
-/// Takes a complete part out of the store; none if its bytes are not those the label promises.
+/// Reads a complete part from the store; returns `None` if its bytes do not match the label.
 pub fn take(store: &Store, rank: usize, label: &Label) -> Result<Option<Vec<u8>>, DistError> {
     let mut part = Vec::new();
     for i in 0..label.pieces {
@@ -90,7 +94,7 @@ pub fn take(store: &Store, rank: usize, label: &Label) -> Result<Option<Vec<u8>>
     Ok(label.fits(&part).then_some(part))
 }
 
-/// Lets the store forget a part that has arrived.
+/// Deletes the pieces of a part that has arrived.
 pub fn forget(store: &Store, rank: usize, label: &Label) -> Result<(), DistError> {
     for i in 0..label.pieces {
         store.delete(&piece_key(rank, i))?;
@@ -106,7 +110,7 @@ fn label_key(rank: usize) -> String {
     format!("label/{rank}")
 }
 
-/// CRC-32 of zip and Ethernet (polynomial 0xEDB88320, reflected).
+/// Computes the CRC-32 of zip and Ethernet (polynomial 0xEDB88320, reflected).
 fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc, &byte| (crc >> 8) ^ CRC_OF_BYTE[((crc ^ u32::from(byte)) & 0xff) as usize])
 }

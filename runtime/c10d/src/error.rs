@@ -1,75 +1,75 @@
-//! What can go wrong between ranks.
+//! The errors of communication between ranks.
 
 use crate::cuda::NoCuda;
 use crate::ffi::{Fault, Kind};
 use crate::store::StoreAddr;
 use std::time::Duration;
 
-/// Why ranks could not work together.
+/// The reason why ranks could not work together.
 #[derive(Debug, thiserror::Error)]
 pub enum DistError {
-    /// No connection to the store came about.
+    /// The store could not be reached.
     #[error("cannot reach the store at {addr}: {reason}")]
     Unreachable {
-        /// Where it was looked for.
+        /// Address of the store.
         addr: StoreAddr,
-        /// c10d's words.
+        /// c10d's error message.
         reason: String,
     },
-    /// A peer or a key did not come in time.
+    /// A peer or a key did not appear in time.
     #[error("timed out: {reason}")]
     TimedOut {
-        /// c10d's words.
+        /// c10d's error message.
         reason: String,
     },
-    /// The store or a peer is gone: its process ended or the network broke.
+    /// The connection to the store or to a peer was lost: its process ended or the network failed.
     #[error("connection lost: {reason}")]
     Lost {
-        /// c10d's words.
+        /// c10d's error message.
         reason: String,
     },
-    /// The device has no memory left.
+    /// The device is out of memory.
     #[error("out of memory: {reason}")]
     OutOfMemory {
-        /// libtorch's words.
+        /// libtorch's error message.
         reason: String,
     },
-    /// Anything else libtorch refused.
+    /// libtorch reported any other error.
     #[error("libtorch: {reason}")]
     Torch {
-        /// libtorch's words.
+        /// libtorch's error message.
         reason: String,
     },
-    /// NCCL was asked for where CUDA cannot be used.
+    /// NCCL was requested where CUDA cannot be used.
     #[error(transparent)]
     NoCuda(#[from] NoCuda),
-    /// Several ranks, and no store between them.
+    /// There are several ranks but no store.
     #[error("{world} ranks need a store to gather, none was given")]
     NoStore {
         /// Number of ranks.
         world: usize,
     },
-    /// A call did not come back; it was left behind on its own thread.
+    /// A call did not return and was left behind on its thread.
     #[error("the store did not answer within {after:?}")]
     Stuck {
-        /// How long was waited.
+        /// How long the caller waited.
         after: Duration,
     },
-    /// A tensor or a rank that does not fit the group.
+    /// A tensor or a rank does not fit the group.
     #[error("{what}")]
     Misuse {
-        /// What was found and what is wanted.
+        /// What was found and what is required.
         what: String,
     },
 }
 
 impl DistError {
-    /// True where another connection might help.
+    /// Returns whether another connection might succeed.
     pub fn is_lost(&self) -> bool {
         matches!(self, Self::Lost { .. })
     }
 
-    /// True where waiting longer might have helped.
+    /// Returns whether waiting longer might have helped.
     pub fn is_timeout(&self) -> bool {
         matches!(self, Self::TimedOut { .. } | Self::Stuck { .. })
     }
@@ -88,18 +88,20 @@ impl From<Fault> for DistError {
     }
 }
 
-/// torch 2.11: "wait timeout after 50ms", "The client socket has timed out", gloo's "Timed out waiting 50ms".
+/// Recognises timeouts by their text in torch 2.11: "wait timeout after 50ms", "The client socket
+/// has timed out", gloo's "Timed out waiting 50ms".
 fn says_timeout(reason: &str) -> bool {
     let reason = reason.to_lowercase();
     ["timed out", "timeout after", "wait timeout"].iter().any(|words| reason.contains(words))
 }
 
-/// gloo throws plain runtime errors: "Connection closed by peer [127.0.0.1]:40001", "Connection reset by peer".
+/// Recognises lost connections by their text, since gloo throws plain runtime errors: "Connection
+/// closed by peer [127.0.0.1]:40001", "Connection reset by peer".
 fn says_lost(reason: &str) -> bool {
     ["closed by peer", "reset by peer", "Connection refused", "Broken pipe"].iter().any(|words| reason.contains(words))
 }
 
-/// libtorch's text without the C++ frames that some errors carry, on one line.
+/// Returns libtorch's message on one line, without the C++ stack frames that some errors contain.
 fn first_lines(text: &str) -> String {
     let end = ["\nException raised from", "\nframe #0"].iter().filter_map(|mark| text.find(mark)).min();
     text[..end.unwrap_or(text.len())].split_whitespace().collect::<Vec<_>>().join(" ")

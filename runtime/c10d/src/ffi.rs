@@ -1,7 +1,8 @@
-//! The two shims as Rust sees them: the unsafe file of `dist`, with its parts.
+//! Bindings of the two shims; all unsafe code of `dist` is in this file and its submodules.
 //!
-//! Handles own their C++ box; a call returns a status, and the text of a failure waits in a variable of the same
-//! thread. What is sound is decided here, what is meant in `store`, `group` and `cuda`.
+//! Handles own their C++ box. A call returns a status, and the error message of a failure is kept
+//! in a thread-local variable. Soundness is decided here; the meaning of the calls is in `store`,
+//! `group` and `cuda`.
 
 use crate::cuda::CudaVersions;
 use crate::torch_error::is_out_of_memory;
@@ -15,12 +16,13 @@ use std::ptr::NonNull;
 use std::time::Duration;
 use tch::Tensor;
 
-/// A function of the CUDA shim by its name.
+/// Converts a symbol of the CUDA shim to a function pointer of the given type.
 macro_rules! function {
     ($shim:ident, $name:literal as $type:ty) => {{
         let symbol = $shim.symbol($name)?;
-        // SAFETY: build.rs made the library from `shim/cuda.cc`, `shim/products.cc` and `shim/upload.cc`, where the function of this name has
-        // this type; a function pointer and a data pointer have one size on Linux.
+        // SAFETY: build.rs made the library from `shim/cuda.cc`, `shim/products.cc` and
+        // `shim/upload.cc`, where the function of this name has this type; function pointers and
+        // data pointers have the same size on Linux.
         unsafe { std::mem::transmute::<*mut c_void, $type>(symbol) }
     }};
 }
@@ -33,7 +35,7 @@ pub use graph::{GraphHandle, GraphShim};
 pub use product::ProductShim;
 pub use upload::{Staging, UploadHandle, UploadShim};
 
-/// A C++ exception, caught by the shim.
+/// A C++ exception caught by the shim.
 #[derive(Debug)]
 pub struct Fault {
     pub kind: Kind,
@@ -41,14 +43,14 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// tch keeps only the text of an exception, not its type.
+    /// Classifies an exception from tch, which keeps only its text and not its type.
     pub fn from_tch(text: &str) -> Self {
         let kind = if is_out_of_memory(text) { Kind::OutOfMemory } else { Kind::Other };
         Self { kind, text: text.to_owned() }
     }
 }
 
-/// Type of the exception: `Status` in `shim/fault.h`.
+/// The type of the exception: `Status` in `shim/fault.h`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
     Other,
@@ -57,15 +59,15 @@ pub enum Kind {
     OutOfMemory,
 }
 
-/// `c10::intrusive_ptr<c10d::Store>*`.
+/// An opaque `c10::intrusive_ptr<c10d::Store>*`.
 #[repr(C)]
 struct RawStore([u8; 0]);
 
-/// `c10::intrusive_ptr<c10d::Backend>*`.
+/// An opaque `c10::intrusive_ptr<c10d::Backend>*`.
 #[repr(C)]
 struct RawGroup([u8; 0]);
 
-/// `at::Tensor*`.
+/// An opaque `at::Tensor*`.
 pub(crate) type RawTensor = *mut c_void;
 
 type Take = extern "C" fn(*mut c_void, *const u8, usize);
@@ -125,18 +127,19 @@ fn checked(status: c_int, last_words: LastWords) -> Result<(), Fault> {
         4 => Kind::OutOfMemory,
         _ => Kind::Other,
     };
-    // SAFETY: the shim returns `std::string::c_str` of a variable of this thread, unchanged until the next failure
-    // on this thread; it is copied before that.
+    // SAFETY: the shim returns `std::string::c_str` of a thread-local variable, which does not
+    // change until the next failure on this thread; the text is copied before that.
     let text = unsafe { CStr::from_ptr(last_words()) }.to_string_lossy().into_owned();
     Err(Fault { kind, text })
 }
 
-/// c10d takes zero for "for ever": a wait is at least one millisecond.
+/// Converts a wait to milliseconds, at least one, because c10d takes zero for an infinite wait.
 fn millis(limit: Duration) -> i64 {
     i64::try_from(limit.as_millis()).unwrap_or(i64::MAX).clamp(1, MILLIS_PER_YEAR)
 }
 
-/// c10d adds waits to the clock in nanoseconds of 64 bits: stay far below their end.
+/// Upper limit of waits: c10d adds them to the clock in nanoseconds of 64 bits, and a year is far
+/// below their overflow.
 const MILLIS_PER_YEAR: i64 = 365 * 24 * 3600 * 1000;
 
 fn c_string(text: &str) -> Result<CString, Fault> {
@@ -161,7 +164,8 @@ impl Drop for StoreHandle {
 
 impl Clone for StoreHandle {
     fn clone(&self) -> Self {
-        // SAFETY: the box lives as long as `self`; the copy is a new box, never null (`new` throws instead).
+        // SAFETY: the box lives as long as `self`; the copy is a new box and never null (`new`
+        // throws instead).
         Self(unsafe { NonNull::new_unchecked(rr_store_share(self.0.as_ptr())) })
     }
 }
@@ -170,7 +174,8 @@ impl StoreHandle {
     pub fn connect(host: &str, port: u16, world: usize, serve: bool, limit: Duration) -> Result<Self, Fault> {
         let host = c_string(host)?;
         let mut out = ptr::null_mut();
-        // SAFETY: `host` ends with a zero and outlives the call; `out` is written before success is returned.
+        // SAFETY: `host` is terminated by a zero byte and outlives the call; `out` is written
+        // before success is returned.
         check(unsafe { rr_store_connect(host.as_ptr(), port, world, serve, millis(limit), &mut out) })?;
         Ok(Self(boxed(out)))
     }
@@ -182,13 +187,14 @@ impl StoreHandle {
 
     pub fn prefix(&self, prefix: &str) -> Result<Self, Fault> {
         let mut out = ptr::null_mut();
-        // SAFETY: pointer and length are one `&str`; the new store holds its own reference to this one.
+        // SAFETY: pointer and length belong to one `&str`; the new store holds its own reference to
+        // this one.
         check(unsafe { rr_store_prefix(self.0.as_ptr(), prefix.as_ptr(), prefix.len(), &mut out) })?;
         Ok(Self(boxed(out)))
     }
 
     pub fn set(&self, key: &str, value: &[u8]) -> Result<(), Fault> {
-        // SAFETY: pointers and lengths are those of two slices, copied during the call.
+        // SAFETY: pointers and lengths belong to two slices, which are copied during the call.
         check(unsafe { rr_store_set(self.0.as_ptr(), key.as_ptr(), key.len(), value.as_ptr(), value.len()) })
     }
 
@@ -203,7 +209,8 @@ impl StoreHandle {
     pub fn compare_set(&self, key: &str, expected: &[u8], desired: &[u8]) -> Result<Vec<u8>, Fault> {
         let mut value = Vec::<u8>::new();
         let taker = (&raw mut value).cast();
-        // SAFETY: pointers and lengths are those of three slices, copied during the call; `append` as in `get`.
+        // SAFETY: pointers and lengths belong to three slices, which are copied during the call;
+        // `append` as in `get`.
         check(unsafe {
             rr_store_compare_set(
                 self.0.as_ptr(),
@@ -222,14 +229,14 @@ impl StoreHandle {
 
     pub fn add(&self, key: &str, delta: i64) -> Result<i64, Fault> {
         let mut sum = 0;
-        // SAFETY: the key is a slice, `sum` outlives the call.
+        // SAFETY: the key is a slice, and `sum` outlives the call.
         check(unsafe { rr_store_add(self.0.as_ptr(), key.as_ptr(), key.len(), delta, &mut sum) })?;
         Ok(sum)
     }
 
     pub fn check(&self, key: &str) -> Result<bool, Fault> {
         let mut exists = false;
-        // SAFETY: the key is a slice, `exists` outlives the call and gets a C++ bool.
+        // SAFETY: the key is a slice, and `exists` outlives the call and receives a C++ bool.
         check(unsafe { rr_store_check(self.0.as_ptr(), key.as_ptr(), key.len(), &mut exists) })?;
         Ok(exists)
     }
@@ -241,19 +248,20 @@ impl StoreHandle {
 
     pub fn delete(&self, key: &str) -> Result<bool, Fault> {
         let mut existed = false;
-        // SAFETY: the key is a slice, `existed` outlives the call and gets a C++ bool.
+        // SAFETY: the key is a slice, and `existed` outlives the call and receives a C++ bool.
         check(unsafe { rr_store_delete(self.0.as_ptr(), key.as_ptr(), key.len(), &mut existed) })?;
         Ok(existed)
     }
 }
 
-/// Receives a value of the store.
+/// The callback that receives a value from the store.
 extern "C" fn append(taker: *mut c_void, value: *const u8, size: usize) {
     if size == 0 {
-        return; // an empty vector's data may be null
+        return; // the data pointer of an empty vector may be null
     }
-    // SAFETY: `taker` is the vector of `StoreHandle::get` or `compare_set`, borrowed by nobody else during that call;
-    // `value` points to `size` bytes of a `std::vector` that lives until this returns.
+    // SAFETY: `taker` is the vector of `StoreHandle::get` or `compare_set`, which nothing else
+    // borrows during that call; `value` points to `size` bytes of a `std::vector` that lives until
+    // this returns.
     unsafe { (*taker.cast::<Vec<u8>>()).extend_from_slice(std::slice::from_raw_parts(value, size)) }
 }
 
@@ -264,8 +272,9 @@ fn boxed<T>(pointer: *mut T) -> NonNull<T> {
 /// An owned `c10d::Backend`; clones share it.
 pub struct GroupHandle(NonNull<RawGroup>);
 
-// SAFETY: c10d counts references atomically; Python calls backends from any thread too. That the collectives come in
-// one order is the caller's duty, but no condition of memory safety.
+// SAFETY: c10d counts references atomically, and Python also calls backends from any thread. The
+// caller must issue the collectives in the same order on every rank, but memory safety does not
+// depend on it.
 unsafe impl Send for GroupHandle {}
 // SAFETY: as above.
 unsafe impl Sync for GroupHandle {}
@@ -303,7 +312,7 @@ impl GroupHandle {
     }
 
     pub fn all_gather(&self, all: &Tensor, mine: &Tensor, limit: Duration) -> Result<(), Fault> {
-        // SAFETY: as in `all_reduce`; c10d itself checks that the sizes fit.
+        // SAFETY: as in `all_reduce`; c10d itself checks that the sizes match.
         check(unsafe { rr_group_all_gather(self.0.as_ptr(), raw(all), raw(mine), millis(limit)) })
     }
 
@@ -313,7 +322,8 @@ impl GroupHandle {
     }
 
     pub fn abort(&self) -> Result<(), Fault> {
-        // SAFETY: the box lives as long as `self`; c10d allows it beside a running collective.
+        // SAFETY: the box lives as long as `self`; c10d allows this call during a running
+        // collective.
         check(unsafe { rr_group_abort(self.0.as_ptr()) })
     }
 
@@ -333,7 +343,7 @@ pub(crate) fn raw(tensor: &Tensor) -> RawTensor {
     tensor.as_ptr().cast_mut().cast()
 }
 
-/// What the driver says of a device: `RrDevice` in `shim/cuda.cc`.
+/// The driver's description of a device: `RrDevice` in `shim/cuda.cc`.
 #[repr(C)]
 pub struct RawDevice {
     pub name: [u8; 256],
@@ -344,7 +354,7 @@ pub struct RawDevice {
     pub total_bytes: u64,
 }
 
-/// Bytes of a device: `RrMemory` in `shim/cuda.cc`.
+/// The memory usage of a device: `RrMemory` in `shim/cuda.cc`.
 #[repr(C)]
 #[derive(Default)]
 pub struct RawMemory {
@@ -359,33 +369,35 @@ pub struct RawMemory {
 #[derive(Clone, Copy)]
 pub struct Library(NonNull<c_void>);
 
-// SAFETY: a handle of dlopen is valid on every thread.
+// SAFETY: a handle from dlopen is valid on every thread.
 unsafe impl Send for Library {}
 // SAFETY: as above.
 unsafe impl Sync for Library {}
 
 impl Library {
-    /// Loads `path`; with `global`, its symbols serve the libraries loaded after it.
+    /// Loads `path`; with `global`, libraries that are loaded later can use its symbols.
     pub fn open(path: &str, global: bool) -> Result<Self, String> {
         let path = c_string(path).map_err(|fault| fault.text)?;
         let scope = if global { libc::RTLD_GLOBAL } else { libc::RTLD_LOCAL };
-        // SAFETY: the path ends with a zero. The libraries named by `cuda.rs` (the driver, libtorch's own, our shim)
-        // run only their usual initializers.
+        // SAFETY: the path is terminated by a zero byte. The libraries named by `cuda.rs` (the
+        // driver, libtorch's own, our shim) run only their usual initializers.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | scope) };
         NonNull::new(handle).map(Self).ok_or_else(|| {
-            // SAFETY: after a failed dlopen, dlerror returns a string of this thread that lives until its next call.
+            // SAFETY: after a failed dlopen, dlerror returns a string of this thread that lives
+            // until the next call to dlerror.
             unsafe { CStr::from_ptr(libc::dlerror()) }.to_string_lossy().into_owned()
         })
     }
 
-    /// Loads the library whose bytes are `image`, from memory: there may be no folder to write to.
+    /// Loads a library from memory, given its bytes `image`, because there may be no writable
+    /// folder.
     pub fn open_image(image: &[u8]) -> Result<Self, String> {
         let file = memory_file(image).map_err(|err| format!("cannot keep the CUDA shim in memory: {err}"))?;
         Self::open(&format!("/proc/self/fd/{}", file.as_raw_fd()), false)
     }
 
     fn symbol(self, name: &CStr) -> Result<*mut c_void, String> {
-        // SAFETY: the library is never closed and the name ends with a zero.
+        // SAFETY: the library is never closed, and the name is terminated by a zero byte.
         let symbol = unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) };
         if symbol.is_null() {
             Err(format!("{} is missing in the CUDA shim", name.to_string_lossy()))
@@ -396,12 +408,12 @@ impl Library {
 }
 
 fn memory_file(bytes: &[u8]) -> io::Result<File> {
-    // SAFETY: the name ends with a zero.
+    // SAFETY: the name is terminated by a zero byte.
     let fd = unsafe { libc::memfd_create(c"librrun_cuda.so".as_ptr(), libc::MFD_CLOEXEC) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor was opened just now and nobody else has it.
+    // SAFETY: the descriptor has just been opened, and nothing else owns it.
     let mut file = unsafe { File::from_raw_fd(fd) };
     file.write_all(bytes)?;
     Ok(file)
@@ -487,25 +499,27 @@ impl CudaShim {
     pub fn describe(&self, device: i32) -> Result<RawDevice, Fault> {
         let mut out =
             RawDevice { name: [0; 256], uuid: [0; 16], pci_domain: 0, pci_bus: 0, pci_device: 0, total_bytes: 0 };
-        // SAFETY: `out` has the layout of `RrDevice` and outlives the call; a wrong index is an exception.
+        // SAFETY: `out` has the layout of `RrDevice` and outlives the call; an invalid index throws
+        // an exception.
         self.check(unsafe { (self.describe)(device, &mut out) })?;
         Ok(out)
     }
 
     pub fn select(&self, device: i32) -> Result<(), Fault> {
-        // SAFETY: a wrong index is an exception.
+        // SAFETY: an invalid index throws an exception.
         self.check(unsafe { (self.select)(device) })
     }
 
     pub fn memory(&self, device: i32) -> Result<RawMemory, Fault> {
         let mut out = RawMemory::default();
-        // SAFETY: `out` has the layout of `RrMemory` and outlives the call; a wrong index is an exception.
+        // SAFETY: `out` has the layout of `RrMemory` and outlives the call; an invalid index throws
+        // an exception.
         self.check(unsafe { (self.memory)(device, &mut out) })?;
         Ok(out)
     }
 
     pub fn reset_peak(&self, device: i32) -> Result<(), Fault> {
-        // SAFETY: a wrong index is an exception.
+        // SAFETY: an invalid index throws an exception.
         self.check(unsafe { (self.reset_peak)(device) })
     }
 
@@ -515,18 +529,19 @@ impl CudaShim {
     }
 
     pub fn choose_attention(&self) -> Result<(), Fault> {
-        // SAFETY: sets one flag of libtorch's global context, which is read when an attention is chosen.
+        // SAFETY: this sets a flag of libtorch's global context, which is read when an attention
+        // kernel is chosen.
         self.check(unsafe { (self.choose_attention)() })
     }
 
     pub fn limit(&self, device: i32, bytes: u64) -> Result<(), Fault> {
-        // SAFETY: a wrong index is an exception, and so is a share that is none.
+        // SAFETY: an invalid index or an invalid fraction of the memory throws an exception.
         self.check(unsafe { (self.limit)(device, bytes) })
     }
 
     pub fn reserved(&self, device: i32) -> Result<u64, Fault> {
         let mut bytes = 0;
-        // SAFETY: `bytes` outlives the call; a wrong index is an exception.
+        // SAFETY: `bytes` outlives the call; an invalid index throws an exception.
         self.check(unsafe { (self.reserved)(device, &mut bytes) })?;
         Ok(bytes)
     }

@@ -1,4 +1,5 @@
-//! The end of an evaluation: every rank's part comes to rank 0, or rank 0 says whose did not.
+//! The gather at the end of an evaluation: every rank's part reaches rank 0, or rank 0 reports
+//! which parts are missing.
 
 use crate::cuda;
 use crate::deadline::{Deadline, within};
@@ -8,46 +9,49 @@ use crate::store::Store;
 use std::time::Duration;
 use tch::Device;
 
-/// Who gathers, and in which evaluation.
+/// The identity of a rank in a gather.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Who {
-    /// `RANK`.
+    /// The rank's `RANK`.
     pub rank: usize,
-    /// `WORLD_SIZE`.
+    /// The number of ranks, `WORLD_SIZE`.
     pub world: usize,
-    /// Which meeting of ranks this is: keeps parts of an earlier one out.
+    /// Number of rank restarts so far; it keeps out parts of an earlier attempt.
     pub restart: u32,
-    /// The same on all ranks, and another for each gather that shares a store.
+    /// An id that is the same on all ranks and different for each gather that shares a store.
     pub run_id: String,
 }
 
-/// How parts came together, for the report.
+/// How the parts were gathered, for the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// There is one rank.
+    /// There is only one rank.
     Single,
     /// Through the TCP store.
     Store,
-    /// By a NCCL collective, GPU to GPU.
+    /// By an NCCL collective, from GPU to GPU.
     Nccl,
 }
 
-/// What a rank has after a gather.
+/// The result of a gather on one rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gathered {
-    /// By rank. On rank 0, none where a part did not come by the deadline; elsewhere none but one's own.
+    /// Parts by rank. On rank 0, `None` for parts that did not arrive by the deadline; on other
+    /// ranks, `None` for all parts but their own.
     pub parts: Vec<Option<Vec<u8>>>,
-    /// The way they came.
+    /// How the parts were gathered.
     pub route: Route,
-    /// What the user should know: who is missing, why NCCL was not used, that this rank came too late.
+    /// A note for the user: which ranks are missing, why NCCL was not used, or that this rank was
+    /// too late.
     pub note: Option<String>,
 }
 
 /// Brings every rank's `mine` to rank 0; all ranks call it once.
 ///
-/// Returns soon after the deadline at the latest, whatever the others do. Rank 0 waits for parts until `deadline`;
-/// other ranks deliver and leave, or, on GPUs, wait for rank 0's word. An error means that the store is gone.
-/// `own_gpu_each`: no other rank was given this rank's `device`, as far as it knows; all must say so for NCCL.
+/// It returns shortly after the deadline at the latest, whatever the other ranks do. Rank 0 waits
+/// for parts until `deadline`; other ranks deliver and leave or, on GPUs, wait for rank 0's
+/// decision. An error means that the store is lost. `own_gpu_each` tells that, as far as this rank
+/// knows, no other rank was given its `device`; NCCL is used only if all ranks say so.
 pub fn gather(
     store: Option<&Store>,
     who: Who,
@@ -68,11 +72,11 @@ pub fn gather(
     };
     let limit = deadline.saturating_add(longest_after_deadline(device));
     let (gpu, mine) = (own_gpu_each.then(|| gpu_of(device)).flatten(), mine.to_vec());
-    // A connection whose other end vanished without a word answers never: even then we return.
+    // A half-open connection never answers; this returns even then.
     within(limit, move || meeting.hold(mine, gpu)).unwrap_or(Err(DistError::Stuck { after: limit }))
 }
 
-/// Host and UUID of the GPU behind `device`.
+/// Returns the host and UUID of the GPU behind `device`.
 fn gpu_of(device: Device) -> Option<String> {
     let Device::Cuda(index) = device else { return None };
     Some(format!("{}/{}", jobs::host::name(), cuda::load().ok()?.device(index).ok()?.uuid))

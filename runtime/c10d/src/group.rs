@@ -1,7 +1,7 @@
-//! A group of ranks that run collectives: Gloo on CPUs, NCCL on GPUs, both c10d's own.
+//! A process group that runs collectives: Gloo on CPUs and NCCL on GPUs, both from c10d.
 //!
-//! A group made in [`Store::default_group`] and one made by Python's `init_process_group` are one group. Every rank
-//! calls the same collectives in the same order.
+//! A group made in [`Store::default_group`] and one made by Python's `init_process_group` form one
+//! group. Every rank must call the same collectives in the same order.
 
 use crate::cuda;
 use crate::error::DistError;
@@ -11,18 +11,18 @@ use crate::torch_error::message;
 use std::time::Duration;
 use tch::{Device, TchError, Tensor};
 
-/// How values of several ranks become one: `c10d::ReduceOp::RedOpType`, torch 2.11.
+/// The reduction of the values of several ranks: `c10d::ReduceOp::RedOpType`, torch 2.11.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduction {
-    /// Their sum.
+    /// The sum of the values.
     Sum = 0,
-    /// The smallest.
+    /// The smallest value.
     Min = 3,
-    /// The largest.
+    /// The largest value.
     Max = 4,
 }
 
-/// This rank's membership in a group.
+/// This rank's membership in a process group.
 #[derive(Clone)]
 pub struct Group {
     handle: GroupHandle,
@@ -32,17 +32,20 @@ pub struct Group {
 }
 
 impl Group {
-    /// Joins the Gloo group that meets in `store`; waits for the others at most `timeout`, as does each collective.
+    /// Joins the Gloo group that meets in `store`. The rendezvous and each collective wait for the
+    /// other ranks at most `timeout`.
     pub fn gloo(store: &Store, rank: usize, world: usize, timeout: Duration) -> Result<Self, DistError> {
         let [rank_index, world_size] = seat(rank, world)?;
         let handle = GroupHandle::gloo(store.handle(), rank_index, world_size, timeout)?;
         Ok(Self { handle, world, device: Device::Cpu, timeout })
     }
 
-    /// Joins the NCCL group that meets in `store` with CUDA device `device`, which no other rank may use.
+    /// Joins the NCCL group that meets in `store` with CUDA device `device`, which no other rank
+    /// may use.
     ///
-    /// NCCL meets at the first collective, and that call has no deadline inside NCCL: run it where it can be left
-    /// behind. A collective that times out leaves the device busy until [`abort`](Self::abort).
+    /// NCCL connects in the first collective, and that call has no deadline inside NCCL, so run it
+    /// on a thread that can be left behind. A collective that times out leaves the device busy
+    /// until [`abort`](Self::abort).
     pub fn nccl(
         store: &Store,
         (rank, world): (usize, usize),
@@ -51,18 +54,18 @@ impl Group {
     ) -> Result<Self, DistError> {
         let [rank_index, world_size] = seat(rank, world)?;
         let index = i32::try_from(device).map_err(|_| misuse(format!("there is no CUDA device {device}")))?;
-        // Ours ends first: the watchdog is only for what we left behind.
+        // Our own timeout ends first; the watchdog only handles collectives that were left behind.
         let watchdog = timeout.saturating_mul(10);
         let handle = cuda::load()?.shim().nccl(store.handle(), [rank_index, world_size, index], watchdog)?;
         Ok(Self { handle, world, device: Device::Cuda(device), timeout })
     }
 
-    /// The same group with another limit for each collective.
+    /// Returns the same group with another timeout for each collective.
     pub fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 
-    /// Brings every rank's bytes to every rank, in rank order. Lengths may differ and be zero.
+    /// Returns every rank's bytes on every rank, in rank order. Lengths may differ and be zero.
     pub fn all_gather_bytes(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>, DistError> {
         let lengths = self.all_gather_lengths(mine.len())?;
         let longest = lengths.iter().copied().max().unwrap_or(0).max(1);
@@ -80,7 +83,7 @@ impl Group {
         lengths.iter().map(usable).collect::<Option<_>>().ok_or_else(|| misuse("a rank sent a negative length".into()))
     }
 
-    /// `mine`: `[n]` on the CPU. Returns `[world * n]` on the CPU.
+    /// Takes `mine`, `[n]` on the CPU, and returns `[world * n]` on the CPU.
     fn all_gather(&self, mine: &Tensor) -> Result<Tensor, DistError> {
         let mine = mine.f_to_device(self.device)?;
         let total = mine.numel() as i64 * self.world as i64;
@@ -89,8 +92,8 @@ impl Group {
         Ok(all.f_to_device(Device::Cpu)?)
     }
 
-    /// Replaces every rank's tensor by the reduction over ranks. It lies on the group's device; after an error it holds
-    /// anything.
+    /// Replaces every rank's tensor, which must be on the group's device, by the reduction over all
+    /// ranks. After an error its values are undefined.
     pub fn all_reduce(&self, tensor: &mut Tensor, reduction: Reduction) -> Result<(), DistError> {
         Ok(self.handle.all_reduce(tensor, reduction as i32, self.timeout)?)
     }
@@ -103,17 +106,17 @@ impl Group {
         Ok(self.handle.broadcast(tensor, root as i32, self.timeout)?)
     }
 
-    /// Returns when every rank has called it.
+    /// Waits until every rank has called it.
     pub fn barrier(&self) -> Result<(), DistError> {
         Ok(self.handle.barrier(self.timeout)?)
     }
 
-    /// Ends what is under way on this rank with an error; the group is of no use afterwards.
+    /// Aborts the running collectives on this rank; the group cannot be used afterwards.
     pub fn abort(&self) -> Result<(), DistError> {
         Ok(self.handle.abort()?)
     }
 
-    /// Leaves the group in good order: after the last collective, on every rank.
+    /// Leaves the group regularly; every rank must call it after the last collective.
     pub fn close(self) -> Result<(), DistError> {
         Ok(self.handle.shutdown()?)
     }

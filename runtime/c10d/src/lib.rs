@@ -1,4 +1,4 @@
-//! The only door to c10d and CUDA.
+//! The only interface to c10d and CUDA.
 //!
 //! ```text
 //! gather ─► meeting ─┬► delivery ─► Store ─┐
@@ -7,11 +7,13 @@
 //!           weights ──► upload ────────────┘           shim/upload.cc
 //! ```
 //!
-//! An evaluation needs its ranks together only once, at its end, to bring the parts of the report to rank 0: see
-//! [`gather`]. Everything here ends at a deadline or with an error; nothing waits for a peer without one.
+//! The ranks of an evaluation work together only once, at the end, to bring the parts of the report
+//! to rank 0: see [`gather`]. Every call here ends at a deadline or with an error; nothing waits
+//! for a peer without a deadline.
 //!
-//! What runs on a GPU (NCCL, the figures of [`cuda`]) is compiled against libtorch 2.11 with NCCL 2.28.9 or 2.12 with
-//! 2.29.7. `tests/gpu` runs it on a GPU, and on an imitation of one: no GPU was at hand yet.
+//! The code that runs on a GPU (NCCL, the figures of [`cuda`]) is compiled against libtorch 2.11
+//! with NCCL 2.28.9 or 2.12 with 2.29.7. `tests/gpu` runs it on a GPU, and on an imitation of one:
+//! no GPU was available yet.
 
 pub mod cuda;
 mod deadline;

@@ -1,15 +1,16 @@
-//! How ranks gather.
+//! The protocol by which ranks gather their parts.
 //!
 //! ```text
-//! every rank   deliver to the store ─► CPU: done                                   ─► Gathered
-//!                                  └─► GPU: wait for rank 0's word ─► all gather ─┘
-//! rank 0       wait for each label until the deadline ─► close ─► word: nccl | store
-//!              nccl and complete ─► those parts          else ─► parts out of the store
+//! every rank   deliver to the store ─► CPU: done                                       ─► Gathered
+//!                                  └─► GPU: wait for rank 0's decision ─► all gather ─┘
+//! rank 0       wait for each label until the deadline ─► close ─► decision: nccl | store
+//!              nccl and complete ─► parts of the collective     else ─► parts from the store
 //!              stay until the ranks that delivered have left
 //! ```
 //!
-//! NCCL may hang while a simulator holds the GPU, so parts are in the store before it is tried, it is tried only when
-//! all ranks have come, and it runs on a thread that can be left behind. Where it fails nothing is lost.
+//! NCCL may hang while a simulator holds the GPU. Therefore the parts are in the store before NCCL
+//! is tried, it is tried only if all ranks have arrived, and it runs on a thread that can be left
+//! behind. If it fails, nothing is lost.
 
 use crate::cuda;
 use crate::deadline::{Deadline, within};
@@ -22,29 +23,32 @@ use std::collections::HashSet;
 use std::time::Duration;
 use tch::Device;
 
-/// How long NCCL may take from rank 0's word to the last byte; the first meeting of 8 ranks takes seconds.
+/// Maximum time of NCCL from rank 0's decision to the last byte; the first collective of 8 ranks
+/// takes seconds.
 const NCCL_WAIT: Duration = Duration::from_secs(60);
 
-/// What waiting beyond the deadline may cost: moving bytes that are there already.
+/// Extra time after the deadline for moving bytes that have already arrived.
 const SLACK: Duration = Duration::from_secs(30);
 
-/// How long rank 0 stays for ranks whose parts it has. It may host the store, which ends with it.
+/// How long rank 0 waits for ranks whose parts it has to leave, because it may host the store,
+/// which ends with it.
 const SEE_OFF: Duration = Duration::from_secs(5);
 
-/// Rank 0's decision: `nccl` or `store`.
+/// Key of rank 0's decision: `nccl` or `store`.
 const WORD: &str = "word";
 
-/// Set when rank 0 stops waiting for ranks that are missing.
+/// Key that is set when rank 0 stops waiting for missing ranks.
 const CLOSED: &str = "closed";
 
-/// How long a rank may go on after the deadline: to move bytes, to hear rank 0's word, to run NCCL and to leave it.
+/// Returns how long a rank may continue after the deadline: to move bytes, to receive rank 0's
+/// decision, to run NCCL and to leave it.
 pub fn longest_after_deadline(device: Device) -> Duration {
     if device.is_cuda() { SLACK * 3 + NCCL_WAIT } else { SLACK }
 }
 
-/// One rank at one gather.
+/// One rank's participation in one gather.
 pub struct Meeting {
-    /// A part of the store that is this gather's alone.
+    /// A prefix of the store that only this gather uses.
     pub store: Store,
     pub who: Who,
     pub device: Device,
@@ -52,13 +56,13 @@ pub struct Meeting {
 }
 
 impl Meeting {
-    /// `gpu`: host and UUID of the GPU that is this rank's alone.
+    /// Runs the gather; `gpu` is the host and UUID of the GPU that only this rank uses.
     pub fn hold(self, mine: Vec<u8>, gpu: Option<String>) -> Result<Gathered, DistError> {
         let label = Label::of(&mine, gpu);
         if self.who.rank == 0 { self.collect(mine, label) } else { self.contribute(mine, &label) }
     }
 
-    /// Every rank but 0.
+    /// Runs the gather on all ranks but rank 0.
     fn contribute(&self, mine: Vec<u8>, label: &Label) -> Result<Gathered, DistError> {
         delivery::deliver(&self.store, self.who.rank, &mine, label)?;
         let closed = self.store.check(CLOSED)?;
@@ -69,14 +73,15 @@ impl Meeting {
             (false, None) => (Route::Store, None),
             (false, Some(_)) => self.follow(&mine)?,
         };
-        // The part is delivered, whatever becomes of the store now.
+        // The part is delivered, so errors of the store no longer matter.
         drop(self.store.set(&left_key(self.who.rank), b""));
         let mut parts = vec![None; self.who.world];
         parts[self.who.rank] = Some(mine);
         Ok(Gathered { parts, route, note })
     }
 
-    /// Does what rank 0 decides. The part is in the store: a failure here costs nothing.
+    /// Follows rank 0's decision. The part is in the store already, so a failure here loses
+    /// nothing.
     fn follow(&self, mine: &[u8]) -> Result<(Route, Option<String>), DistError> {
         match self.store.get(WORD, self.until.plus(SLACK).left()) {
             Ok(word) if word == b"nccl" => match self.meet_by_nccl(mine) {
@@ -89,7 +94,7 @@ impl Meeting {
         }
     }
 
-    /// Rank 0.
+    /// Runs the gather on rank 0.
     fn collect(&self, mine: Vec<u8>, own: Label) -> Result<Gathered, DistError> {
         let labels = self.labels(own)?;
         let why_not = why_not_nccl(&labels);
@@ -111,9 +116,10 @@ impl Meeting {
         Ok(Gathered { parts, route: Route::Store, note: (!notes.is_empty()).then(|| notes.join("; ")) })
     }
 
-    /// The labels of all ranks, by rank, that come by the deadline.
+    /// Returns the labels that arrive by the deadline, by rank.
     ///
-    /// A rank that finds the meeting closed knows that it is not in the report; one that does not, is.
+    /// A late rank learns from the key `closed` that it may be missing from the report: a rank that
+    /// does not find the key is in the report.
     fn labels(&self, own: Label) -> Result<Vec<Option<Label>>, DistError> {
         let mut labels = vec![Some(own)];
         for rank in 1..self.who.world {
@@ -138,19 +144,20 @@ impl Meeting {
         Ok(parts)
     }
 
-    /// Empties the store, and waits until the ranks that delivered need it no more.
+    /// Deletes the parts from the store, and waits until the ranks that delivered no longer need
+    /// it.
     fn clear_up(&self, labels: &[Option<Label>]) -> Result<(), DistError> {
         let until = Deadline::after(SEE_OFF);
         for (rank, label) in labels.iter().enumerate().skip(1) {
             let Some(label) = label else { continue };
             delivery::forget(&self.store, rank, label)?;
-            // One that died after its delivery takes nothing from the report.
+            // The report already has the part of a rank that died after its delivery.
             drop(self.store.wait(&left_key(rank), until.left()));
         }
         Ok(())
     }
 
-    /// All parts by rank, or why that did not succeed in time.
+    /// Returns all parts by rank, or the reason why NCCL did not deliver them in time.
     fn meet_by_nccl(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>, String> {
         let Device::Cuda(device) = self.device else { return Err("this rank has no GPU".to_owned()) };
         let seat = (self.who.rank, self.who.world);
@@ -165,13 +172,13 @@ impl Meeting {
             None => Err(format!("no answer within {NCCL_WAIT:?}")),
         };
         let failed = outcome.is_err();
-        // Either may wait for the device: not longer than this.
+        // Both calls may wait for the device, so their time is limited.
         within(SLACK, move || if failed { group.abort() } else { group.close() });
         outcome
     }
 }
 
-/// Set when a rank that delivered makes its last call.
+/// Returns the key that a rank sets in its last call after its delivery.
 fn left_key(rank: usize) -> String {
     format!("left/{rank}")
 }
@@ -188,7 +195,7 @@ fn why_not_nccl(labels: &[Option<Label>]) -> Option<String> {
     None
 }
 
-/// The parts, if each is what its rank's label promised.
+/// Returns the parts, if each matches its rank's label.
 fn whole(parts: Vec<Vec<u8>>, labels: &[Option<Label>]) -> Result<Vec<Option<Vec<u8>>>, String> {
     let fits = |(part, label): (&Vec<u8>, &Option<Label>)| label.as_ref().is_some_and(|label| label.fits(part));
     match parts.iter().zip(labels).position(|pair| !fits(pair)) {
@@ -197,7 +204,7 @@ fn whole(parts: Vec<Vec<u8>>, labels: &[Option<Label>]) -> Result<Vec<Option<Vec
     }
 }
 
-/// Names the ranks that did not deliver, and those that delivered something else than they said.
+/// Names the ranks that did not deliver, and those whose parts do not match their labels.
 fn absent(labels: &[Option<Label>], parts: &[Option<Vec<u8>>]) -> Option<String> {
     let without = |labelled: bool| -> Vec<usize> {
         let lost = |rank: &usize| parts[*rank].is_none() && labels[*rank].is_some() == labelled;
@@ -209,7 +216,7 @@ fn absent(labels: &[Option<Label>], parts: &[Option<Vec<u8>>]) -> Option<String>
     (!notes.is_empty()).then(|| notes.join("; "))
 }
 
-/// `rank 2` or `ranks 1, 3`.
+/// Formats ranks as `rank 2` or `ranks 1, 3`.
 fn named(ranks: &[usize]) -> Option<String> {
     let list = ranks.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
     match ranks {
@@ -253,7 +260,7 @@ mod tests {
         assert_eq!(absent(&labels[..1], &parts[..1]), None);
     }
 
-    /// A rank that says it has a GPU of its own, on a machine where NCCL cannot succeed.
+    /// Runs a rank that claims to have a GPU of its own, on a machine where NCCL cannot succeed.
     fn pretend(store: &Store, rank: usize, gpu: &str) -> Gathered {
         let who = Who { rank, world: 2, restart: 0, run_id: "r".to_owned() };
         let until = Deadline::after(Duration::from_secs(60));

@@ -1,16 +1,16 @@
-//! The TCP store of torchrun: how ranks find each other, and what an evaluation gathers through.
+//! torchrun's TCP store, through which ranks find each other and an evaluation gathers its results.
 
 use crate::error::DistError;
 use crate::ffi::StoreHandle;
 use std::fmt;
 use std::time::Duration;
 
-/// Where the store listens: `MASTER_ADDR` and `MASTER_PORT`.
+/// The address on which the store listens: `MASTER_ADDR` and `MASTER_PORT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreAddr {
-    /// Host name or address, IPv6 without brackets.
+    /// Host name or IP address, IPv6 without brackets.
     pub host: String,
-    /// TCP port.
+    /// TCP port of the store.
     pub port: u16,
 }
 
@@ -26,18 +26,19 @@ impl fmt::Display for StoreAddr {
 
 /// A connection to the store; clones and prefixed stores share it.
 ///
-/// Calls of several threads are served one after the other: one that waits for a key holds up the rest. A thread
-/// that waits long connects for itself.
+/// Calls from several threads run one after the other, so a call that waits for a key blocks the
+/// others. A thread that waits for a long time should open a connection of its own.
 #[derive(Clone)]
 pub struct Store {
     handle: StoreHandle,
 }
 
 impl Store {
-    /// Connects to the store at `addr`, trying until `timeout`.
+    /// Connects to the store at `addr`, and retries until `timeout`.
     ///
-    /// With `serve` the store itself lives in this process and ends with it: for rank 0 under a torchrun whose agent
-    /// has none (`TORCHELASTIC_USE_AGENT_STORE` is not `True`). It does not wait for the other ranks.
+    /// With `serve`, this process hosts the store, which ends with it. This is for rank 0 under a
+    /// torchrun whose agent hosts no store (`TORCHELASTIC_USE_AGENT_STORE` is not `True`). It does
+    /// not wait for the other ranks.
     pub fn connect(addr: &StoreAddr, world: usize, serve: bool, timeout: Duration) -> Result<Self, DistError> {
         let handle = StoreHandle::connect(&addr.host, addr.port, world, serve, timeout).map_err(|fault| {
             DistError::Unreachable { addr: addr.clone(), reason: DistError::from(fault).to_string() }
@@ -45,47 +46,49 @@ impl Store {
         Ok(Self { handle })
     }
 
-    /// Port of the store; that of the server, if port 0 was asked for. Zero for a prefixed store.
+    /// Returns the port of the store; if port 0 was requested, that of the server. Zero for a
+    /// prefixed store.
     pub fn port(&self) -> u16 {
         self.handle.port()
     }
 
-    /// The same store with `prefix` and a slash before every key.
+    /// Returns the same store with `prefix` and a slash before every key.
     pub fn prefix(&self, prefix: &str) -> Self {
         let handle = self.handle.prefix(prefix).expect("a prefix store only keeps its two arguments");
         Self { handle }
     }
 
-    /// The part of the store in which `torch.distributed.init_process_group` makes its first group: `device` is `cpu`
-    /// for Gloo and `cuda` for NCCL. A group made here and one made by Python are one group.
+    /// Returns the part of the store in which `torch.distributed.init_process_group` makes its first
+    /// group: `device` is `cpu` for Gloo and `cuda` for NCCL. A group made here and one made by
+    /// Python form one group.
     pub fn default_group(&self, device: &str) -> Self {
         self.prefix("default_pg").prefix("0/").prefix(&format!("{device}/"))
     }
 
-    /// Writes `value`, at most 8 MiB (the limit of the server), over what was there.
+    /// Writes `value`, at most 8 MiB (the limit of the server), replacing the previous value.
     ///
-    /// The server does not answer: a later call that reads tells whether it arrived.
+    /// The server does not acknowledge it; a later call that reads shows whether it arrived.
     pub fn set(&self, key: &str, value: &[u8]) -> Result<(), DistError> {
         Ok(self.handle.set(key, value)?)
     }
 
-    /// The value of `key`, waiting for it at most `deadline`.
+    /// Returns the value of `key`, waiting for it at most `deadline`.
     pub fn get(&self, key: &str, deadline: Duration) -> Result<Vec<u8>, DistError> {
         Ok(self.handle.get(key, deadline)?)
     }
 
-    /// Puts `desired` in the place of `expected` if that is the value of `key`; an empty `expected` is also nothing at all.
-    /// Returns the value that `key` has then, or `expected` where there is none.
+    /// Replaces the value of `key` by `desired` if it is `expected`; an empty `expected` also
+    /// matches a missing key. Returns the resulting value of `key`, or `expected` if it has none.
     pub fn compare_set(&self, key: &str, expected: &[u8], desired: &[u8]) -> Result<Vec<u8>, DistError> {
         Ok(self.handle.compare_set(key, expected, desired)?)
     }
 
-    /// Adds to a number, zero where there was none, and returns the sum.
+    /// Adds `delta` to a number, which is zero if it is missing, and returns the sum.
     pub fn add(&self, key: &str, delta: i64) -> Result<i64, DistError> {
         Ok(self.handle.add(key, delta)?)
     }
 
-    /// Whether `key` has a value now.
+    /// Returns whether `key` has a value now.
     pub fn check(&self, key: &str) -> Result<bool, DistError> {
         Ok(self.handle.check(key)?)
     }
@@ -95,7 +98,7 @@ impl Store {
         Ok(self.handle.wait(key, deadline)?)
     }
 
-    /// Removes `key`; true if it was there.
+    /// Removes `key`; returns whether it existed.
     pub fn delete(&self, key: &str) -> Result<bool, DistError> {
         Ok(self.handle.delete(key)?)
     }

@@ -1,4 +1,4 @@
-//! Many copies from host memory to one card, in order, while the caller prepares the next.
+//! Copies from host memory to one GPU, in order, while the caller prepares the next ones.
 
 use crate::cuda::Cuda;
 use crate::error::DistError;

@@ -1,10 +1,10 @@
-//! Arrays of numpy as bytes: type, shape and numbers.
+//! numpy arrays as bytes: element type, shape and data.
 
 use bytes::Bytes;
 
 use crate::WireError;
 
-/// An array: row-major.
+/// A numpy array in row-major order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Array {
     dtype: Dtype,
@@ -12,34 +12,35 @@ pub struct Array {
     data: Bytes,
 }
 
-/// A type of numbers, as numpy describes it: `<f4`, `|u1`.
+/// A numeric element type, described as in numpy: `<f4`, `|u1`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dtype {
     descr: String,
     sort: Sort,
-    /// Bytes of one number.
+    /// Size of one element in bytes.
     size: usize,
     is_big_endian: bool,
 }
 
-/// What a number is.
+/// The kind of a numeric type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sort {
     /// `bool`.
     Bool,
-    /// A whole number with a sign.
+    /// Signed integer.
     Int,
-    /// One without.
+    /// Unsigned integer.
     Uint,
-    /// A number with a point.
+    /// Floating-point number.
     Float,
 }
 
 impl Dtype {
-    /// Reads numpy's descriptor.
+    /// Parses numpy's type descriptor.
     ///
     /// # Errors
-    /// [`WireError::Object`] for objects, [`WireError::Dtype`] for what is no number.
+    /// Returns [`WireError::Object`] for object types and [`WireError::Dtype`] for types that are
+    /// not numeric.
     pub fn new(descr: &str) -> Result<Self, WireError> {
         let unknown = || WireError::Dtype { found: descr.to_owned() };
         let (order, rest) = match descr.as_bytes().first() {
@@ -65,22 +66,23 @@ impl Dtype {
         Ok(Self { descr: descr.to_owned(), sort, size, is_big_endian: order == b'>' && size > 1 })
     }
 
-    /// As it was written.
+    /// Returns the type descriptor as it was written.
     pub fn descr(&self) -> &str {
         &self.descr
     }
 
-    /// What the numbers are.
+    /// Returns the kind of the type.
     pub fn sort(&self) -> Sort {
         self.sort
     }
 
-    /// Bytes of one number.
+    /// Returns the size of one element in bytes.
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// Python's `str` of it: `uint8`, `float32`; numbers that are not this machine's keep their descriptor.
+    /// Returns Python's `str` of the type: `uint8`, `float32`. A type whose byte order is not this
+    /// machine's keeps its descriptor.
     pub fn name(&self) -> String {
         let sort = match self.sort {
             Sort::Bool => return "bool".to_owned(),
@@ -94,12 +96,13 @@ impl Dtype {
 }
 
 impl Array {
-    /// An array over bytes, of which those behind its last number are left out as numpy does.
+    /// Creates an array over bytes; bytes after its last element are ignored, as numpy does.
     ///
     /// # Errors
-    /// [`WireError::Small`] if there are too few.
+    /// Returns [`WireError::Small`] if there are too few bytes.
     pub fn new(dtype: Dtype, shape: Vec<usize>, data: Bytes) -> Result<Self, WireError> {
-        // Edges of nothing are multiplied, too: nobody who reads the array has to fear that a product overflows.
+        // Dimensions of size 0 count as 1 here, so that no later product of dimensions can
+        // overflow.
         let largest = shape.iter().try_fold(dtype.size, |size, edge| size.checked_mul((*edge).max(1)));
         let wanted = largest.map(|largest| if shape.contains(&0) { 0 } else { largest });
         match wanted {
@@ -108,10 +111,10 @@ impl Array {
         }
     }
 
-    /// An array of `float32`.
+    /// Creates an array of `float32`.
     ///
     /// # Panics
-    /// If shape and numbers contradict each other.
+    /// Panics if shape and values contradict each other.
     pub fn of_f32(shape: &[usize], numbers: &[f32]) -> Self {
         assert_eq!(shape.iter().product::<usize>(), numbers.len(), "shape {shape:?}");
         let mut data = Vec::with_capacity(numbers.len() * 4);
@@ -120,37 +123,37 @@ impl Array {
         Self { dtype, shape: shape.to_vec(), data: data.into() }
     }
 
-    /// An array of `uint8`, over the same memory.
+    /// Creates an array of `uint8` that shares the memory of `data`.
     ///
     /// # Panics
-    /// If shape and numbers contradict each other.
+    /// Panics if shape and data contradict each other.
     pub fn of_u8(shape: &[usize], data: Bytes) -> Self {
         assert_eq!(shape.iter().product::<usize>(), data.len(), "shape {shape:?}");
         let dtype = Dtype { descr: "|u1".to_owned(), sort: Sort::Uint, size: 1, is_big_endian: false };
         Self { dtype, shape: shape.to_vec(), data }
     }
 
-    /// Type of its numbers.
+    /// Returns the element type.
     pub fn dtype(&self) -> &Dtype {
         &self.dtype
     }
 
-    /// Edges.
+    /// Returns the size of each dimension.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
-    /// Its numbers, row-major.
+    /// Returns the bytes of the elements, row-major.
     pub fn data(&self) -> &Bytes {
         &self.data
     }
 
-    /// Its numbers as `float32`, row-major, whatever they are.
+    /// Returns the elements converted to `float32`, row-major.
     pub fn to_f32(&self) -> Vec<f32> {
         self.data.chunks_exact(self.dtype.size).map(|bytes| self.number(bytes) as f32).collect()
     }
 
-    /// The first number, if it is whole and not negative.
+    /// Returns the first element if it is an integer that is not negative.
     pub(super) fn first_u64(&self) -> Option<u64> {
         let bytes = self.data.get(..self.dtype.size)?;
         match self.dtype.sort {
@@ -189,14 +192,14 @@ impl Array {
         (self.whole(bytes).cast_signed() << unused) >> unused
     }
 
-    /// Up to 8 bytes as a whole number.
+    /// Decodes up to 8 bytes as an integer.
     fn whole(&self, bytes: &[u8]) -> u64 {
         let fold = |number: u64, byte: &u8| number << 8 | u64::from(*byte);
         if self.dtype.is_big_endian { bytes.iter().fold(0, fold) } else { bytes.iter().rev().fold(0, fold) }
     }
 }
 
-/// IEEE 754 binary16.
+/// Decodes an IEEE 754 binary16 number.
 fn half(bits: u16) -> f64 {
     let (exponent, fraction) = (i32::from(bits >> 10 & 0x1f), f64::from(bits & 0x3ff));
     let size = match exponent {

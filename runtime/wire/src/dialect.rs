@@ -1,4 +1,4 @@
-//! Which maps are arrays, and which map an array becomes.
+//! The msgpack maps that represent arrays, in each dialect.
 //!
 //! ```text
 //! Npy       {"__ndarray_class__": true, "as_npy": <npy file>}                              GR00T until 2026-05-06
@@ -13,7 +13,7 @@ use bytes::Bytes;
 use crate::write::Writer;
 use crate::{Array, Dtype, Key, Value, WireError, npy};
 
-/// How arrays are written.
+/// The representation of arrays in messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// GR00T N1.6, and N1.7 until 2026-05-06: npy files.
@@ -25,7 +25,7 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// The key that marks a map as a modality configuration of GR00T.
+    /// Returns the key that marks a map as a modality configuration of GR00T.
     pub fn modality_marker(self) -> &'static str {
         match self {
             Self::Npy => "__ModalityConfig_class__",
@@ -34,7 +34,7 @@ impl Dialect {
     }
 }
 
-/// The array that these members are.
+/// Returns the array that these map entries represent, if they represent one.
 pub(super) fn recognise(members: &[(Key, Value)]) -> Result<Option<(Dialect, Value)>, WireError> {
     let map = Members(members);
     let found = if let Some(nd) = map.bytes("nd") {
@@ -82,7 +82,7 @@ impl<'a> Members<'a> {
         Ok(Value::Array(Array::new(self.dtype("dtype")?, self.shape()?, self.data()?)?))
     }
 
-    /// A number is not kept with its type: nobody asks for it.
+    /// Reads a single number. Its type is checked but not kept, because it is not needed.
     fn openpi_scalar(&self) -> Result<Value, WireError> {
         self.dtype("dtype")?;
         match self.bytes("data") {

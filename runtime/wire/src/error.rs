@@ -1,93 +1,95 @@
-//! Why a message cannot be read.
+//! The reasons why a message cannot be read.
 
-/// Why a message cannot be read.
+/// The reason why a message cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// 0xc1, which starts nothing.
+    /// The message contains 0xc1, which msgpack does not use.
     #[error("no msgpack: byte {at} is 0xc1")]
     Format {
-        /// Where.
+        /// Byte offset in the message.
         at: usize,
     },
-    /// It ends within a value.
+    /// The message ends within a value.
     #[error("the message is {bytes} bytes long and ends within a value")]
     Incomplete {
-        /// Its length.
+        /// Length of the message in bytes.
         bytes: usize,
     },
-    /// Something comes after the value.
+    /// There are bytes after the value.
     #[error("{bytes} bytes follow the message")]
     Trailing {
-        /// How many.
+        /// Number of bytes after the value.
         bytes: usize,
     },
-    /// A length that the message cannot hold.
+    /// A length is larger than the rest of the message.
     #[error("{found} exceeds {limit}({most})")]
     Length {
-        /// `max_array_len` or `max_map_len`.
+        /// The name of the limit: `max_array_len` or `max_map_len`.
         limit: &'static str,
-        /// What it says.
+        /// The length in the message.
         found: u32,
-        /// What it may say.
+        /// The largest possible length.
         most: usize,
     },
-    /// Lists in lists.
+    /// Lists and maps are nested too deeply.
     #[error("values are nested deeper than {most}")]
     Depth {
-        /// How deep they may be.
+        /// Maximum nesting depth.
         most: usize,
     },
-    /// Many small values, each of which takes much more memory than its bytes.
+    /// There are too many values; small values take much more memory than their bytes in the
+    /// message.
     #[error("the message has more than {most} values")]
     Values {
-        /// How many there may be.
+        /// Maximum number of values.
         most: usize,
     },
-    /// A text is no UTF-8.
+    /// A string is not valid UTF-8.
     #[error("'utf-8' codec can't decode {0}")]
     Text(String),
-    /// A key is neither text nor bytes.
+    /// A map key is neither a string nor bytes.
     #[error("{kind} is not allowed for map key when strict_map_key=True")]
     MapKey {
-        /// Python's name of its type.
+        /// Python's name of the key's type.
         kind: &'static str,
     },
-    /// An array of Python objects.
+    /// The message contains an array of Python objects.
     #[error(
         "Refusing to decode object-dtype ndarray payload (pickle-bearing); the allow_pickle=False contract is enforced \
          by MsgSerializer."
     )]
     Object,
-    /// A type of numbers that numpy does not have, or that is none.
+    /// An element type is unknown to numpy or is not numeric.
     #[error("data type {found:?} not understood")]
     Dtype {
-        /// As it was written.
+        /// The type descriptor as it was written.
         found: String,
     },
-    /// Fewer bytes than the shape asks for.
+    /// An array has fewer bytes than its shape requires.
     #[error("an array has {found} bytes, its shape {shape:?} needs more")]
     Small {
-        /// How many there are.
+        /// Number of bytes present.
         found: usize,
-        /// The shape.
+        /// Shape of the array.
         shape: Vec<usize>,
     },
-    /// A map that says it is an array lacks something or has it in a wrong form.
+    /// A map that represents an array lacks an entry, or has it in a wrong form.
     #[error("an array's `{field}` is missing or of a wrong type")]
     Field {
-        /// Which key.
+        /// Key of the entry.
         field: &'static str,
     },
-    /// No npy file.
+    /// The data is not a valid npy file.
     #[error("an array is no npy file: {reason}")]
     Npy {
-        /// Why.
+        /// The reason.
         reason: &'static str,
     },
 }
 
 impl WireError {
-    /// What the reference's server would say: the text of Python's exception, which may be empty.
+    /// Returns the error message of the reference's server: the text of Python's exception, which
+    /// may be empty.
     pub fn in_python(&self) -> String {
         match self {
             Self::Format { .. } => String::new(),

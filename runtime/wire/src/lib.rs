@@ -1,13 +1,15 @@
-//! What policy servers and their clients say to each other: msgpack with numpy arrays in it, in three dialects.
+//! The message format of policy servers and their clients: msgpack with numpy arrays, in three
+//! dialects.
 //!
 //! ```text
 //! Bytes ─► read ─► Value ◄─ dialect: a map with certain keys is an array        (npy: a file in a map)
 //! Value ─► write (Dialect) ─► bytes
 //! ```
-//! The bytes come from strangers. Nothing is reserved for what a length only promises, nesting and the number of values
-//! have limits, objects that would have to be unpickled are refused, and arrays are slices of the message. The reader is
-//! our own because of these four, and because a refusal has to have the words of the reference
-//! ([`WireError::in_python`]): crates that read msgpack copy what they read, and speak their own.
+//! The bytes come from untrusted peers. Memory is never reserved for a length that the message
+//! merely claims, nesting and the number of values are limited, objects that would have to be
+//! unpickled are refused, and arrays are slices of the message. These four requirements, and errors
+//! with the same text as the reference's ([`WireError::in_python`]), are the reasons for our own
+//! reader: existing msgpack crates copy the data and have their own error messages.
 
 mod array;
 mod dialect;

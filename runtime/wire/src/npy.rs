@@ -1,4 +1,5 @@
-//! numpy's file format, which GR00T's older dialect puts into messages. numpy/lib/format.py, numpy 2.4.
+//! numpy's file format (npy), which GR00T's older dialect embeds in messages. It follows
+//! numpy/lib/format.py of numpy 2.4.
 
 use bytes::Bytes;
 
@@ -6,22 +7,22 @@ use crate::{Array, Dtype, WireError};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// The longest header that numpy reads without being asked to (`max_header_size`).
+/// Maximum length of a header that numpy reads by default (`max_header_size`).
 const LONGEST_HEADER: usize = 10_000;
 
-/// A header ends at a multiple of it (`ARRAY_ALIGN`).
+/// Alignment of the end of a header (`ARRAY_ALIGN`).
 const ALIGN: usize = 64;
 
-/// Room that numpy leaves for the first edge to grow into (`GROWTH_AXIS_MAX_DIGITS`).
+/// Padding that numpy reserves for the first dimension to grow (`GROWTH_AXIS_MAX_DIGITS`).
 const GROWTH_DIGITS: usize = 21;
 
-/// Most edges of an array: numpy's `NPY_MAXDIMS`.
+/// Maximum number of dimensions of an array: numpy's `NPY_MAXDIMS`.
 pub(super) const MOST_EDGES: usize = 64;
 
-/// Rows and columns that are turned together: 32 × 32 numbers of 8 bytes fit twice into a first-level cache.
+/// Edge of a tile for transposing: 32 × 32 elements of 8 bytes fit twice into a first-level cache.
 const TILE: usize = 32;
 
-/// What comes before the numbers in a file of version 1.0.
+/// Returns the bytes before the elements in a file of version 1.0.
 pub(super) fn head(array: &Array) -> Vec<u8> {
     let edges: Vec<String> = array.shape().iter().map(usize::to_string).collect();
     let shape = match &edges[..] {
@@ -31,7 +32,7 @@ pub(super) fn head(array: &Array) -> Vec<u8> {
     let growth = edges.first().map_or(0, |edge| GROWTH_DIGITS - edge.len());
     let descr = array.dtype().descr();
     let mut header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}{:growth$}", "");
-    // Magic, version, length, header, and the end of the line.
+    // Magic, version, length, header, and the final newline.
     let taken = MAGIC.len() + 4 + header.len() + 1;
     header.push_str(&" ".repeat(ALIGN - taken % ALIGN));
     header.push('\n');
@@ -39,7 +40,7 @@ pub(super) fn head(array: &Array) -> Vec<u8> {
     [MAGIC, &[1, 0], &length, header.as_bytes()].concat()
 }
 
-/// Reads a file; its numbers stay where they are, unless they stand column by column.
+/// Reads a file. Its elements are not copied, unless they are in column-major order.
 pub(super) fn read(file: &Bytes) -> Result<Array, WireError> {
     let wrong = |reason| WireError::Npy { reason };
     let rest = file.strip_prefix(MAGIC).ok_or(wrong("the magic string is missing"))?;
@@ -61,8 +62,8 @@ pub(super) fn read(file: &Bytes) -> Result<Array, WireError> {
     Array::new(columns.dtype().clone(), columns.shape().to_vec(), rows(&columns).into())
 }
 
-/// The numbers of an array that stand column by column, row by row; takes time in proportion to their bytes, however
-/// many edges there are.
+/// Converts the elements of a column-major array to row-major order. The time is proportional to
+/// their bytes, however many dimensions there are.
 fn rows(array: &Array) -> Vec<u8> {
     match array.dtype().size() {
         1 => transposed::<1>(array),
@@ -72,11 +73,13 @@ fn rows(array: &Array) -> Vec<u8> {
     }
 }
 
-/// [`rows`] of numbers of `N` bytes. The edges are parted into leading and trailing ones: that makes a matrix, whose rows
-/// and columns stand in the order of either layout, and which is turned in tiles that stay in the cache.
+/// Implements [`rows`] for elements of `N` bytes. The dimensions are divided into leading and
+/// trailing ones, which makes a matrix whose rows and columns follow the order of either layout.
+/// The matrix is transposed in tiles that stay in the cache.
 fn transposed<const N: usize>(array: &Array) -> Vec<u8> {
     let (columns, _) = array.data().as_chunks::<N>();
-    // An edge of 1 moves nothing; without it counting on costs a fixed number of steps, on average.
+    // A dimension of size 1 has no effect. Without such dimensions, incrementing an index takes a
+    // constant number of steps on average.
     let edges: Vec<usize> = array.shape().iter().copied().filter(|edge| *edge != 1).collect();
     if edges.len() < 2 || columns.is_empty() {
         return array.data().to_vec();
@@ -85,7 +88,7 @@ fn transposed<const N: usize>(array: &Array) -> Vec<u8> {
     let (height, width) = (leading.iter().product::<usize>(), trailing.iter().product::<usize>());
     let mut rows = vec![0; columns.len() * N];
     let (out, _) = rows.as_chunks_mut::<N>();
-    // In the source the first edge comes first, in the result the last one.
+    // In the source, the first dimension varies fastest; in the result, the last one does.
     let mut row_starts = Odometer::forwards(leading, width);
     for row in (0..height).step_by(TILE) {
         let out_at: Vec<usize> = row_starts.by_ref().take(TILE.min(height - row)).collect();
@@ -102,7 +105,7 @@ fn transposed<const N: usize>(array: &Array) -> Vec<u8> {
     rows
 }
 
-/// How many leading edges fill a tile, of two or more edges.
+/// Returns how many leading dimensions fill a tile; there must be at least two dimensions.
 fn parted(edges: &[usize]) -> usize {
     let mut numbers = 1;
     let fills = |edge: &usize| {
@@ -112,22 +115,25 @@ fn parted(edges: &[usize]) -> usize {
     edges.iter().position(fills).map_or(edges.len(), |last| last + 1).min(edges.len() - 1)
 }
 
-/// Counts through the indices along some edges, the fastest edge first, and tells where each is in the other layout.
+/// Iterates over the indices of some dimensions in one layout and returns the offset of each in the
+/// other layout.
 struct Odometer {
-    /// Index, edge and stride.
+    /// Index, size and stride of each dimension, the fastest one first.
     digits: Vec<[usize; 3]>,
     at: usize,
 }
 
 impl Odometer {
-    /// The first edge is the fastest to count, and the slowest in the layout that is told; strides begin with `unit`.
+    /// Iterates with the first dimension as the fastest one, which is the slowest one in the other
+    /// layout; its strides are multiples of `unit`.
     fn forwards(edges: &[usize], unit: usize) -> Self {
         let mut digits = Self::digits(edges.iter().rev(), unit);
         digits.reverse();
         Self { digits, at: 0 }
     }
 
-    /// The last edge is the fastest to count, and the slowest in the layout that is told.
+    /// Iterates with the last dimension as the fastest one, which is the slowest one in the other
+    /// layout.
     fn backwards(edges: &[usize], unit: usize) -> Self {
         let mut digits = Self::digits(edges.iter(), unit);
         digits.reverse();
@@ -143,7 +149,7 @@ impl Odometer {
 impl Iterator for Odometer {
     type Item = usize;
 
-    /// Begins again behind the last index.
+    /// Starts again after the last index.
     fn next(&mut self) -> Option<usize> {
         let at = self.at;
         for [index, edge, stride] in &mut self.digits {
@@ -159,7 +165,7 @@ impl Iterator for Odometer {
     }
 }
 
-/// A `dict` of Python's with three known keys.
+/// The header: a Python `dict` with three known keys.
 struct Header {
     descr: String,
     is_fortran: bool,
@@ -177,7 +183,7 @@ impl Header {
             let value = after.trim_start().strip_prefix(':').ok_or_else(wrong)?.trim_start();
             rest = match key {
                 "descr" => {
-                    // A list describes records.
+                    // A list describes a record type.
                     let (text, after) = quoted(value).ok_or(WireError::Dtype { found: "a record".to_owned() })?;
                     descr = Some(text.to_owned());
                     after
@@ -209,7 +215,7 @@ impl Header {
     }
 }
 
-/// A text in quotes, and what comes after it.
+/// Splits off a quoted string, and returns it with the text after it.
 fn quoted(text: &str) -> Option<(&str, &str)> {
     let quote = text.chars().next().filter(|quote| matches!(quote, '\'' | '"'))?;
     text[1..].split_once(quote)

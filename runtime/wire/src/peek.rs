@@ -1,4 +1,5 @@
-//! One text of a message without reading the message: what a server checks before it decodes anything.
+//! Reads a single string from a message without decoding the message, so that a server can check it
+//! first.
 
 /// The text at `key` of the map that the message is, as far as the message can be read; the last one if there are
 /// several, as for [`crate::Value::get`]. Makes no values, copies nothing, and looks at no more than
@@ -21,7 +22,7 @@ struct Peek<'a> {
     values_left: usize,
 }
 
-/// A value, of which what is inside lists and maps comes next.
+/// A value in the message; the contents of lists and maps follow it.
 enum Step<'a> {
     Text(&'a [u8]),
     List(u64),
@@ -30,7 +31,8 @@ enum Step<'a> {
 }
 
 impl<'a> Peek<'a> {
-    /// Steps over a key and its value: whether the key is `key`, and the value if it is a text.
+    /// Skips a key and its value. Returns whether the key is `key`, and the value if it is a
+    /// string.
     fn member(&mut self, key: &str) -> Option<(bool, Option<&'a str>)> {
         let is_it = match self.step()? {
             Step::Text(text) => text == key.as_bytes(),
@@ -45,7 +47,7 @@ impl<'a> Peek<'a> {
         Some((is_it, text.filter(|_| is_it)))
     }
 
-    /// Steps over what is inside a list or a map.
+    /// Skips the contents of a list or a map.
     fn inside(&mut self, step: &Step) -> Option<()> {
         let mut left = Self::children(step);
         while left > 0 {
@@ -99,7 +101,7 @@ impl<'a> Peek<'a> {
         Some(Step::Other)
     }
 
-    /// A whole number of up to four bytes.
+    /// Reads an integer of up to four bytes.
     fn number(&mut self, width: u64) -> Option<u64> {
         Some(self.take(width)?.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
     }

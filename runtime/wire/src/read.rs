@@ -1,28 +1,29 @@
-//! msgpack into values. <https://github.com/msgpack/msgpack/blob/master/spec.md>
+//! Decodes msgpack. <https://github.com/msgpack/msgpack/blob/master/spec.md>
 
 use bytes::Bytes;
 
 use crate::{Dialect, Key, Value, WireError, dialect};
 
-/// Lists and maps inside each other; an observation has 4.
+/// Maximum nesting depth of lists and maps; an observation has 4.
 const DEEPEST: usize = 64;
 
-/// Values of one message. An observation has some dozens; a value takes 50 times the memory of its shortest form.
+/// Maximum number of values in a message. An observation has some dozens. A value takes up to 50
+/// times the memory of its shortest encoding.
 pub(super) const MOST_VALUES: usize = 1 << 16;
 
-/// A message, and how it writes arrays.
+/// A decoded message with the dialect of its arrays.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message {
-    /// What it says.
+    /// The decoded content.
     pub value: Value,
-    /// The form of its arrays, if it has any.
+    /// The dialect of its arrays; `None` if it has no arrays.
     pub dialect: Option<Dialect>,
 }
 
-/// Reads a whole message; arrays in any dialect.
+/// Decodes a whole message, with arrays in any dialect.
 ///
 /// # Errors
-/// [`WireError`] for the first thing that is wrong.
+/// Returns a [`WireError`] for the first error.
 pub fn read(bytes: &Bytes) -> Result<Message, WireError> {
     let mut reader = Reader { bytes, at: 0, values_left: MOST_VALUES, dialect: None };
     let value = reader.value(0)?;
@@ -109,7 +110,8 @@ impl Reader<'_> {
         Ok(array)
     }
 
-    /// How many items to make room for: each takes a byte at least.
+    /// Checks a length and returns for how many items to reserve memory; each item takes at least
+    /// one byte.
     fn count(&self, limit: &'static str, length: u32, most: usize, depth: usize) -> Result<usize, WireError> {
         let count = length as usize;
         if count > most {
@@ -139,7 +141,7 @@ impl Reader<'_> {
         Ok(Value::Ext(kind, self.take(length)?))
     }
 
-    /// A length of 1, 2 or 4 bytes.
+    /// Reads a length of 1, 2 or 4 bytes.
     fn length(&mut self, width: u8) -> Result<u32, WireError> {
         Ok(match width {
             0 => u32::from(self.byte()?),
@@ -165,7 +167,7 @@ impl Reader<'_> {
         Ok(&self.bytes[from..end])
     }
 
-    /// The same memory as the message.
+    /// Takes bytes as a slice that shares the memory of the message.
     fn take(&mut self, length: usize) -> Result<Bytes, WireError> {
         let from = self.at;
         self.slice(length)?;
@@ -185,7 +187,7 @@ fn key_of(value: Value) -> Result<Key, WireError> {
     }
 }
 
-/// The end of Python's sentence about bytes that are no UTF-8.
+/// Returns the end of Python's error message about bytes that are not UTF-8.
 fn undecodable(bytes: &[u8], err: std::str::Utf8Error) -> String {
     let at = err.valid_up_to();
     let (count, reason) = match err.error_len() {

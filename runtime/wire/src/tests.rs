@@ -1,4 +1,4 @@
-//! Bytes of the reference, both ways, and bytes of nobody.
+//! Tests with messages of the reference in both directions, and with invalid ones.
 
 use std::path::{Path, PathBuf};
 
@@ -72,7 +72,8 @@ fn an_array_of_the_older_dialect_is_an_npy_file() {
 
 #[test]
 fn openpis_arrays_are_read_and_written() {
-    // openpi_client 0.1.2: msgpack_numpy.packb({"a": np.zeros((1, 2), np.uint8), "b": np.float32(1.5)})
+    // The output of openpi_client 0.1.2: msgpack_numpy.packb({"a": np.zeros((1, 2), np.uint8), "b":
+    // np.float32(1.5)})
     let bytes = unhex(
         "82a16184c40b5f5f6e6461727261795f5fc3c40464617461c4020000c4056474797065a37c7531c4057368617065920102\
          a16283c40d5f5f6e7067656e657269635f5fc3c40464617461cb3ff8000000000000c4056474797065a33c6634",
@@ -108,7 +109,7 @@ fn columns_become_rows() {
     assert_eq!((array.shape(), &array.data()[..]), (&[2, 3][..], &[1, 2, 3, 4, 5, 6][..]));
 }
 
-/// An array column by column: what numpy saves of `np.asfortranarray(…)`.
+/// Returns a column-major npy file, as numpy saves the result of `np.asfortranarray(…)`.
 fn columns(descr: &str, shape: &[usize], data: Vec<u8>) -> Bytes {
     let edges: String = shape.iter().map(|edge| format!("{edge}, ")).collect();
     let header = format!("{{'descr': '{descr}', 'fortran_order': True, 'shape': ({edges}), }}\n");
@@ -116,7 +117,7 @@ fn columns(descr: &str, shape: &[usize], data: Vec<u8>) -> Bytes {
     [b"\x93NUMPY\x01\x00", &length[..], header.as_bytes(), &data].concat().into()
 }
 
-/// Row by row, one number after the other by its indices: slow, and plainly right.
+/// Converts to row-major order, one element at a time by its indices: slow but obviously correct.
 fn by_indices(shape: &[usize], size: usize, columns: &[u8]) -> Vec<u8> {
     let mut rows = Vec::new();
     for mut number in 0..columns.len() / size {
@@ -131,8 +132,9 @@ fn by_indices(shape: &[usize], size: usize, columns: &[u8]) -> Vec<u8> {
     rows
 }
 
-/// With one step for every number and edge, 60 MB with 64 edges took half a minute, in the thread of all connections.
-/// Work is counted in edges here, not in seconds: edges of 1 must not be counted through for every number.
+/// With one step for every element and dimension, 60 MB with 64 dimensions took half a minute in
+/// the thread of all connections. This test counts dimensions rather than seconds: dimensions of
+/// size 1 must not be iterated for every element.
 #[test]
 fn columns_of_many_edges_become_rows() {
     let mut shape = vec![1; 64];
@@ -200,13 +202,13 @@ fn depth_and_number_of_values_have_limits() {
     many.extend(100_000u32.to_be_bytes());
     many.extend([0xc0; 100_000]);
     assert!(matches!(refusal(&many), WireError::Values { .. }));
-    // 1000 lists which each say that they hold what is left of the message.
+    // 1000 lists, each of which claims to contain the rest of the message.
     let mut promises = vec![0xdc, 0x03, 0xe8];
     promises.extend([0xdc, 0xff, 0xff].repeat(1000));
     assert!(matches!(refusal(&promises), WireError::Incomplete { .. } | WireError::Length { .. }));
 }
 
-/// Any value, of the forms that both sides write.
+/// Generates any value of the forms that both sides write.
 fn values() -> impl Strategy<Value = Value> {
     let array =
         (proptest::collection::vec(0usize..4, 0..4), proptest::sample::select(vec!["<f4", "|u1", ">i2", "<f8", "|b1"]));

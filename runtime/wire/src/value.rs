@@ -1,17 +1,17 @@
-//! Values of a message.
+//! The values in a message.
 
 use bytes::Bytes;
 
 use crate::Array;
 
-/// A value of msgpack, or an array of numpy.
+/// A msgpack value or a numpy array.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// Python's `None`.
     Nil,
     /// `bool`.
     Bool(bool),
-    /// `int`, as far as it fits.
+    /// `int`, as far as it fits into 64 bits with a sign.
     Int(i64),
     /// An `int` above [`i64::MAX`].
     Large(u64),
@@ -23,17 +23,17 @@ pub enum Value {
     Bytes(Bytes),
     /// `list`.
     List(Vec<Value>),
-    /// `dict`, in order; of two equal keys the later one counts.
+    /// `dict`, in order; of two equal keys, the later one counts.
     Map(Vec<(Key, Value)>),
-    /// Something that msgpack leaves to its users.
+    /// An extension type of msgpack: type number and data.
     Ext(i8, Bytes),
     /// `numpy.ndarray`.
     Array(Array),
-    /// A number of numpy's: an array without edges.
+    /// A numpy scalar: an array without dimensions.
     Scalar(Array),
 }
 
-/// A key of a map. msgpack-python takes no others.
+/// A key of a map; msgpack-python accepts no other types.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Key {
     /// `str`.
@@ -43,30 +43,30 @@ pub enum Key {
 }
 
 impl Value {
-    /// A map with texts as keys.
+    /// Creates a map with string keys.
     pub fn map<const N: usize>(members: [(&str, Self); N]) -> Self {
         Self::Map(members.into_iter().map(|(key, value)| (Key::from(key), value)).collect())
     }
 
-    /// The value of a text key.
+    /// Returns the value of a string key.
     pub fn get(&self, key: &str) -> Option<&Self> {
         let Self::Map(members) = self else { return None };
         members.iter().rev().find(|(name, _)| name.is(key)).map(|(_, value)| value)
     }
 
-    /// Replaces or adds the value of a text key; what is no map stays as it is.
+    /// Replaces or adds the value of a string key; a value that is not a map stays unchanged.
     pub fn set(&mut self, key: &str, value: Self) {
         let Self::Map(members) = self else { return };
         members.retain(|(name, _)| !name.is(key));
         members.push((Key::from(key), value));
     }
 
-    /// A text.
+    /// Returns the string, if the value is one.
     pub fn as_text(&self) -> Option<&str> {
         if let Self::Text(text) = self { Some(text) } else { None }
     }
 
-    /// A whole number that is not negative, of numpy as well.
+    /// Returns the integer, if the value is one that is not negative, also as a numpy scalar.
     pub fn as_u64(&self) -> Option<u64> {
         match self {
             Self::Int(number) => u64::try_from(*number).ok(),
@@ -76,17 +76,17 @@ impl Value {
         }
     }
 
-    /// An array.
+    /// Returns the array, if the value is one.
     pub fn as_array(&self) -> Option<&Array> {
         if let Self::Array(array) = self { Some(array) } else { None }
     }
 
-    /// A list.
+    /// Returns the list, if the value is one.
     pub fn as_list(&self) -> Option<&[Self]> {
         if let Self::List(items) = self { Some(items) } else { None }
     }
 
-    /// What Python calls the type.
+    /// Returns Python's name of the type.
     pub fn type_name(&self) -> &'static str {
         match self {
             Self::Nil => "NoneType",
@@ -104,12 +104,12 @@ impl Value {
 }
 
 impl Key {
-    /// Whether it is this text.
+    /// Returns whether the value is this string.
     pub fn is(&self, text: &str) -> bool {
         matches!(self, Self::Text(key) if key == text)
     }
 
-    /// As Python shows it inside a `dict`, without the quotes of a text.
+    /// Returns the value as Python shows it inside a `dict`, but strings without quotes.
     pub fn shown(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
@@ -172,7 +172,7 @@ impl From<Vec<Value>> for Value {
     }
 }
 
-/// JSON as msgpack would have it.
+/// Converts JSON to the corresponding msgpack values.
 impl From<&serde_json::Value> for Value {
     fn from(json: &serde_json::Value) -> Self {
         use serde_json::Value as Json;

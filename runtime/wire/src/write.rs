@@ -1,11 +1,11 @@
-//! Values into msgpack, in the shortest form of each, as msgpack-python packs them.
+//! Encodes values as msgpack, each in its shortest form, as msgpack-python does.
 
 use crate::{Array, Dialect, Key, Value, dialect};
 
-/// The bytes of a message, with arrays in the form of `dialect`.
+/// Returns the bytes of a message, with arrays in the form of `dialect`.
 ///
 /// # Panics
-/// For a text, a list or an array of 4 GiB or more.
+/// Panics if a string, a list or an array has 4 GiB or more.
 pub fn write(value: &Value, dialect: Dialect) -> Vec<u8> {
     let mut writer = Writer { out: Vec::with_capacity(64), dialect };
     writer.value(value);
@@ -65,7 +65,8 @@ impl Writer {
         self.out.extend_from_slice(bytes);
     }
 
-    /// The bytes themselves are to follow, by [`Writer::raw`].
+    /// Writes the header of a byte string; [`Writer::raw`] must write the bytes themselves
+    /// afterwards.
     pub(super) fn bytes_head(&mut self, length: usize) {
         self.head([0, 0], [Some(0xc4), Some(0xc5), Some(0xc6)], length);
     }
@@ -98,7 +99,7 @@ impl Writer {
         self.out.extend_from_slice(data);
     }
 
-    /// A length within its marker, or behind one for lengths of 1, 2 and 4 bytes.
+    /// Writes a length into the marker itself, or after a marker for lengths of 1, 2 and 4 bytes.
     fn head(&mut self, [fixed, mask]: [u8; 2], markers: [Option<u8>; 3], length: usize) {
         let [one, two, four] = markers;
         match length {

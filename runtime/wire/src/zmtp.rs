@@ -1,5 +1,6 @@
-//! ZeroMQ's REQ and REP over TCP: ZMTP 3.0 and 3.1 with the NULL mechanism. Bytes of a peer into greeting, commands and
-//! messages, and ours into bytes; no sockets, no clocks. <https://rfc.zeromq.org/spec/23/>, /37/ and /28/.
+//! ZeroMQ's REQ and REP over TCP: ZMTP 3.0 and 3.1 with the NULL mechanism. Parses a peer's bytes
+//! into greeting, commands and messages, and encodes ours, without sockets and clocks.
+//! <https://rfc.zeromq.org/spec/23/>, /37/ and /28/.
 //!
 //! ```text
 //! REQ    greeting, READY ─►            ◄─ greeting, READY    REP
@@ -8,28 +9,29 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// What a peer begins with: signature, version, mechanism, role, filler.
+/// Size of the greeting in bytes: signature, version, mechanism, role, filler.
 pub const GREETING_BYTES: usize = 64;
 
-/// Longest name of a mechanism.
+/// Maximum length of the name of a mechanism.
 const MECHANISM_BYTES: usize = 20;
 
-/// Frames of one message: an envelope of some hops, the delimiter, the body.
+/// Maximum number of frames in one message: an envelope of a few hops, the delimiter, the body.
 const MOST_FRAMES: usize = 16;
 
-/// Commands are short; libzmq's longest (READY with an identity of 255 bytes) has some 300.
+/// Maximum length of a command; libzmq's longest (READY with an identity of 255 bytes) has some 300
+/// bytes.
 const LONGEST_COMMAND: usize = 4096;
 
 const MORE: u8 = 1;
 const LONG: u8 = 2;
 const COMMAND: u8 = 4;
 
-/// What this side is.
+/// The socket type of this side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Socket {
-    /// It asks.
+    /// Sends requests.
     Req,
-    /// It answers.
+    /// Sends replies.
     Rep,
 }
 
@@ -41,7 +43,7 @@ impl Socket {
         }
     }
 
-    /// What its peers may be.
+    /// Returns the socket types to which this one can connect.
     fn peers(self) -> &'static [&'static str] {
         match self {
             Self::Req => &["REP", "ROUTER"],
@@ -49,15 +51,16 @@ impl Socket {
         }
     }
 
-    /// READY, which follows the greeting.
+    /// Returns the READY command, which follows the greeting.
     pub fn ready(self) -> Vec<u8> {
         frame(COMMAND, &[b"\x05READY\x0bSocket-Type\0\0\0\x03", self.name().as_bytes()].concat())
     }
 
-    /// What the peer's READY says of its socket.
+    /// Checks the socket type in the peer's READY command.
     ///
     /// # Errors
-    /// [`Violation::Socket`] for one that is no peer, [`Violation::Ready`] for properties in a wrong form.
+    /// Returns [`Violation::Socket`] for an incompatible socket type and [`Violation::Ready`] for
+    /// malformed properties.
     pub fn check_ready(self, name: &[u8], mut properties: &[u8]) -> Result<(), Violation> {
         if name != b"READY" {
             return Err(Violation::Ready);
@@ -78,108 +81,110 @@ impl Socket {
     }
 }
 
-/// Why a connection is closed.
+/// The reason why a connection must be closed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// No ZeroMQ.
+    /// The peer does not speak ZeroMQ.
     #[error("no ZMTP greeting")]
     Signature,
-    /// A protocol from before 2013.
+    /// The peer uses a protocol version from before 2013.
     #[error("ZMTP version {0}, 3 is needed")]
     Version(u8),
-    /// PLAIN, CURVE, GSSAPI.
+    /// The peer uses another security mechanism: PLAIN, CURVE or GSSAPI.
     #[error("security mechanism {0:?}, NULL is needed")]
     Mechanism(String),
-    /// A socket that this one does not speak to.
+    /// The peer's socket type is incompatible with this one.
     #[error("a {found} socket, {} is needed", wanted.join(" or "))]
     Socket {
-        /// What the peer says it is.
+        /// The peer's socket type.
         found: String,
-        /// What it may be.
+        /// The compatible socket types.
         wanted: &'static [&'static str],
     },
-    /// Something other than READY, or READY in a wrong form.
+    /// The peer sent something other than READY, or a malformed READY.
     #[error("no READY command after the greeting")]
     Ready,
-    /// Reserved bits, or a command that goes on in another frame.
+    /// A frame has reserved flags, or a command continues in another frame.
     #[error("frame flags {0:#04x}")]
     Flags(u8),
-    /// A command in the middle of a message.
+    /// A command arrived in the middle of a message.
     #[error("a command between the parts of a message")]
     Interleaved,
-    /// A message is longer than it may be.
+    /// A message is too long.
     #[error("a message of {found} bytes or more, at most {most} are taken")]
     Long {
-        /// As far as it is known.
+        /// Length of the message as far as it is known, in bytes.
         found: u64,
-        /// The limit.
+        /// The limit in bytes.
         most: usize,
     },
-    /// A command is longer than commands are.
+    /// A command is too long; the value is its length in bytes.
     #[error("a command of {0} bytes")]
     LongCommand(u64),
-    /// Too many parts.
+    /// A message has too many frames.
     #[error("a message of more than {MOST_FRAMES} parts")]
     Parts,
 }
 
-/// One message: what it came with, and what it says.
+/// One message with its envelope.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Frames before the empty one, which the answer to a request has to carry as well; an answer has none.
+    /// Frames before the empty delimiter, which the reply to a request has to repeat; a reply has
+    /// none.
     pub envelope: Vec<Bytes>,
-    /// Frames behind it; one, if the peer is a client or a server of policies.
+    /// Frames after the delimiter; exactly one for policy clients and servers.
     pub body: Vec<Bytes>,
 }
 
-/// What the peer said.
+/// A parsed part of the peer's stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// It speaks as we do.
+    /// The peer's greeting is compatible.
     Greeting,
     /// Name and data of a command.
     Command(Bytes, Bytes),
-    /// A whole message.
+    /// A complete message.
     Request(Request),
 }
 
-/// Reads one peer.
+/// Parses the stream of one peer.
 #[derive(Debug)]
 pub struct Reader {
     most_bytes: usize,
     is_greeted: bool,
-    /// Frames of the message that is not whole, and their bytes.
+    /// Frames of the incomplete message, and their total size.
     frames: Vec<Bytes>,
     bytes: usize,
 }
 
 struct Head {
     flags: u8,
-    /// Bytes of the head.
+    /// Size of the frame header in bytes.
     width: usize,
     length: u64,
 }
 
 impl Reader {
-    /// Takes messages of at most `most_bytes`.
+    /// Creates a reader that accepts messages of at most `most_bytes`.
     pub fn new(most_bytes: usize) -> Self {
         Self { most_bytes, is_greeted: false, frames: Vec::new(), bytes: 0 }
     }
 
-    /// Takes messages of at most `most_bytes` from now on.
+    /// Changes the maximum size of messages to `most_bytes`.
     pub fn set_most_bytes(&mut self, most_bytes: usize) {
         self.most_bytes = most_bytes;
     }
 
-    /// Bytes of the message that is not whole yet, without those that were not given to [`Reader::next`].
+    /// Returns the number of bytes of the incomplete message that have been parsed, without those
+    /// still in the caller's buffer.
     pub fn held(&self) -> usize {
         self.bytes
     }
 
-    /// Takes the next thing off `buffer`, if it is there as a whole.
+    /// Parses the next greeting, command or message from `buffer`, if it is complete.
     ///
     /// # Errors
-    /// [`Violation`], after which the connection is to be closed.
+    /// Returns a [`Violation`], after which the connection must be closed.
     pub fn next(&mut self, buffer: &mut BytesMut) -> Result<Option<Heard>, Violation> {
         if !self.is_greeted {
             return self.greeting(buffer);
@@ -205,7 +210,7 @@ impl Reader {
         Ok(None)
     }
 
-    /// How many bytes the next thing needs in `buffer`, as far as that is known.
+    /// Returns how many bytes `buffer` needs for the next part, as far as that is known.
     pub fn wants(&self, buffer: &[u8]) -> usize {
         match Head::read(buffer) {
             Ok(Some(head)) if self.is_greeted => usize::try_from(head.length).unwrap_or(0).saturating_add(head.width),
@@ -274,7 +279,8 @@ fn command(frame: &Bytes) -> Result<Heard, Violation> {
     Ok(Heard::Command(frame.slice(1..=length), frame.slice(length + 1..)))
 }
 
-/// The first empty frame ends the envelope; a peer without one has none.
+/// Splits a message at the first empty frame, which ends the envelope. Without an empty frame the
+/// envelope is empty.
 fn request(mut frames: Vec<Bytes>) -> Request {
     match frames.iter().position(Bytes::is_empty) {
         Some(at) => {
@@ -286,13 +292,14 @@ fn request(mut frames: Vec<Bytes>) -> Request {
     }
 }
 
-/// Bytes behind a length of `width` bytes, and the rest.
+/// Splits off as many bytes as a length prefix of `width` bytes says, and returns them and the
+/// rest.
 fn split(bytes: &[u8], width: usize) -> Option<(&[u8], &[u8])> {
     let length = bytes.get(..width)?.iter().fold(0u64, |length, byte| length << 8 | u64::from(*byte));
     bytes[width..].split_at_checked(usize::try_from(length).ok()?)
 }
 
-/// Our greeting: version 3.1, NULL, the same for either side.
+/// Returns our greeting: version 3.1 and the NULL mechanism, the same for both socket types.
 pub fn greeting() -> [u8; GREETING_BYTES] {
     let mut greeting = [0; GREETING_BYTES];
     greeting[0] = 0xff;
@@ -301,12 +308,12 @@ pub fn greeting() -> [u8; GREETING_BYTES] {
     greeting
 }
 
-/// The answer to a PING with this context.
+/// Returns the answer to a PING with this context.
 pub fn pong(context: &[u8]) -> Vec<u8> {
     frame(COMMAND, &[b"\x04PONG".as_slice(), context].concat())
 }
 
-/// What comes before the body of an answer, or, without an envelope, of a request.
+/// Returns the bytes before the body of a reply or, with an empty envelope, of a request.
 pub fn answer_head(envelope: &[Bytes], body_bytes: usize) -> Vec<u8> {
     let mut head: Vec<u8> = envelope.iter().flat_map(|part| frame(MORE, part)).collect();
     head.extend([MORE, 0]);
@@ -337,7 +344,7 @@ mod tests {
 
     use super::*;
 
-    /// What libzmq 4.3.5 sends on a REQ socket, up to its first message `hi`.
+    /// The bytes that libzmq 4.3.5 sends on a REQ socket, up to its first message `hi`.
     fn libzmq() -> Vec<u8> {
         let mut bytes = greeting().to_vec();
         bytes.extend(b"\x04\x26\x05READY\x0bSocket-Type\0\0\0\x03REQ\x08Identity\0\0\0\0");
@@ -401,7 +408,8 @@ mod tests {
         assert_eq!(Socket::Rep.check_ready(b"READY", b""), Err(Violation::Ready));
     }
 
-    /// With commands in between a message could be kept open for ever, a few seconds at a time.
+    /// If commands were allowed within a message, a peer could keep it open forever, a few seconds
+    /// at a time.
     #[test]
     fn a_command_does_not_come_between_the_parts_of_a_message() {
         let bytes = [&libzmq()[..104], b"\x01\x01a\x04\x05\x04PING"].concat();

@@ -1,4 +1,4 @@
-//! Streams and captured graphs of `shim/cuda.cc` as Rust sees them.
+//! Bindings of the streams and captured graphs in `shim/cuda.cc`.
 
 use super::{Fault, LastWords, Library, OnDevice, RawTensor, boxed, checked, raw};
 use libc::{c_int, c_void};
@@ -6,7 +6,7 @@ use std::ptr;
 use std::ptr::NonNull;
 use tch::Tensor;
 
-/// `RrGraph`.
+/// An opaque `RrGraph`.
 #[repr(C)]
 struct RawGraph([u8; 0]);
 
@@ -17,7 +17,7 @@ type End = unsafe extern "C" fn(*mut RawGraph, *mut u64) -> c_int;
 type OnGraph = unsafe extern "C" fn(*mut RawGraph) -> c_int;
 type DropGraph = unsafe extern "C" fn(*mut RawGraph);
 
-/// The functions.
+/// The functions for streams and graphs.
 #[derive(Clone, Copy)]
 pub struct GraphShim {
     last_words: LastWords,
@@ -54,39 +54,40 @@ impl GraphShim {
     }
 
     pub fn own_stream(&self, device: i32) -> Result<(), Fault> {
-        // SAFETY: a wrong index is an exception.
+        // SAFETY: an invalid index throws an exception.
         self.check(unsafe { (self.own_stream)(device) })
     }
 
     pub fn synchronize(&self, device: i32) -> Result<(), Fault> {
-        // SAFETY: a wrong index is an exception.
+        // SAFETY: an invalid index throws an exception.
         self.check(unsafe { (self.synchronize)(device) })
     }
 
     pub fn feed(&self, device: i32, to: &[&Tensor], from: &[&Tensor]) -> Result<(), Fault> {
         assert_eq!(to.len(), from.len(), "each tensor is copied into one");
         let (to, from): (Vec<_>, Vec<_>) = to.iter().zip(from).map(|(to, from)| (raw(to), raw(from))).unzip();
-        // SAFETY: a `tch::Tensor` is an owned `at::Tensor*`, and all of them outlive the call; as many of one list as of
-        // the other. Shapes that do not fit are an exception.
+        // SAFETY: a `tch::Tensor` is an owned `at::Tensor*`, and all of them outlive the call; both
+        // lists have the same length. Shapes that do not match throw an exception.
         self.check(unsafe { (self.feed)(device, to.as_ptr(), from.as_ptr(), to.len()) })
     }
 
     pub fn fetch(&self, from: &Tensor) -> Result<Tensor, Fault> {
         let mut out = ptr::null_mut();
-        // SAFETY: a `tch::Tensor` is an owned `at::Tensor*`, which outlives the call; `out` is written before success is
-        // returned.
+        // SAFETY: a `tch::Tensor` is an owned `at::Tensor*`, which outlives the call; `out` is
+        // written before success is returned.
         self.check(unsafe { (self.fetch)(raw(from), &mut out) })?;
         // SAFETY: the shim returns a new `at::Tensor*`, which the new `Tensor` owns from here on.
         Ok(unsafe { Tensor::from_ptr(out.cast()) })
     }
 
-    /// Captures what `work` starts on this thread's stream.
+    /// Captures the work that `work` launches on this thread's stream.
     pub fn capture<T>(self, device: i32, work: impl FnOnce() -> T) -> Result<(GraphHandle, T), Fault> {
         let mut out = ptr::null_mut();
-        // SAFETY: a wrong index is an exception; `out` is written before success is returned.
+        // SAFETY: an invalid index throws an exception; `out` is written before success is
+        // returned.
         self.check(unsafe { (self.begin)(device, &mut out) })?;
         let capture = Capture { shim: self, graph: boxed(out) };
-        // A panic of `work` drops the capture, which ends it.
+        // If `work` panics, dropping `capture` ends the capture.
         let done = work();
         let mut bytes = 0;
         // SAFETY: the box lives as long as `capture`; `bytes` outlives the call.
@@ -97,7 +98,7 @@ impl GraphShim {
     }
 }
 
-/// A capture that is under way, on this thread.
+/// A capture in progress on this thread.
 struct Capture {
     shim: GraphShim,
     graph: NonNull<RawGraph>,
@@ -105,12 +106,14 @@ struct Capture {
 
 impl Drop for Capture {
     fn drop(&mut self) {
-        // SAFETY: the box is this one's, which is dropped once, on the thread that began it.
+        // SAFETY: this value owns the box and is dropped once, on the thread that began the
+        // capture.
         unsafe { (self.shim.abort)(self.graph.as_ptr()) }
     }
 }
 
-/// An owned captured graph, of one thread: its replays are started on that thread's stream.
+/// An owned captured graph, which belongs to one thread: replays are launched on that thread's
+/// stream.
 pub struct GraphHandle {
     shim: GraphShim,
     graph: NonNull<RawGraph>,
@@ -119,8 +122,9 @@ pub struct GraphHandle {
 
 impl GraphHandle {
     pub fn replay(&self) -> Result<(), Fault> {
-        // SAFETY: the box lives as long as `self`. That the tensors which the graph reads and writes live is the caller's
-        // duty: all are on the device, where memory that is gone makes wrong numbers or an error, and nothing on the host.
+        // SAFETY: the box lives as long as `self`. The caller must keep the tensors alive that the
+        // graph reads and writes. All of them are on the device, where access to freed memory gives
+        // wrong numbers or an error, but does not affect the host.
         self.shim.check(unsafe { (self.shim.replay)(self.graph.as_ptr()) })
     }
 

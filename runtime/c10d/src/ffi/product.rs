@@ -1,4 +1,4 @@
-//! Products of `shim/products.cc` as Rust sees them.
+//! Bindings of the matrix products in `shim/products.cc`.
 
 use super::{Fault, LastWords, Library, RawTensor, checked, raw};
 use libc::{c_int, c_void};
@@ -7,7 +7,7 @@ use tch::Tensor;
 
 type AddLinear = unsafe extern "C" fn(RawTensor, RawTensor, RawTensor, RawTensor, RawTensor) -> c_int;
 
-/// The functions.
+/// The functions for matrix products.
 #[derive(Clone, Copy)]
 pub struct ProductShim {
     last_words: LastWords,
@@ -20,12 +20,13 @@ impl ProductShim {
         Ok(Self { last_words, add_linear: function!(shim, c"rr_cuda_add_linear" as AddLinear) })
     }
 
-    /// out = sum + x·weightᵀ + bias.
+    /// Computes out = sum + x·weightᵀ + bias.
     pub fn add_linear(&self, [out, sum, x, weight]: [&Tensor; 4], bias: Option<&Tensor>) -> Result<(), Fault> {
         let bias = bias.map_or(ptr::null_mut(), raw);
-        // SAFETY: a `tch::Tensor` is an owned `at::Tensor*`, and all of them outlive the call, which starts work in stream
-        // order: libtorch's allocator does not give their memory to other work of this stream before. Shapes, types and
-        // devices that do not fit are an exception.
+        // SAFETY: a `tch::Tensor` is an owned `at::Tensor*`, and all of them outlive the call. The
+        // call launches work in stream order, and libtorch's allocator does not give their memory
+        // to other work on this stream before that work is done. Shapes, types and devices that do
+        // not match throw an exception.
         checked(unsafe { (self.add_linear)(raw(out), raw(sum), raw(x), raw(weight), bias) }, self.last_words)
     }
 }

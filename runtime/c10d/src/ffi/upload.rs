@@ -1,4 +1,4 @@
-//! `shim/upload.cc` as Rust sees it, and host memory that a card reads.
+//! Bindings of `shim/upload.cc`, and host memory from which a GPU copies.
 
 use super::{Fault, LastWords, Library, checked};
 use libc::{c_int, c_void};
@@ -7,11 +7,11 @@ use std::ptr;
 use std::ptr::NonNull;
 use tch::{Device, Kind, Tensor};
 
-/// `RrUpload`.
+/// An opaque `RrUpload`.
 #[repr(C)]
 struct RawUpload([u8; 0]);
 
-/// `at::Tensor*`.
+/// An opaque `at::Tensor*`.
 type RawTensor = *mut c_void;
 
 type NewPinned = unsafe extern "C" fn(i64, *mut RawTensor) -> c_int;
@@ -51,21 +51,22 @@ impl UploadShim {
     }
 }
 
-/// A stream of copies to one card, and an event for each of its slots.
+/// A stream of copies to one GPU, with an event for each of its slots.
 pub struct UploadHandle {
     shim: UploadShim,
     raw: NonNull<RawUpload>,
 }
 
-// SAFETY: CUDA's streams may be fed by any thread; the events of different slots are different objects, and the caller
-// lets one thread at a time have a slot.
+// SAFETY: any thread may launch work on CUDA streams. The events of different slots are different
+// objects, and the caller lets only one thread at a time use a slot.
 unsafe impl Send for UploadHandle {}
 // SAFETY: as above.
 unsafe impl Sync for UploadHandle {}
 
 impl Drop for UploadHandle {
     fn drop(&mut self) {
-        // SAFETY: this handle owns the box and drops it once. That copies failed was told by `wait` or tells nobody now.
+        // SAFETY: this handle owns the box and drops it once. A failure of the copies has been
+        // reported by `wait`, or is no longer of interest.
         let _ = unsafe { (self.shim.free)(self.raw.as_ptr()) };
     }
 }
@@ -73,25 +74,28 @@ impl Drop for UploadHandle {
 impl UploadHandle {
     pub fn new(shim: UploadShim, device: i32, slots: i32) -> Result<Self, Fault> {
         let mut raw = ptr::null_mut();
-        // SAFETY: `raw` is written before success is returned; a wrong index is an exception.
+        // SAFETY: `raw` is written before success is returned; an invalid index throws an
+        // exception.
         shim.check(unsafe { (shim.new)(device, slots, &mut raw) })?;
         let raw = NonNull::new(raw).expect("the shim writes a box before it returns success");
         Ok(Self { shim, raw })
     }
 
-    /// Pinned memory of so many bytes.
+    /// Allocates pinned memory of `bytes` bytes.
     pub fn pinned(&self, bytes: i64) -> Result<Staging, Fault> {
         let mut raw = ptr::null_mut();
         // SAFETY: `raw` is written before success is returned.
         self.shim.check(unsafe { (self.shim.new_pinned)(bytes, &mut raw) })?;
-        // SAFETY: the shim has made an `at::Tensor` with `new` for us alone, which is what tch deletes.
+        // SAFETY: the shim has created an `at::Tensor` with `new` for this caller alone, which is
+        // what tch deletes.
         Ok(Staging(unsafe { Tensor::from_ptr(raw.cast()) }))
     }
 
-    /// Begins a copy of all of `source` to `target`, of the same number of elements.
+    /// Starts to copy all of `source` to `target`, which has the same number of elements.
     ///
-    /// Memory of both is used until a `wait` for a later mark. Both are counted references: what the copy reads and
-    /// writes stays allocated as long as the caller keeps them or what they are views of.
+    /// The memory of both is used until a `wait` for a later mark. Both are counted references: the
+    /// memory stays allocated as long as the caller keeps the tensors, or the tensors of which they
+    /// are views.
     pub fn copy(&self, target: &Tensor, source: &Tensor) -> Result<(), Fault> {
         let [target, source] = [target, source].map(|tensor| tensor.as_ptr().cast_mut().cast());
         // SAFETY: a `tch::Tensor` is an owned `at::Tensor*`, which outlives the call.
@@ -99,7 +103,7 @@ impl UploadHandle {
     }
 
     pub fn mark(&self, slot: i32) -> Result<(), Fault> {
-        // SAFETY: the box lives as long as `self`; a slot that is not there is an exception.
+        // SAFETY: the box lives as long as `self`; an invalid slot throws an exception.
         self.shim.check(unsafe { (self.shim.mark)(self.raw.as_ptr(), slot) })
     }
 
@@ -109,7 +113,7 @@ impl UploadHandle {
     }
 }
 
-/// Bytes in host memory on their way to a device: `[n]`, `u8`, contiguous.
+/// A staging buffer in host memory, for bytes on their way to a device: `[n]`, `u8`, contiguous.
 #[derive(Debug)]
 pub struct Staging(Tensor);
 
@@ -119,17 +123,19 @@ impl Staging {
         Self(Tensor::zeros([bytes], (Kind::Uint8, Device::Cpu)))
     }
 
-    /// All of it, to be written to. Copies that read it must be over.
+    /// Returns the whole buffer for writing. All copies that read it must have finished.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         debug_assert!(self.0.device() == Device::Cpu && self.0.kind() == Kind::Uint8);
-        // SAFETY: the tensor owns `numel` contiguous bytes of host memory as long as it lives, it is never handed out,
-        // and no other reference is made from it: its views are pointers of libtorch's, which the callers of this
-        // method no longer read (a device that did would read other bytes, which is what the ring of slots prevents).
-        // The memory was given by the driver or filled with zeros, so that every byte has a value.
+        // SAFETY: the tensor owns `numel` contiguous bytes of host memory as long as it lives, it
+        // is never handed out, and no other reference is made from it. Its views are pointers in
+        // libtorch that the callers of this method no longer read (a device that did would read
+        // other bytes, which the ring of slots prevents). The driver provided the memory or it was
+        // filled with zeros, so every byte is initialised.
         unsafe { std::slice::from_raw_parts_mut(self.0.data_ptr().cast(), self.0.numel()) }
     }
 
-    /// A part as elements of `kind`; its begin and length are multiples of their size.
+    /// Returns a part as elements of `kind`; start and length of the range must be multiples of
+    /// their size.
     pub fn view(&self, range: Range<usize>, kind: Kind) -> Tensor {
         self.0.narrow(0, range.start as i64, range.len() as i64).view_dtype(kind)
     }

@@ -1,4 +1,4 @@
-//! `dist/shim/operators.cc` as Rust sees it: the unsafe file of `operators`.
+//! Bindings of `dist/shim/operators.cc`; all unsafe code of `operators` is in this file.
 
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
@@ -24,11 +24,12 @@ unsafe extern "C" {
     fn rr_inference_mode_end(mode: *mut RawMode);
 }
 
-/// ATen's `_addmm_activation` of `x` `[rows, in]`, weight `[in, out]` and bias `[out]`: GELU or ReLU.
+/// Computes ATen's `_addmm_activation` of `x` `[rows, in]`, weight `[in, out]` and bias `[out]`,
+/// with GELU or ReLU.
 pub(super) fn linear_activation([x, weight, bias]: [&Tensor; 3], use_gelu: bool) -> Tensor {
     let mut out = ptr::null_mut();
-    // SAFETY: a `tch::Tensor` is an owned `at::Tensor*`, and the three outlive the call; `out` is written before success is
-    // returned.
+    // SAFETY: a `tch::Tensor` is an owned `at::Tensor*`, and the three tensors outlive the call;
+    // `out` is written before success is returned.
     let status = unsafe { rr_linear_activation(raw(x), raw(weight), raw(bias), use_gelu, &mut out) };
     if let Err(fault) = check(status) {
         panic!("{}", fault.text);
@@ -37,21 +38,23 @@ pub(super) fn linear_activation([x, weight, bias]: [&Tensor; 3], use_gelu: bool)
     unsafe { Tensor::from_ptr(out.cast()) }
 }
 
-/// libtorch's inference mode (`c10::InferenceMode`) for this thread, until it is dropped. Operators cost less than under
-/// [`tch::no_grad`]; tensors made in it cannot be trained later, nor written to in place outside of it.
+/// A guard for libtorch's inference mode (`c10::InferenceMode`) on this thread. Operators cost less
+/// in it than under [`tch::no_grad`]. Tensors created in it can neither be trained later nor be
+/// modified in place outside of it.
 ///
-/// Guards of one thread end in the opposite order of their beginning, as local variables do.
+/// The guards of one thread must be dropped in the reverse order of their creation, as local
+/// variables are.
 #[must_use = "the mode ends when the guard is dropped"]
 pub struct InferenceMode {
     mode: NonNull<RawMode>,
-    // What it sets belongs to the thread.
+    // The inference mode is a setting of the thread.
     _not_send: PhantomData<*const ()>,
 }
 
 impl InferenceMode {
-    /// Begins it.
+    /// Enters inference mode until the guard is dropped.
     pub fn begin() -> Self {
-        // SAFETY: has no condition; `new` never gives null.
+        // SAFETY: the function has no preconditions; `new` never returns null.
         let mode = unsafe { NonNull::new_unchecked(rr_inference_mode_begin()) };
         Self { mode, _not_send: PhantomData }
     }
@@ -59,7 +62,8 @@ impl InferenceMode {
 
 impl Drop for InferenceMode {
     fn drop(&mut self) {
-        // SAFETY: the box is this guard's, dropped once and on the thread that began the mode: the type is not `Send`.
+        // SAFETY: this guard owns the box, and drops it once and on the thread that began the mode,
+        // because the type is not `Send`.
         unsafe { rr_inference_mode_end(self.mode.as_ptr()) }
     }
 }

@@ -1,12 +1,12 @@
-//! Operators that tch lacks or calls with wrong arguments, through our own shim.
+//! Operators that tch lacks or calls with wrong arguments, implemented through our own shim.
 //!
 //! | | on a CUDA device | on a CPU |
 //! |---|---|---|
-//! | [`linear_gelu`], [`linear_relu`] | one launch: the activation is the end of the matrix product | two or three |
-//! | [`add_linear`] | one launch: the sum is the third matrix of the product | the same without a bias, else two |
+//! | [`linear_gelu`], [`linear_relu`] | one launch: the activation is fused into the matrix product | two or three |
+//! | [`add_linear`] | one launch: the sum is the third operand of the product | one launch without a bias, else two |
 //!
-//! tch 0.24 has `_addmm_activation` too, but its wrapper passes `use_gelu` as `beta`: the result is a ReLU
-//! (`docs/gpu.md`).
+//! tch 0.24 has `_addmm_activation` too, but its wrapper passes `use_gelu` as `beta`, so that the
+//! result is a ReLU (`docs/gpu.md`).
 
 mod ffi;
 
@@ -17,12 +17,14 @@ use crate::cuda;
 
 pub use ffi::InferenceMode;
 
-/// GELU (by tanh) of x·Wᵀ + b: `x` is `[rows, in]`, `weight` `[out, in]`, `bias` `[out]`.
+/// Computes the tanh-approximated GELU of x·Wᵀ + b: `x` is `[rows, in]`, `weight` `[out, in]`,
+/// `bias` `[out]`.
 ///
 /// # Panics
-/// As tch's own operators, with libtorch's message.
+/// Panics like tch's own operators, with libtorch's message.
 pub fn linear_gelu(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Tensor {
-    // On a CPU libtorch's fused operator has the exact GELU; neither has a derivative.
+    // On a CPU, libtorch's fused operator computes the exact GELU. Neither fused operator has a
+    // derivative.
     if is_fused(&[x, weight, bias]) {
         ffi::linear_activation([x, &weight.tr(), bias], true)
     } else {
@@ -30,10 +32,10 @@ pub fn linear_gelu(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Tensor {
     }
 }
 
-/// ReLU of x·Wᵀ + b, of the shapes of [`linear_gelu`].
+/// Computes the ReLU of x·Wᵀ + b, with the shapes of [`linear_gelu`].
 ///
 /// # Panics
-/// As tch's own operators, with libtorch's message.
+/// Panics like tch's own operators, with libtorch's message.
 pub fn linear_relu(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Tensor {
     if is_fused(&[x, weight, bias]) {
         ffi::linear_activation([x, &weight.tr(), bias], false)
@@ -42,11 +44,11 @@ pub fn linear_relu(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Tensor {
     }
 }
 
-/// sum + x·Wᵀ + b, written over `sum` where no gradient needs it: `sum` is `[rows, out]`, `x` `[rows, in]`, `weight`
-/// `[out, in]`, `bias` `[out]`.
+/// Computes sum + x·Wᵀ + b, overwriting `sum` unless a gradient needs it. `sum` is `[rows, out]`,
+/// `x` `[rows, in]`, `weight` `[out, in]`, `bias` `[out]`.
 ///
 /// # Panics
-/// As tch's own operators, with libtorch's message.
+/// Panics like tch's own operators, with libtorch's message.
 pub fn add_linear(mut sum: Tensor, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
     if needs_gradient(&[&sum, x, weight]) {
         return plain_add(&sum, x, weight, bias);
@@ -57,15 +59,15 @@ pub fn add_linear(mut sum: Tensor, x: &Tensor, weight: &Tensor, bias: Option<&Te
     }
     match bias {
         Some(_) => plain_add(&sum, x, weight, bias),
-        // A CPU's product takes the sum as its third matrix as well, but then no bias.
+        // On a CPU, the product can also take the sum as its third operand, but then no bias.
         None => sum.addmm_(x, &weight.tr()),
     }
 }
 
-/// As [`add_linear`], into a new tensor.
+/// As [`add_linear`], but into a new tensor.
 ///
 /// # Panics
-/// As tch's own operators, with libtorch's message.
+/// Panics like tch's own operators, with libtorch's message.
 pub fn linear_plus(sum: &Tensor, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
     if is_fused(&[sum, x, weight]) {
         let out = sum.empty_like();
@@ -84,10 +86,11 @@ fn plain_add(sum: &Tensor, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -
     out
 }
 
-/// The same values in host memory, through pinned memory where they are on a CUDA device: one wait, for the copy.
+/// Copies a tensor to host memory. From a CUDA device it copies through pinned memory, and waits
+/// only for this copy.
 ///
 /// # Panics
-/// As tch's own operators, with libtorch's message.
+/// Panics like tch's own operators, with libtorch's message.
 pub fn to_host(x: &Tensor) -> Tensor {
     match cuda::loaded().filter(|_| x.device().is_cuda()) {
         Some(cuda) => cuda.fetch(x).unwrap_or_else(|error| panic_as_tch(&error)),
@@ -95,7 +98,7 @@ pub fn to_host(x: &Tensor) -> Tensor {
     }
 }
 
-/// Whether the fused forms serve: on a CUDA device, where no gradient is wanted.
+/// Returns whether the fused operators can be used: on a CUDA device, if no gradient is needed.
 fn is_fused(tensors: &[&Tensor]) -> bool {
     tensors[0].device().is_cuda() && !needs_gradient(tensors)
 }
@@ -111,7 +114,7 @@ fn fused_add(out: &Tensor, sum: &Tensor, x: &Tensor, weight: &Tensor, bias: Opti
     }
 }
 
-/// libtorch's errors come as panics here as from tch, so that one place catches both.
+/// Panics with libtorch's error, as tch does, so that one place catches both.
 fn panic_as_tch(error: &DistError) -> ! {
     panic!("{error}")
 }
@@ -153,7 +156,7 @@ mod tests {
     fn the_shims_activation_is_the_one_that_is_asked_for() {
         let (x, weight, bias) = (random(&[5, 4]), random(&[4, 3]), random(&[3]));
         let product = x.matmul(&weight) + &bias;
-        // The fused operator of a CPU has the exact GELU.
+        // The fused operator computes the exact GELU on a CPU.
         let gelu = ffi::linear_activation([&x, &weight, &bias], true);
         assert!(difference(&gelu, &product.gelu("none")) < 1e-6);
         let relu = ffi::linear_activation([&x, &weight, &bias], false);
