@@ -149,8 +149,8 @@ fn c_string(text: &str) -> Result<CString, Fault> {
 /// An owned `c10d::Store`; clones share it.
 pub struct StoreHandle(NonNull<RawStore>);
 
-// SAFETY: c10d counts references atomically, and TCPStore and PrefixStore guard each operation with a mutex
-// (`TCPStore::activeOpLock_`, torch 2.11).
+// SAFETY: c10d counts references atomically, and TCPStore and PrefixStore guard each operation with
+// a mutex (`TCPStore::activeOpLock_`, torch 2.11).
 unsafe impl Send for StoreHandle {}
 // SAFETY: as above.
 unsafe impl Sync for StoreHandle {}
@@ -201,7 +201,8 @@ impl StoreHandle {
     pub fn get(&self, key: &str, limit: Duration) -> Result<Vec<u8>, Fault> {
         let mut value = Vec::<u8>::new();
         let taker = (&raw mut value).cast();
-        // SAFETY: `append` is called at most once, during this call, with `taker` pointing to the live `value`.
+        // SAFETY: `append` is called at most once, during this call, with `taker` pointing to the
+        // live `value`.
         check(unsafe { rr_store_get(self.0.as_ptr(), key.as_ptr(), key.len(), millis(limit), taker, append) })?;
         Ok(value)
     }
@@ -288,7 +289,8 @@ impl Drop for GroupHandle {
 
 impl Clone for GroupHandle {
     fn clone(&self) -> Self {
-        // SAFETY: the box lives as long as `self`; the copy is a new box, never null (`new` throws instead).
+        // SAFETY: the box lives as long as `self`; the copy is a new box and never null (`new`
+        // throws instead).
         Self(unsafe { NonNull::new_unchecked(rr_group_share(self.0.as_ptr())) })
     }
 }
@@ -296,13 +298,15 @@ impl Clone for GroupHandle {
 impl GroupHandle {
     pub fn gloo(store: &StoreHandle, rank: i32, world: i32, limit: Duration) -> Result<Self, Fault> {
         let mut out = ptr::null_mut();
-        // SAFETY: the store's box outlives the call, and the group holds its own reference to the store.
+        // SAFETY: the store's box outlives the call, and the group holds its own reference to the
+        // store.
         check(unsafe { rr_gloo_new(store.0.as_ptr(), rank, world, millis(limit), &mut out) })?;
         Ok(Self(boxed(out)))
     }
 
     pub fn all_reduce(&self, tensor: &Tensor, operation: i32, limit: Duration) -> Result<(), Fault> {
-        // SAFETY: a `tch::Tensor` is an owned `at::Tensor*`; the shim copies the reference it needs.
+        // SAFETY: a `tch::Tensor` is an owned `at::Tensor*`; the shim copies the reference that it
+        // needs.
         check(unsafe { rr_group_all_reduce(self.0.as_ptr(), raw(tensor), operation, millis(limit)) })
     }
 
@@ -556,7 +560,8 @@ impl CudaShim {
     pub fn nccl(&self, store: &StoreHandle, seat: [i32; 3], watchdog: Duration) -> Result<GroupHandle, Fault> {
         let [rank, world, device] = seat;
         let mut out = ptr::null_mut();
-        // SAFETY: the store's box outlives the call, and the group holds its own reference to the store.
+        // SAFETY: the store's box outlives the call, and the group holds its own reference to the
+        // store.
         let status = unsafe { (self.new_nccl)(store.0.as_ptr(), rank, world, device, millis(watchdog), &mut out) };
         self.check(status)?;
         Ok(GroupHandle(boxed(out)))

@@ -58,9 +58,9 @@ impl Store {
         Self { handle }
     }
 
-    /// Returns the part of the store in which `torch.distributed.init_process_group` makes its first
-    /// group: `device` is `cpu` for Gloo and `cuda` for NCCL. A group made here and one made by
-    /// Python form one group.
+    /// Returns the part of the store in which `torch.distributed.init_process_group` makes its
+    /// first group: `device` is `cpu` for Gloo and `cuda` for NCCL. A group made here and one made
+    /// by Python form one group.
     pub fn default_group(&self, device: &str) -> Self {
         self.prefix("default_pg").prefix("0/").prefix(&format!("{device}/"))
     }

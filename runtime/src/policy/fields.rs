@@ -117,12 +117,12 @@ impl Fields {
         })
     }
 
-    /// Reads a map by names.
+    /// Reads a map with string keys.
     pub(crate) fn object(&mut self, field: &str) -> Result<Option<Map<String, Value>>, PolicyError> {
         self.read(field, "a map is needed", |value| value.as_object().cloned())
     }
 
-    /// Reads one of a few words.
+    /// Reads a string that must be one of `words`, and returns its value.
     pub(crate) fn one_of<T: Copy>(&mut self, field: &str, words: &[(&str, T)]) -> Result<Option<T>, PolicyError> {
         let known = words.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ");
         self.read(field, &format!("one of {known} is needed"), |value| {

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! forward(images: uint8  [B, cameras, height, width, 3],     RGB, in the order of `cameras`
-//!         state:  float32 [B, state_dim],                    the vectors of `state_keys`, one after the other
-//!         tokens: int64  [B, max_tokens])                    the instruction, padded on the right with 0
-//!      -> float32 [B, horizon, action_dim]                   actions as the environment takes them
+//!         state:  float32 [B, state_dim],                    the vectors of `state_keys`, in order
+//!         tokens: int64  [B, max_tokens])                    instruction, right-padded with 0
+//!      -> float32 [B, horizon, action_dim]                   actions of the environment
 //! ```
 //!
 //! Tokens are those of `tokenizer_path` (a `tokenizer.json`); without it, they are the UTF-8 bytes

@@ -25,7 +25,7 @@ pub struct Dtype {
 /// The kind of a numeric type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sort {
-    /// `bool`.
+    /// Boolean, one byte.
     Bool,
     /// Signed integer.
     Int,

@@ -1,11 +1,11 @@
 //! The msgpack maps that represent arrays, in each dialect.
 //!
 //! ```text
-//! Npy       {"__ndarray_class__": true, "as_npy": <npy file>}                              GR00T until 2026-05-06
-//! Kind      {b"nd": true, b"type": "<f4", b"kind": b"", b"shape": [2, 3], b"data": …}      GR00T since
-//!           {b"nd": false, b"type": "<f4", b"data": …}                                     one number
-//! Openpi    {b"__ndarray__": true, b"data": …, b"dtype": "<f4", b"shape": [2, 3]}          openpi-client
-//!           {b"__npgeneric__": true, b"data": 1.5, b"dtype": "<f4"}                        one number
+//! Npy     {"__ndarray_class__": true, "as_npy": <npy file>}                         GR00T to 2026-05-06
+//! Kind    {b"nd": true, b"type": "<f4", b"kind": b"", b"shape": [2, 3], b"data": …} GR00T since then
+//!         {b"nd": false, b"type": "<f4", b"data": …}                                one number
+//! Openpi  {b"__ndarray__": true, b"data": …, b"dtype": "<f4", b"shape": [2, 3]}     openpi-client
+//!         {b"__npgeneric__": true, b"data": 1.5, b"dtype": "<f4"}                   one number
 //! ```
 
 use bytes::Bytes;
@@ -20,7 +20,7 @@ pub enum Dialect {
     Npy,
     /// GR00T N1.7 since 2026-05-07: maps with binary keys.
     Kind,
-    /// `openpi_client.msgpack_numpy`.
+    /// openpi: `openpi_client.msgpack_numpy`.
     Openpi,
 }
 

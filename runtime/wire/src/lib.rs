@@ -2,7 +2,7 @@
 //! dialects.
 //!
 //! ```text
-//! Bytes ─► read ─► Value ◄─ dialect: a map with certain keys is an array        (npy: a file in a map)
+//! Bytes ─► read ─► Value ◄─ dialect: a map with certain keys is an array   (npy: a file in a map)
 //! Value ─► write (Dialect) ─► bytes
 //! ```
 //! The bytes come from untrusted peers. Memory is never reserved for a length that the message

@@ -7,27 +7,27 @@ use crate::Array;
 /// A msgpack value or a numpy array.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// Python's `None`.
+    /// Nil: Python's `None`.
     Nil,
-    /// `bool`.
+    /// A boolean: Python's `bool`.
     Bool(bool),
-    /// `int`, as far as it fits into 64 bits with a sign.
+    /// An integer that fits into `i64`: Python's `int`.
     Int(i64),
-    /// An `int` above [`i64::MAX`].
+    /// An integer above [`i64::MAX`].
     Large(u64),
-    /// `float`.
+    /// A floating-point number: Python's `float`.
     Float(f64),
-    /// `str`.
+    /// A string: Python's `str`.
     Text(String),
-    /// `bytes`, a slice of the message.
+    /// Binary data, a slice of the message: Python's `bytes`.
     Bytes(Bytes),
-    /// `list`.
+    /// A list: Python's `list`.
     List(Vec<Value>),
-    /// `dict`, in order; of two equal keys, the later one counts.
+    /// A map, in order; of two equal keys, the later one counts. Python's `dict`.
     Map(Vec<(Key, Value)>),
     /// An extension type of msgpack: type number and data.
     Ext(i8, Bytes),
-    /// `numpy.ndarray`.
+    /// A numpy array: `numpy.ndarray`.
     Array(Array),
     /// A numpy scalar: an array without dimensions.
     Scalar(Array),
@@ -36,9 +36,9 @@ pub enum Value {
 /// A key of a map; msgpack-python accepts no other types.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Key {
-    /// `str`.
+    /// A string key: Python's `str`.
     Text(String),
-    /// `bytes`.
+    /// A key of binary data: Python's `bytes`.
     Bytes(Bytes),
 }
 

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! REQ    greeting, READY ─►            ◄─ greeting, READY    REP
-//!        delimiter, request ─►         ◄─ delimiter, answer
+//!        delimiter, request ─►         ◄─ delimiter, reply
 //! ```
 
 use bytes::{Buf, Bytes, BytesMut};

@@ -8,7 +8,7 @@ use tch::Tensor;
 
 use crate::ffi::{RawTensor, check, raw};
 
-/// `c10::InferenceMode`.
+/// An opaque `c10::InferenceMode`.
 #[repr(C)]
 struct RawMode([u8; 0]);
 

@@ -2,8 +2,8 @@
 //!
 //! | | on a CUDA device | on a CPU |
 //! |---|---|---|
-//! | [`linear_gelu`], [`linear_relu`] | one launch: the activation is fused into the matrix product | two or three |
-//! | [`add_linear`] | one launch: the sum is the third operand of the product | one launch without a bias, else two |
+//! | [`linear_gelu`], [`linear_relu`] | one launch: the activation is fused | two or three |
+//! | [`add_linear`] | one launch: the sum is the third operand | one without a bias, else two |
 //!
 //! tch 0.24 has `_addmm_activation` too, but its wrapper passes `use_gelu` as `beta`, so that the
 //! result is a ReLU (`docs/gpu.md`).

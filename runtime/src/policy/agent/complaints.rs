@@ -2,8 +2,8 @@
 //! intervals with the number of failures.
 //!
 //! ```text
-//! failure ─► said ─► failure, failure … (silence) ─► failure after 30 s ─► said: 3 requests failed since
-//!              └───► answer ─► said, once
+//! failure ─► message ─► more failures (no message) ─► failure after 30 s ─► message: 3 failed since
+//!               └─────► answer ─► one message
 //! ```
 
 use std::time::{Duration, Instant};

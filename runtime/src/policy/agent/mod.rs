@@ -3,7 +3,7 @@
 //! or is finished.
 //!
 //! ```text
-//! loop ── act_later ──► session ─ has a plan ─► its next steps, at once
+//! loop ── act_later ──► session ─ has a plan ─► next steps at once
 //!                          │ asks
 //!                          └─► a thread: pictures ─► server ─► answer ─► session ─► steps ─► loop
 //! ```

@@ -1,8 +1,8 @@
 //! Decides when a failed request is retried, without clocks or sockets.
 //!
 //! ```text
-//! 429, 5xx, a time-out, no connection ─► wait, twice as long each time, or as `Retry-After` says ─► again
-//! anything else, or too often         ─► give up
+//! 408, 409, 429, 5xx, timeout, no connection ─► wait (doubling, or `Retry-After`) ─► retry
+//! anything else, or too many retries         ─► give up
 //! ```
 
 use std::time::Duration;

@@ -1,11 +1,11 @@
 //! One episode of a planner, as a state machine without sockets, clocks or files.
 //!
 //! ```text
-//!            ┌──────────── failed, or at its end ─────────────┐
-//!            ▼                                                │
-//! begin ─► asks ── a plan ─► carries out action after action ─┘
+//!            ┌───── action failed or plan finished ─────┐
+//!            ▼                                          │
+//! begin ─► asks ── a plan ─► executes action by action ─┘
 //!            │ ▲
-//!            │ └── useless answer, unless there were too many
+//!            │ └── unusable answer, unless there were too many
 //!            └── empty plan, or too many invalid actions ─► stops
 //! ```
 

@@ -2,10 +2,10 @@
 //! `save_episode_log`, `save_episode_metric`), into one folder of the job:
 //!
 //! ```text
-//! images/episode_3/episode_3_step_2_front.png   what the model was shown after two actions
-//! episode_3_step_7.json                         a line for each action; the 7 is their number
-//! results/episode_3_final_res.json              what came of it
-//! requests/episode_3.jsonl                      ours: each request, its answer, tokens and seconds
+//! images/episode_3/episode_3_step_2_front.png   picture for the model after two actions
+//! episode_3_step_7.json                         one line per action; 7 is the number of actions
+//! results/episode_3_final_res.json              result of the episode
+//! requests/episode_3.jsonl                      our own: each request, its answer, tokens, seconds
 //! ```
 //! Lines are written as they arrive, into `episode_3_unfinished.json` until the episode is over.
 

@@ -1,8 +1,8 @@
 //! Learns from out-of-memory errors how many rows fit into one inference. It has no side effects.
 //!
 //! ```text
-//! 8 rows ─ out of memory ─► 4 rows ─ out of memory ─► 2 rows ─ answered: 2 from now on, and that is said
-//! 1 row ─ out of memory ─► 1 row, once more ─ out of memory ─► given up
+//! 8 rows ─ out of memory ─► 4 rows ─ out of memory ─► 2 rows ─ answered: limit 2, reported
+//! 1 row ─ out of memory ─► 1 row again ─ out of memory ─► give up
 //! ```
 //!
 //! The limit only decreases: a batch that did not fit once will not fit again when the other users

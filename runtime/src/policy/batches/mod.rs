@@ -1,8 +1,8 @@
 //! Divides the rows of an inference into batches that fit into memory.
 //!
 //! ```text
-//! rows ─► as many as fit ─► network ─┬─ answered ───────► the next ones
-//!              ▲                     └─ out of memory ─► cache released, ladder: fewer rows
+//! rows ─► as many as fit ─► network ─┬─ answered ───────► next rows
+//!              ▲                     └─ out of memory ─► cache released, fewer rows (ladder)
 //!              └───────────────────────────┘
 //! ```
 //!

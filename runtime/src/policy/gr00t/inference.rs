@@ -2,7 +2,8 @@
 //! each row.
 //!
 //! ```text
-//! Raw ─► processor (in parallel) ─► samples ─► groups of equal length ─► network ─► processor ─► ActionRows
+//! Raw ─► processor (in parallel) ─► samples ─► groups of equal length ─► network ─► processor
+//!     ─► ActionRows
 //! ```
 
 use std::collections::BTreeMap;

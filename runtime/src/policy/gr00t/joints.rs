@@ -2,12 +2,13 @@
 //! uses.
 //!
 //! ```text
-//! policy_joints_config_path   joints: {left_arm: [shoulder, elbow], left_hand: [thumb]}     the checkpoint's order
-//! state_joints_config_path    joints: {thumb: 2, shoulder: 0, elbow: 1}                     indices of the state
-//! action_joints_config_path   joints: {shoulder: 0, elbow: 1, thumb: 2, waist: 3}           indices of the action
+//! policy_joints_config_path   joints: {left_arm: [shoulder, elbow], left_hand: [thumb]}  order
+//! state_joints_config_path    joints: {thumb: 2, shoulder: 0, elbow: 1}                  state
+//! action_joints_config_path   joints: {shoulder: 0, elbow: 1, thumb: 2, waist: 3}        action
 //! ```
 //!
-//! These are three files of Isaac Lab Arena. A simulator joint that no group names is always zero.
+//! These are three files of Isaac Lab Arena: the checkpoint's order of the joints, and the indices
+//! of the simulator's state and action. A simulator joint that no group names is always zero.
 
 use std::collections::BTreeMap;
 use std::path::Path;

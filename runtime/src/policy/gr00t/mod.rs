@@ -4,9 +4,9 @@
 //! model directory ─► directory ─► config   sizes of the network, checked
 //!                        │
 //!                        └──────► weights ─► tensors by name, on the device ─► model
-//!                                  write ◄─ the same, to make such a directory
+//!                                  write ◄─ the same tensors, to create such a directory
 //!
-//! settings (job, YAML) ─► policy ◄─ models (what is loaded)
+//! settings (job, YAML) ─► policy ◄─ models (loaded checkpoint)
 //!                          │
 //! Observation ─► wiring ─► inference: processor ─► inputs ─► model ─► processor ─► wiring ─► Chunk
 //!                                                             └─ graphs: captured passes, on a GPU

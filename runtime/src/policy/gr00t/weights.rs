@@ -1,12 +1,14 @@
 //! Loads the tensors of a checkpoint to the device, by name.
 //!
 //! ```text
-//! model directory ─► index ─► shards, mapped ─► take(name, shape) ─► view of the map     CPU, same type
-//!                             headers checked │                  ├─► copy on the device  else; pages given back
-//!                                             └► ahead(specs) ───┘   all at once, in the background, to a card
+//! model directory ─► index ─► shards, mapped ─► take(name, shape) ─► view of the map (CPU, same type)
+//!                             headers checked │                  ├─► else copy, pages released
+//!                                             └► ahead(specs) ───┘   all at once, to a GPU
 //! seed ───────────────────────────────────────► take(name, shape) ─► random tensor
-//!                                                  finish() ─► all taken tensors, or one error with all problems
+//!                                               finish() ─► all taken tensors, or all problems
 //! ```
+//!
+//! `ahead` loads in the background. After a copy, the pages of the map are returned to the kernel.
 
 use std::collections::BTreeSet;
 use std::path::Path;

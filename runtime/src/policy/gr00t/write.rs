@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! config.json
-//! model.safetensors                                                up to a size, else
+//! model.safetensors                                                up to 5 GB, or
 //! model-00001-of-00003.safetensors … model.safetensors.index.json
 //! ```
 

@@ -1,7 +1,7 @@
 //! Maps the cameras and states of an environment to the key names of an openpi server.
 //!
-//! `droid` is Arena's and openpi's DROID (`observation/exterior_image_1_left`, …), `libero` is openpi's LIBERO example
-//! (`observation/image`, …). `observation_mapping` names others, or all.
+//! `droid` is Arena's and openpi's DROID (`observation/exterior_image_1_left`, …), and `libero` is
+//! openpi's LIBERO example (`observation/image`, …). `observation_mapping` adds or replaces keys.
 
 use serde_json::{Map, Value};
 

@@ -2,7 +2,7 @@
 //! `WebsocketPolicyServer`.
 //!
 //! ```text
-//! Observation ─► Adapter: cameras and states by the server's names ─► Picture: 224 × 224 with black bars ─► one request
+//! Observation ─► Adapter: the server's keys ─► Picture: 224 × 224 with black bars ─► one request
 //! {"actions": [horizon, action_dim]} ─► Chunk
 //! ```
 //! The protocol allows one observation per request. Arena's client asks for one environment after

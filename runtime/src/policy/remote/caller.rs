@@ -61,7 +61,7 @@ impl<C: Connection> Caller<C> {
         }
     }
 
-    /// Connects now.
+    /// Opens the connection if there is none.
     ///
     /// # Errors
     /// Returns [`PolicyError::Remote`] if the server stays unreachable or is not a policy server.

@@ -2,9 +2,9 @@
 //! come back.
 //!
 //! ```text
-//! gr00t::remote, openpi ─► Caller ─► Connection: Req (ZeroMQ) or Websocket ─► Stream: TCP with deadlines
-//!                            ├────► Patience: when to try again, and when no more
-//!                            └────► Lifeline: what the user is told, and that it is over
+//! gr00t::remote, openpi ─► Caller ─► Connection: Req (ZeroMQ) or Websocket ─► Stream: TCP, deadlines
+//!                            ├────► Patience: when to retry, and when to give up
+//!                            └────► Lifeline: messages to the user, and cancellation
 //! ```
 //! An unreachable server is tried again for `remote_retry_s`, with growing pauses; an error that
 //! the server reports is not retried. Nothing waits forever: every step has the timeout

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! first batch of a shape ─► pass, operator by operator          (makes tables, loads kernels)
-//! second ────────────────► pass while capturing, then replay    ─► shelf, while memory lasts
+//! second ────────────────► pass while capturing, then replay    ─► kept while memory lasts
 //! any later one ─────────► copied into the graph's own tensors, replay
 //! ```
 //!

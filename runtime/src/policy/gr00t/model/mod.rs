@@ -53,7 +53,7 @@ const REMEMBERED: usize = 32;
 /// their prompts. A batch of 32 rows with 300 tokens each needs 20 MB.
 const REMEMBERED_BYTES: usize = 512 << 20;
 
-/// The whole network.
+/// The network of GR00T N1.7: vision tower, language model and action head.
 #[derive(Debug)]
 pub struct Gr00t {
     vision: Vision,

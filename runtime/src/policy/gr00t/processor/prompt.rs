@@ -1,7 +1,7 @@
 //! Converts instructions to token ids.
 //!
 //! ```text
-//! instruction ─► formalize ─► chat template ─► one placeholder a token of each picture ─► tokenizer ─► ids
+//! instruction ─► formalize ─► chat template ─► one placeholder per image token ─► tokenizer ─► ids
 //! ```
 //!
 //! The ids of special tokens come from the files, because a small vocabulary has different ones.

@@ -13,25 +13,25 @@ const LONGEST_REPR: usize = 1000;
 /// A value as a Python client sends it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Object {
-    /// `None`.
+    /// Python's `None`.
     None,
-    /// `bool`.
+    /// A boolean, `bool`.
     Bool(bool),
-    /// `int`.
+    /// An integer, `int`, within 64 bits.
     Int(i64),
-    /// `float`.
+    /// A floating-point number, `float`.
     Float(f64),
-    /// `str`.
+    /// A string, `str`.
     Text(String),
-    /// `bytes`.
+    /// Binary data, `bytes`.
     Bytes(Bytes),
-    /// `list`.
+    /// A list, `list`.
     List(Vec<Object>),
-    /// `tuple`.
+    /// A tuple, `tuple`.
     Tuple(Vec<Object>),
-    /// `dict` with string keys, in order.
+    /// A map with string keys in order, `dict`.
     Map(Vec<(String, Object)>),
-    /// `numpy.ndarray`.
+    /// A numpy array, `numpy.ndarray`.
     Array(Array),
 }
 

@@ -15,7 +15,7 @@ pub struct Raw<'a> {
     pub video: BTreeMap<&'a str, Vec<Picture<'a>>>,
     /// State vectors by key, one row for each step of the modality, oldest first.
     pub state: BTreeMap<&'a str, Rows<'a>>,
-    /// The task in words.
+    /// The task, as text.
     pub instruction: &'a str,
 }
 
@@ -65,7 +65,8 @@ impl<'a> Rows<'a> {
 pub struct Sample {
     /// Token ids of the prompt, without padding.
     pub ids: Arc<[i64]>,
-    /// Normalised patches of the pictures, in the order of the prompt: `[p, 1536]`, `f32`; or as bytes, `[p, 768]`, `u8`.
+    /// Normalised patches of the pictures, in the order of the prompt: `[p, 1536]`, `f32`; or as
+    /// bytes, `[p, 768]`, `u8`.
     pub pixels: Tensor,
     /// Number of patches of each picture along time, height and width.
     pub grids: Vec<[i64; 3]>,

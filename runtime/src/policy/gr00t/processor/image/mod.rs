@@ -1,7 +1,7 @@
 //! Turns camera pictures into the patches that the vision tower reads.
 //!
 //! ```text
-//! picture ─► square ─► geometry (area or bilinear) ─► backbone's size rule (bicubic) ─► patches, −1 to 1
+//! picture ─► square ─► geometry (area or bilinear) ─► size rule (bicubic) ─► patches, −1 to 1
 //! ```
 //!
 //! All steps but the last work on bytes and give the same bytes as the reference (OpenCV for

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! plan ─► ring ─► threads: pread ─► staging buffer (pinned) ─► copy on a stream of its own ─► tensor
-//!                          page cache                            dtype converted on the card
+//!                          page cache                            dtype converted on the GPU
 //! ```
 //!
 //! A copy from a mapped file is done by the driver, page by page, through a small buffer of its
@@ -253,7 +253,7 @@ impl Shared {
         let mut state = self.lock();
         match state.buffers.get_mut(slot) {
             Some(place) => *place = Some(buffer),
-            // Loading has failed.
+            // Loading has failed, so the buffer is leaked.
             None => mem::forget(buffer),
         }
         state.ring.sent(slot);

@@ -1,8 +1,8 @@
 //! Plans which bytes of which file go to which place of a staging buffer.
 //!
 //! ```text
-//! file     ▐ a │      b       │c│d│  e ▌        in the order of the files, whatever order they are asked for
-//! buffers  [a··b······] [b·····c·d·] [e···]     a large tensor in several, small ones together, each piece aligned
+//! file     ▐ a │      b       │c│d│  e ▌        in file order, not in the order requested
+//! buffers  [a··b······] [b·····c·d·] [e···]     large tensors divided, small ones together, all aligned
 //! ```
 
 use std::ops::Range;
