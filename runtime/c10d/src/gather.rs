@@ -16,7 +16,7 @@ pub struct Who {
     pub rank: usize,
     /// The number of ranks, `WORLD_SIZE`.
     pub world: usize,
-    /// Number of rank restarts so far; it keeps out parts of an earlier attempt.
+    /// Number of the ranks' rendezvous round; it keeps out the parts of an earlier round.
     pub restart: u32,
     /// An id that is the same on all ranks and different for each gather that shares a store.
     pub run_id: String,

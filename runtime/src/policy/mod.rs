@@ -174,8 +174,8 @@ pub trait Policy {
         Vec::new()
     }
 
-    /// Returns whether another process runs the inference; the loop then does not limit the rows of
-    /// one inference.
+    /// Returns whether another process runs the inference. It is then best to send all rows in one
+    /// inference, even if this rank's device is a CPU.
     fn is_remote(&self) -> bool {
         false
     }

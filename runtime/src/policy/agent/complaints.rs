@@ -2,7 +2,7 @@
 //! intervals with the number of failures.
 //!
 //! ```text
-//! failure ─► message ─► more failures (no message) ─► failure after 30 s ─► message: 3 failed since
+//! failure ─► message ─► more failures, no message ─► failure after 30 s ─► message: 3 failed
 //!               └─────► answer ─► one message
 //! ```
 

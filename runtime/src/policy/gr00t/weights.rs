@@ -1,7 +1,7 @@
 //! Loads the tensors of a checkpoint to the device, by name.
 //!
 //! ```text
-//! model directory ─► index ─► shards, mapped ─► take(name, shape) ─► view of the map (CPU, same type)
+//! model directory ─► index ─► shards, mapped ─► take(name, shape) ─► view: CPU, same type
 //!                             headers checked │                  ├─► else copy, pages released
 //!                                             └► ahead(specs) ───┘   all at once, to a GPU
 //! seed ───────────────────────────────────────► take(name, shape) ─► random tensor

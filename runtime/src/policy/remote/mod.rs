@@ -2,7 +2,7 @@
 //! come back.
 //!
 //! ```text
-//! gr00t::remote, openpi ─► Caller ─► Connection: Req (ZeroMQ) or Websocket ─► Stream: TCP, deadlines
+//! gr00t::remote, openpi ─► Caller ─► Connection: Req (ZeroMQ) or Websocket ─► Stream (TCP)
 //!                            ├────► Patience: when to retry, and when to give up
 //!                            └────► Lifeline: messages to the user, and cancellation
 //! ```

@@ -2,9 +2,9 @@
 //! `PolicyClient`.
 //!
 //! ```text
-//! start     get_modality_config ─► Modalities: keys, past steps, dialect ─► Wiring to the environment
+//! start     get_modality_config ─► Modalities: keys, past steps, dialect ─► Wiring to environment
 //! episode   reset, before the first inference after it
-//! chunk     get_action: all rows without actions in one batch ─► {key: [rows, horizon, width]} ─► Chunks
+//! chunk     get_action: one batch of all rows due ─► {key: [rows, horizon, width]} ─► Chunks
 //! ```
 
 mod policy;

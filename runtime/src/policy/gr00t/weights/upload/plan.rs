@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! file     ▐ a │      b       │c│d│  e ▌        in file order, not in the order requested
-//! buffers  [a··b······] [b·····c·d·] [e···]     large tensors divided, small ones together, all aligned
+//! buffers  [a··b······] [b·····c·d·] [e···]     large tensors split, small ones joined, aligned
 //! ```
 
 use std::ops::Range;
