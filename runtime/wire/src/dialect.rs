@@ -1,8 +1,8 @@
 //! The msgpack maps that represent arrays, in each dialect. `Npy` and `Kind` are GR00T's.
 //!
 //! ```text
-//! Npy     {"__ndarray_class__": true, "as_npy": <npy file>}                       until 2026-05-06
-//! Kind    {b"nd": true, b"type": "<f4", b"kind": b"", b"shape": [2, 3], b"data": …} GR00T since
+//! Npy     {"__ndarray_class__": true, "as_npy": <npy file>}                         to 2026-05-06
+//! Kind    {b"nd": true, b"type": "<f4", b"kind": b"", b"shape": [2, 3], b"data": …} since then
 //!         {b"nd": false, b"type": "<f4", b"data": …}                                one number
 //! Openpi  {b"__ndarray__": true, b"data": …, b"dtype": "<f4", b"shape": [2, 3]}     openpi-client
 //!         {b"__npgeneric__": true, b"data": 1.5, b"dtype": "<f4"}                   one number
