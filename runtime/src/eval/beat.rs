@@ -1,4 +1,5 @@
-//! Signs of life: which rank has moved, and which has been still for too long. Pure.
+//! Heartbeats of the ranks: which rank has made progress, and which has been silent for too long.
+//! Pure: no I/O and no clock of its own.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -8,80 +9,81 @@ use serde::{Deserialize, Serialize};
 
 use crate::eval::meter::GpuBusy;
 
-/// What a rank tells the others about itself, once a second.
+/// The heartbeat of one rank: the state that it publishes to the other ranks once a second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Beat {
-    /// Grows with every step.
+    /// Environment steps so far; grows with every step.
     pub steps: u64,
-    /// Name of the job under way.
+    /// Name of the job that the rank runs now.
     pub job: String,
-    /// Episodes of that job that are done.
+    /// Number of finished episodes of that job.
     pub done: u64,
-    /// Of how many; 0 if that is not known.
+    /// Number of episodes that the job has for this rank; 0 if unknown.
     pub of: u64,
-    /// Of the done ones, solved.
+    /// Number of finished episodes of that job that were successful.
     pub solved: u64,
-    /// Waits for the others with nothing left to do.
+    /// True if the rank has no work left and waits for the others.
     pub arrived: bool,
-    /// Episodes of all jobs that this rank has ended in this launch.
+    /// Number of episodes of all jobs that this rank has finished in this launch.
     #[serde(default)]
     pub ended: u64,
-    /// Of those, solved.
+    /// Number of those episodes that were successful.
     #[serde(default)]
     pub ended_solved: u64,
-    /// Of those, broken by an error.
+    /// Number of those episodes that an error ended.
     #[serde(default)]
     pub errors: u64,
-    /// Episodes of all jobs that are this rank's in this launch; 0 if that is not known.
+    /// Number of episodes of all jobs that are assigned to this rank in this launch; 0 if unknown.
     #[serde(default)]
     pub own: u64,
-    /// Jobs, or parts of them, that this rank has ended in this launch.
+    /// Number of jobs, or parts of jobs, that this rank has finished in this launch.
     #[serde(default)]
     pub jobs_done: u64,
-    /// Jobs, or parts of them, that are this rank's.
+    /// Number of jobs, or parts of jobs, that are assigned to this rank.
     #[serde(default)]
     pub jobs: u64,
-    /// Seconds in which environments were at work.
+    /// Seconds in which at least one environment was at work.
     #[serde(default)]
     pub sim_s: f64,
-    /// Seconds in which the policy inferred.
+    /// Seconds in which the policy ran inference.
     #[serde(default)]
     pub infer_s: f64,
-    /// `cpu`, `cuda:1`.
+    /// Device of the policy: `cpu` or `cuda:1`.
     #[serde(default)]
     pub device: String,
-    /// Bytes of the GPU that are taken, by whomever.
+    /// Bytes of GPU memory in use, by any process.
     #[serde(default)]
     pub gpu_used: u64,
-    /// Bytes of the GPU.
+    /// Total bytes of GPU memory.
     #[serde(default)]
     pub gpu_total: u64,
-    /// For how long the GPU was at work, for whomever; `None` where the driver does not tell.
+    /// How long the GPU was busy, for any process; `None` if the driver does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_busy: Option<GpuBusy>,
 }
 
-/// Last change of each rank's beat.
+/// Tracks the last heartbeat of each rank and the time at which it last changed.
 #[derive(Debug)]
 pub struct Watch {
     last: Vec<(Beat, Instant)>,
-    /// Ranks that do not come back.
+    /// Ranks that the launcher does not restart.
     gone: BTreeSet<usize>,
 }
 
 impl Beat {
-    /// Whether the rank itself has moved: what its GPU does may be others' doing.
+    /// Returns whether the rank itself has made progress since `last`. The GPU fields are ignored,
+    /// because other processes change them as well.
     pub fn has_moved_since(&self, last: &Self) -> bool {
         let Self { gpu_used, gpu_total, gpu_busy, .. } = *last;
         Self { gpu_used, gpu_total, gpu_busy, ..self.clone() } != *last
     }
 
-    /// Begins another job.
+    /// Returns the heartbeat at the start of the job `job`: the counters of the job are zero.
     pub fn of_job(&self, job: &str) -> Self {
         Self { job: job.to_owned(), done: 0, of: 0, solved: 0, ..self.clone() }
     }
 
-    /// An episode has ended.
+    /// Counts a finished episode.
     pub fn count(&mut self, episode: &Episode) {
         let solved = u64::from(episode.success == Some(true));
         self.done += 1;
@@ -93,12 +95,12 @@ impl Beat {
 }
 
 impl Watch {
-    /// Everyone counts as alive at `now`.
+    /// Creates the watch; every rank counts as alive at `now`.
     pub fn new(world_size: usize, now: Instant) -> Self {
         Self { last: vec![(Beat::default(), now); world_size], gone: BTreeSet::new() }
     }
 
-    /// A beat was read.
+    /// Records a heartbeat of `rank`.
     pub fn on(&mut self, rank: usize, beat: Beat, now: Instant) {
         if let Some((last, since)) = self.last.get_mut(rank) {
             if beat.has_moved_since(last) {
@@ -108,23 +110,25 @@ impl Watch {
         }
     }
 
-    /// The launcher says that a rank does not come back.
+    /// Records that `rank` is gone: the launcher does not restart it.
     pub fn gone(&mut self, rank: usize) {
         self.gone.insert(rank);
     }
 
-    /// Ranks that are neither there nor alive: gone, or still for `timeout`.
+    /// Returns the ranks that have not arrived and are lost: gone, or without progress for
+    /// `timeout`.
     pub fn lost(&self, now: Instant, timeout: Duration) -> Vec<usize> {
         let is_still = |since: Instant| now.saturating_duration_since(since) >= timeout;
         self.ranks(|rank, beat, since| !beat.arrived && (self.gone.contains(&rank) || is_still(since)))
     }
 
-    /// Whether nobody has to be waited for.
+    /// Returns whether every rank has either arrived or is lost, so that nobody is left to wait
+    /// for.
     pub fn settled(&self, now: Instant, timeout: Duration) -> bool {
         self.ranks(|_, beat, _| beat.arrived).len() + self.lost(now, timeout).len() == self.last.len()
     }
 
-    /// Last beat of each rank.
+    /// Returns the last heartbeat of each rank, in rank order.
     pub fn beats(&self) -> impl Iterator<Item = &Beat> {
         self.last.iter().map(|(beat, _)| beat)
     }

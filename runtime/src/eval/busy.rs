@@ -1,8 +1,8 @@
-//! For how long at least one of many is at work. Pure.
+//! Measures how long at least one of several workers is busy. Pure: no I/O and no clock of its own.
 
 use std::time::{Duration, Instant};
 
-/// The union of spans that overlap.
+/// The total length of the union of overlapping time spans.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Busy {
     at_work: usize,
@@ -11,7 +11,7 @@ pub struct Busy {
 }
 
 impl Busy {
-    /// `count` more are at work.
+    /// Starts `count` spans at `now`.
     pub fn begin(&mut self, count: usize, now: Instant) {
         self.at_work += count;
         if self.at_work > 0 {
@@ -19,7 +19,7 @@ impl Busy {
         }
     }
 
-    /// One of them is done.
+    /// Ends one span at `now`.
     pub fn end(&mut self, now: Instant) {
         self.at_work = self.at_work.saturating_sub(1);
         if self.at_work == 0
@@ -29,7 +29,7 @@ impl Busy {
         }
     }
 
-    /// So far, without a span that is still open.
+    /// Returns the total so far, without a span that is still open.
     pub fn total(&self) -> Duration {
         self.total
     }

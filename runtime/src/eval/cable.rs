@@ -1,18 +1,18 @@
-//! Between a rank and its store, in tests.
+//! A TCP proxy between a rank and its store, for tests that break the connection.
 
 use std::io;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-/// A way to a store that can be cut.
+/// A TCP proxy to a store whose connections can be cut.
 pub struct Cable {
-    /// Where its near end is.
+    /// Local port on which the proxy listens.
     pub port: u16,
     ends: Arc<Mutex<Vec<TcpStream>>>,
 }
 
 impl Cable {
-    /// To a port of this machine.
+    /// Starts a proxy to `port` of this machine.
     pub fn to(port: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let here = listener.local_addr().unwrap().port();
@@ -31,7 +31,7 @@ impl Cable {
         Self { port: here, ends }
     }
 
-    /// Breaks what goes over it now; who connects again gets through.
+    /// Closes all current connections; later connections get through.
     pub fn cut(&self) {
         self.ends.lock().unwrap().drain(..).for_each(|end| drop(end.shutdown(Shutdown::Both)));
     }

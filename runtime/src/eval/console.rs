@@ -1,8 +1,8 @@
-//! Lines for the user: each written whole, so that those of several ranks do not mix, and once more into the rank's log
-//! with the time.
+//! Output for the user. Each line is written with one call, so that lines of several ranks do not
+//! mix, and is copied into the rank's log with a timestamp.
 //!
-//! Unlike `println!` they do not panic when nobody reads them any more (`| tee` after a Ctrl-C): the evaluation goes on,
-//! and its results are in files.
+//! Unlike `println!`, these functions do not panic if the reader is gone (`| tee` after a Ctrl-C):
+//! the evaluation goes on, and its results are in files.
 
 use std::fmt::Display;
 use std::fs::{File, OpenOptions};
@@ -18,26 +18,26 @@ use serde_json::{Value, json};
 
 static LOG: OnceLock<Mutex<File>> = OnceLock::new();
 
-/// Lines go into this file as well, after what it holds.
+/// Appends all further lines to the log file at `path` as well.
 ///
 /// # Errors
-/// Those of the file system.
+/// Returns an error if the file or its folder cannot be created or opened.
 pub fn log_into(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
     let file = OpenOptions::new().append(true).create(true).open(path)?;
-    // There is one log a process.
+    // A process has only one log: later calls have no effect.
     let _ = LOG.set(Mutex::new(file));
     Ok(())
 }
 
-/// A line on stdout: a result.
+/// Prints a result line to stdout.
 pub fn out(line: impl Display) {
     let line = line.to_string();
     log(Level::Info, &line);
     write(io::stdout().lock(), &line);
 }
 
-/// A line on stderr about this rank. `facts` are what a program would read from it.
+/// Prints a line about this rank to stderr. `facts` are its fields in the JSON output.
 pub fn say(level: Level, label: &str, line: &str, facts: Value) {
     log(level, line);
     let style = Style::current();
@@ -50,19 +50,19 @@ pub fn say(level: Level, label: &str, line: &str, facts: Value) {
     }
 }
 
-/// Why this rank ends.
+/// Prints the reason why this rank exits with an error.
 pub fn error(reason: &str) {
     say(Level::Error, "rrun-rank:", reason, json!({}));
 }
 
-/// Only into the log: what a terminal shows in another form.
+/// Writes a line only to the log, for example one that the terminal shows in another form.
 pub fn log(level: Level, line: &str) {
     let Some(mut file) = LOG.get().and_then(|log| log.lock().ok()) else { return };
-    // A full disk ends the evaluation where it matters: at the journal.
+    // An error is ignored here: if the disk is full, the write to the journal ends the evaluation.
     let _ = file.write_all(format!("{} {} {line}\n", rfc3339(SystemTime::now()), level.name()).as_bytes());
 }
 
 fn write(mut to: impl Write, line: &str) {
-    // See above.
+    // Ignored: see the module documentation.
     let _ = to.write_all(format!("{line}\n").as_bytes()).and_then(|()| to.flush());
 }

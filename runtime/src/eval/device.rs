@@ -1,4 +1,4 @@
-//! Devices of a rank: what the policy computes on, and what renders.
+//! The devices of a rank: the one that runs the policy, and those that render.
 
 use jobs::eval_args::EvalArgs;
 use jobs::job::Job;
@@ -14,10 +14,10 @@ use crate::policy::PolicyError;
 use c10d::cuda;
 use c10d::torch_error::{caught_of_libtorch, first_line, is_context_lost};
 
-/// Decides on the device of this rank and takes it, before anything else touches CUDA.
+/// Selects the device of this rank and makes it current, before anything else uses CUDA.
 ///
 /// # Errors
-/// When a device was asked for that is not there.
+/// Returns an error if the requested device does not exist.
 pub fn decide(args: &EvalArgs, env: &RankEnv, seating: &Seating) -> Result<Decision, String> {
     let (loaded, visible) = (cuda::load(), visible()?);
     let request = DeviceRequest {
@@ -35,11 +35,12 @@ pub fn decide(args: &EvalArgs, env: &RankEnv, seating: &Seating) -> Result<Decis
     Ok(decision)
 }
 
-/// Lets libtorch take no more of a GPU than `bytes`, divided among the `ranks` that are on it; says so. Before a policy is
-/// loaded: what is taken stays taken. Nothing is to be limited on a CPU.
+/// Limits libtorch to `bytes` of GPU memory, divided among the `ranks` on that GPU, and returns a
+/// line that says so. Call it before a policy is loaded, because the limit does not release memory
+/// that is already allocated. Returns `None` on a CPU, where nothing is limited.
 ///
 /// # Errors
-/// A driver that does not answer.
+/// Returns an error if the driver does not answer.
 pub fn limit(device: Device, bytes: ByteSize, ranks: usize) -> Result<Option<String>, String> {
     let (Device::Cuda(index), Ok(cuda)) = (device, cuda::load()) else { return Ok(None) };
     let own = part(bytes, ranks);
@@ -52,10 +53,10 @@ fn part(bytes: ByteSize, ranks: usize) -> ByteSize {
     ByteSize(bytes.0 / (ranks as u64).max(1))
 }
 
-/// The CUDA devices of this process.
+/// Returns the CUDA devices that this process can see.
 ///
 /// # Errors
-/// A driver that does not answer.
+/// Returns an error if the driver does not answer.
 pub fn visible() -> Result<Visible, String> {
     match cuda::load() {
         Ok(cuda) => Ok(Visible::Cuda { count: cuda.device_count().map_err(|err| err.to_string())? }),
@@ -67,21 +68,23 @@ fn config_device(job: &Job) -> Option<String> {
     of_config(&job.policy_config)
 }
 
-/// What a policy's configuration asks for: `policy_device_id` before `policy_device`.
+/// Returns the device that a policy configuration requests; `policy_device_id` wins over
+/// `policy_device`.
 pub fn of_config(config: &serde_json::Map<String, serde_json::Value>) -> Option<String> {
     let id = config.get("policy_device_id").and_then(serde_json::Value::as_u64);
     let device = config.get("policy_device").and_then(serde_json::Value::as_str);
     id.map(|id| format!("cuda:{id}")).or(device.map(str::to_owned))
 }
 
-/// Bytes of the device that are taken, and that it has; none where there is none to ask.
+/// Returns the used and the total bytes of the device's memory; `None` on a CPU or if the driver
+/// does not answer.
 pub fn memory(device: Device) -> Option<(u64, u64)> {
     let Device::Cuda(index) = device else { return None };
     let memory = cuda::load().ok()?.memory(index).ok()?;
     Some((memory.total_bytes.saturating_sub(memory.free_bytes), memory.total_bytes))
 }
 
-/// `cpu` or `cuda:1`.
+/// Returns the name of a device: `cpu` or `cuda:1`.
 pub fn name(device: Device) -> String {
     match device {
         Device::Cuda(index) => format!("cuda:{index}"),
@@ -89,48 +92,48 @@ pub fn name(device: Device) -> String {
     }
 }
 
-/// The GPU itself, as its driver describes it.
+/// Returns the GPU's index, name, memory size and UUID as its driver reports them.
 pub fn described(device: Device) -> Option<Gpu> {
     let (Device::Cuda(index), Ok(cuda)) = (device, cuda::load()) else { return None };
     let facts = cuda.device(index).ok()?;
     Some(Gpu { index, name: facts.name, bytes: facts.total_bytes, uuid: facts.uuid })
 }
 
-/// Most memory of the GPU that libtorch held, and of that in tensors.
+/// Peak GPU memory of libtorch's allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peak {
-    /// Taken from the device.
+    /// Bytes that libtorch had reserved from the device.
     pub reserved_bytes: u64,
-    /// In tensors.
+    /// Bytes that tensors occupied.
     pub allocated_bytes: u64,
 }
 
-/// What libtorch took at most since the last time this was asked.
+/// Returns the peak memory of libtorch since the last call, and resets it.
 pub fn take_peak(device: Device) -> Option<Peak> {
     let (Device::Cuda(index), Ok(cuda)) = (device, cuda::load()) else { return None };
     let memory = cuda.memory(index).ok()?;
-    // Without it the next peak is too high, and no less true.
+    // If the reset fails, the next peak covers a longer time; it is still a correct upper bound.
     cuda.reset_peak(index).ok();
     Some(Peak { reserved_bytes: memory.reserved_peak_bytes, allocated_bytes: memory.allocated_peak_bytes })
 }
 
-/// What libtorch has taken of the device now.
+/// Returns the bytes that libtorch has reserved from the device now.
 pub fn reserved_bytes(device: Device) -> Option<u64> {
     let (Device::Cuda(index), Ok(cuda)) = (device, cuda::load()) else { return None };
     cuda.reserved(index).ok()
 }
 
-/// Does what a policy has to do on `device`.
+/// Runs `work`, which uses `device` for the policy.
 ///
 /// # Errors
-/// Those of `work`, panics of libtorch among them; [`PolicyError::DeviceLost`] in their place if this process can use the
-/// device no more.
+/// Returns the error of `work`, or the message of a libtorch panic, or [`PolicyError::DeviceLost`]
+/// if this process can no longer use the device.
 pub fn using<T>(device: Device, work: impl FnOnce() -> Result<T, PolicyError>) -> Result<T, PolicyError> {
     let done = caught_of_libtorch(work).unwrap_or_else(|message| Err(PolicyError::Inference(message)));
     done.map_err(|err| loss(device, &err).unwrap_or(err))
 }
 
-/// [`PolicyError::DeviceLost`] if that is what an error in the use of `device` comes to.
+/// Returns [`PolicyError::DeviceLost`] if `err` means that this process has lost `device`.
 pub fn loss(device: Device, err: &PolicyError) -> Option<PolicyError> {
     lost(device, &err.to_string()).map(PolicyError::DeviceLost)
 }
@@ -140,7 +143,7 @@ fn lost(device: Device, error: &str) -> Option<String> {
     let reason = if is_context_lost(error) {
         first_line(error).to_owned()
     } else {
-        // cuBLAS and others tell a failure of CUDA in words of their own: CUDA itself is asked.
+        // cuBLAS and other libraries report CUDA failures in their own words, so ask CUDA itself.
         let answer = cuda::load().ok()?.memory(index).err()?.to_string();
         is_context_lost(&answer).then(|| first_line(&answer).to_owned())?
     };
@@ -149,18 +152,19 @@ fn lost(device: Device, error: &str) -> Option<String> {
     Some(format!("{}{gpu} is lost to this process: {reason}", name(device)))
 }
 
-/// The number in a video's name: that of the GPU, 0 without one.
+/// Returns the GPU number for the name of a video: the CUDA index, or 0 without a GPU.
 pub fn gpu(device: Device) -> usize {
     if let Device::Cuda(index) = device { index } else { 0 }
 }
 
-/// EGL device of all environments, if somebody says: `--egl-device`, `MUJOCO_EGL_DEVICE_ID`.
+/// Returns the EGL device of all environments if `--egl-device` or `MUJOCO_EGL_DEVICE_ID` sets it.
 pub fn egl(args: &EvalArgs) -> Option<u32> {
     let mujoco = || std::env::var("MUJOCO_EGL_DEVICE_ID").ok().and_then(|id| id.trim().parse().ok());
     args.egl_device.or_else(mujoco)
 }
 
-/// The GPU that CUDA calls `device`, by all of its names.
+/// Returns the identifiers of the GPU that CUDA calls `device`: CUDA index, physical number and PCI
+/// address.
 pub fn of_machine(device: Device) -> Option<env::Gpu> {
     let Device::Cuda(index) = device else { return None };
     let number = physical(device, std::env::var("CUDA_VISIBLE_DEVICES").ok().as_deref());
@@ -168,7 +172,9 @@ pub fn of_machine(device: Device) -> Option<env::Gpu> {
     Some(env::Gpu { index, number, pci: facts.map(|facts| facts.pci) })
 }
 
-/// `nvidia-smi` counts all GPUs of the machine, CUDA only those in `CUDA_VISIBLE_DEVICES`. Names by UUID cannot be counted.
+/// Returns the index that `nvidia-smi` gives to `device`. `nvidia-smi` counts all GPUs of the
+/// machine, CUDA only those in `CUDA_VISIBLE_DEVICES`. Returns `None` if that list has UUIDs,
+/// because they have no index.
 fn physical(device: Device, visible: Option<&str>) -> Option<u32> {
     let Device::Cuda(index) = device else { return None };
     match visible.filter(|list| !list.trim().is_empty()) {
@@ -177,7 +183,7 @@ fn physical(device: Device, visible: Option<&str>) -> Option<u32> {
     }
 }
 
-/// The processor, as its maker calls it.
+/// Returns the model name of the CPU from `/proc/cpuinfo`.
 pub fn cpu() -> Option<String> {
     let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
     let name = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));

@@ -1,34 +1,35 @@
-//! When an episode ends, and as what.
+//! The rules for when an episode ends, and with which outcome.
 
 use jobs::episode::End;
 use jobs::job::Rollout;
 
 use crate::env::{EnvSpec, Step};
 
-/// The rules of one job.
+/// The rules of one job for the end of an episode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ending {
     ignores_terminations: bool,
     ends_on_success: bool,
-    /// Steps after which an episode is cut, whatever the environment says.
+    /// Maximum number of steps of an episode, whatever the environment reports.
     limit: u64,
 }
 
-/// What of a step bears on it.
+/// The facts about one step that can end an episode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Signs {
-    /// The success predicate holds, or has held before in this episode.
+    /// The success predicate holds now, or held before in this episode.
     pub success: bool,
-    /// The task ended.
+    /// The environment terminated the episode.
     pub terminated: bool,
-    /// The environment's time limit.
+    /// The environment truncated the episode at its time limit.
     pub truncated: bool,
-    /// Steps taken so far, this one counted.
+    /// Number of steps so far, including this one.
     pub length: u64,
 }
 
 impl Signs {
-    /// Those of a step, in an episode that may have been solved before.
+    /// Returns the signs of `step`; `was_solved` says whether the success predicate held before in
+    /// this episode.
     pub fn of(step: &Step, length: u64, was_solved: bool) -> Self {
         let Step { success, terminated, truncated, .. } = *step;
         Self { success: success || was_solved, terminated, truncated, length }
@@ -36,13 +37,14 @@ impl Signs {
 }
 
 impl Ending {
-    /// The rules of a job in an environment.
+    /// Returns the rules of a job for an environment.
     pub fn new(rollout: &Rollout, env: &EnvSpec) -> Self {
         Self::of(rollout, env.max_episode_steps, env.ends_on_success)
     }
 
     fn of(rollout: &Rollout, max_episode_steps: u32, ends_on_success: bool) -> Self {
-        // An environment may not count on beyond an end that is ignored: its limit is kept here, too.
+        // An environment may not truncate after a termination that was ignored, so its limit is
+        // enforced here as well.
         let own = if rollout.ignore_terminations { u64::from(max_episode_steps) } else { u64::MAX };
         Self {
             ignores_terminations: rollout.ignore_terminations,
@@ -51,9 +53,10 @@ impl Ending {
         }
     }
 
-    /// How the episode ends with this step, if it does. A success is remembered, and is the episode's when something
-    /// else ends it (RLinf: `success_once`); whether it is an end itself is for the environment to say. What is ignored
-    /// ends nothing.
+    /// Returns the outcome of the episode if it ends with this step. A success is remembered and
+    /// becomes the outcome when something else ends the episode (RLinf: `success_once`). The
+    /// environment decides whether a success itself ends the episode. An ignored termination ends
+    /// nothing.
     pub fn after(&self, signs: Signs) -> Option<End> {
         let is_over = signs.truncated || signs.length >= self.limit;
         let ends = signs.terminated || (signs.success && self.ends_on_success);

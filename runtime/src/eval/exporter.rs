@@ -1,7 +1,8 @@
-//! The state of a run as numbers for Prometheus, `GET /metrics`: text format 0.0.4.
+//! Exports the state of a run as Prometheus metrics: `GET /metrics` in text format 0.0.4.
 //!
-//! Anybody who reaches the port may ask, and nobody can do more: one request a connection, which has [`PATIENCE`] for all
-//! of it, and [`CONNECTIONS`] at a time, of which the oldest goes when there are more.
+//! Anyone who reaches the port can read the metrics and nothing else. Each connection serves one
+//! request and has [`PATIENCE`] for request and answer. At most [`CONNECTIONS`] are open at a time;
+//! when another arrives, the oldest is closed.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,19 +19,19 @@ use tokio::time::{sleep, timeout};
 use crate::eval::view::{RankView, Snapshot};
 use crate::prometheus::Metrics;
 
-/// Connections at a time: scrapers are one or two.
+/// Maximum number of open connections. Usually there are one or two scrapers.
 const CONNECTIONS: usize = 64;
-/// Bytes of a request, at most.
+/// Maximum size of a request in bytes.
 const LONGEST_REQUEST: usize = 8192;
-/// Time for a whole request and its answer.
+/// Time limit for a request and its answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Time after a connection could not be taken, as when all descriptors are in use.
+/// Pause after a failed `accept`, for example when the process is out of file descriptors.
 const BACK_OFF: Duration = Duration::from_millis(100);
 
-/// Name, type, help and value of a number that each rank has.
+/// Name, type, help text and value of a metric that each rank has.
 type PerRank = (&'static str, &'static str, &'static str, fn(&RankView) -> f64);
 
-/// Answers on a port for as long as the process lives.
+/// The metrics server. It answers for as long as the process lives.
 pub struct Exporter {
     text: Arc<Mutex<String>>,
 }
@@ -39,7 +40,8 @@ impl Exporter {
     /// Listens on `port` of the address `host`.
     ///
     /// # Errors
-    /// An address that is not here, or a port that is taken or not allowed.
+    /// Returns an error if the address is not one of this machine, or if the port is in use or not
+    /// allowed.
     pub fn listen(host: IpAddr, port: u16) -> io::Result<Self> {
         Self::listen_with(TcpListener::bind(SocketAddr::new(host, port))?, PATIENCE)
     }
@@ -57,7 +59,7 @@ impl Exporter {
         Ok(Self { text })
     }
 
-    /// What is answered from now on.
+    /// Sets the metrics that are served from now on.
     pub fn show(&self, snapshot: &Snapshot) {
         *self.text.lock().unwrap_or_else(PoisonError::into_inner) = render(snapshot);
     }
@@ -73,11 +75,11 @@ async fn serve(listener: TcpListener, text: Arc<Mutex<String>>, patience: Durati
         };
         open.retain(|connection| !connection.is_finished());
         if open.len() >= CONNECTIONS {
-            // One that has been here for longest is the least likely to ask for anything.
+            // The oldest connection is the least likely to send a request.
             open.pop_front().iter().for_each(AbortHandle::abort);
         }
         let text = Arc::clone(&text);
-        // Who asks too slowly, or has gone, is let go of.
+        // The timeout closes connections of clients that are too slow or gone.
         let answered = async move { drop(timeout(patience, answer(stream, &text)).await) };
         open.push_back(spawn_local(answered).abort_handle());
     }
@@ -174,7 +176,7 @@ mod tests {
 
     const GET: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
 
-    /// An exporter that gives a connection this long, and its address.
+    /// Starts an exporter with the connection timeout `patience`; returns it with its address.
     fn exporter(patience: Duration) -> (Exporter, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -195,7 +197,8 @@ mod tests {
         answer
     }
 
-    /// Whether the other side has closed it, waited for.
+    /// Waits until the server closes the connection or sends data; returns whether it has closed
+    /// it.
     fn is_closed(client: &mut std::net::TcpStream) -> bool {
         !matches!(client.read(&mut [0; 100]), Ok(1..))
     }
@@ -237,7 +240,7 @@ mod tests {
     fn a_request_without_an_end_is_closed() {
         let (_exporter, address) = exporter(Duration::from_secs(3600));
         let mut client = connect(address);
-        // The other side may have closed before all is written.
+        // The server may close the connection before everything is written.
         client.write_all(&[b'x'; 2 * LONGEST_REQUEST]).ok();
         assert!(is_closed(&mut client));
     }

@@ -1,4 +1,4 @@
-//! What is filmed of a job: its `video_cfg`, and the options that win over it.
+//! Plans the videos of a job from its `video_cfg` and the command-line options that override it.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use jobs::placement::Seat;
 use crate::env::EnvSpec;
 use crate::record::{CameraSize, GridPlan, VideoPlan};
 
-/// The videos of the environments in `seats`, if any are wanted.
+/// Returns the plan for the videos of the environments in `seats`; `None` if no video is recorded.
 pub fn plan(args: &EvalArgs, job: &Job, seats: &[Seat], folder: &RunFolder, spec: &EnvSpec) -> Option<VideoPlan> {
     let is_wanted = !args.no_video && job.video.save != Some(false) && job.enable_cameras != Some(false);
     (is_wanted && !spec.cameras.is_empty()).then(|| VideoPlan {
@@ -34,7 +34,7 @@ fn size(args: &EvalArgs, job: &Job) -> CameraSize {
     }
 }
 
-/// One a worker and GPU.
+/// Returns one grid video for each worker and GPU.
 fn grids(job: &Job, seats: &[Seat]) -> Vec<GridPlan> {
     let mut grids: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (env, seat) in seats.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Environments that take their turns together.
+//! A group of environments that step and infer together: a stage of the pipeline.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,37 +9,37 @@ use crate::eval::live::Live;
 use crate::eval::now;
 use crate::eval::schedule::Schedule;
 
-/// Environments that take their turns together.
+/// A group of environments that step and infer together.
 pub struct Group {
-    /// Which.
+    /// Indices of the group's environments.
     pub envs: Range<usize>,
-    /// What each has to do.
+    /// The next command of each environment.
     pub schedule: Schedule,
-    /// Environments that the policy infers for.
+    /// Environments for which the policy runs inference.
     pub thinking: Vec<EnvIndex>,
-    /// Commands that are not answered yet.
+    /// Number of commands to environments without an answer yet.
     pub outstanding: usize,
-    /// Answers to the others.
+    /// Answers to commands, by environment.
     pub answers: BTreeMap<EnvIndex, Answer>,
-    /// Actions that were taken, until their answer is worked off.
+    /// Actions that were sent to environments, kept until the answer is processed.
     pub actions: BTreeMap<EnvIndex, Vec<f32>>,
-    /// When the commands were sent.
+    /// Time at which the commands were sent.
     pub since: Instant,
 }
 
 impl Group {
-    /// Nothing has been asked of anyone.
+    /// Creates a group without commands or inferences under way.
     pub fn new(envs: Range<usize>, schedule: Schedule) -> Self {
         let (answers, actions) = (BTreeMap::new(), BTreeMap::new());
         Self { envs, schedule, thinking: Vec::new(), outstanding: 0, answers, actions, since: now() }
     }
 
-    /// Whether an answer of the policy or of an environment is to come.
+    /// Returns whether the policy or an environment still has to answer.
     pub fn is_waiting(&self) -> bool {
         self.outstanding > 0 || !self.thinking.is_empty()
     }
 
-    /// Who is waited for, and what each is doing.
+    /// Returns a description of what the group waits for, for the message about a stall.
     pub fn waits_for(&self, live: &BTreeMap<EnvIndex, Live>) -> String {
         if !self.thinking.is_empty() {
             let envs: Vec<_> = self.thinking.iter().map(|env| env.0.to_string()).collect();

@@ -1,4 +1,4 @@
-//! What earlier attempts wrote down, in this rank or another.
+//! The history of a run: the journal lines that earlier attempts of any rank wrote.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -9,28 +9,28 @@ use jobs::plan::RunPlan;
 use jobs::rank_env::RankEnv;
 use jobs::suspects::Suspects;
 
-/// What earlier attempts wrote down, in this rank or another.
+/// The journal lines that earlier attempts of any rank wrote.
 #[derive(Debug, Default)]
 pub struct History {
-    /// All lines.
+    /// All lines of all journals.
     pub lines: Vec<Line>,
-    /// Where the lines about each job are.
+    /// Indices of the lines about each job.
     by_job: HashMap<JobIndex, Vec<usize>>,
     /// Episodes that may have killed a rank.
     pub suspects: Suspects,
     /// Jobs that have failed for good in this rank, in this launch.
     pub given_up: BTreeSet<JobIndex>,
-    /// UTC: when this launch began for this rank; empty before its first line.
+    /// UTC time at which this launch began for this rank; empty before its first line.
     pub launched: String,
-    /// What the user should know of the files.
+    /// Notes for the user about the journal files.
     pub notes: Vec<String>,
 }
 
 impl History {
-    /// Reads the journals of the run of `plan`, as the rank of `env`.
+    /// Reads all journals of the run `plan`, for the rank described by `env`.
     ///
     /// # Errors
-    /// When they cannot be read, naming the folder.
+    /// Returns an error that names the folder if the journals cannot be read.
     pub fn read(folder: &RunFolder, plan: &RunPlan, env: &RankEnv) -> Result<Self, String> {
         let own = folder.journal(env.rank);
         let journals = journal::read_own(&folder.journals(), &plan.accepted())
@@ -43,7 +43,7 @@ impl History {
                 history.given_up = failed_for_good(launch);
                 history.launched = launch.first().and_then(started).unwrap_or_default();
             }
-            // That of a rank of this launch may be a line that is being written.
+            // The torn line of a rank of this launch may be a line that is being written now.
             if contents.torn > 0 && (0..env.world_size).all(|rank| path != folder.journal(rank)) {
                 let (path, torn) = (path.display(), contents.torn);
                 history.notes.push(format!("`{path}` ends in a torn line: {torn} bytes are left out"));
@@ -69,14 +69,14 @@ impl History {
         Ok(history)
     }
 
-    /// The lines about one job.
+    /// Returns the lines about one job.
     pub fn about(&self, job: JobIndex) -> Vec<&Line> {
         self.by_job.get(&job).into_iter().flatten().map(|at| &self.lines[*at]).collect()
     }
 }
 
-/// The lines since the launch began that this rank belongs to. One that is started again by a launcher that gives no name
-/// has another name each time; then its restarts tell.
+/// Returns the lines since this rank's launch began. A launcher that does not name its launches
+/// gives each restart a new name; then the restart counter tells where the launch began.
 fn this_launch<'a>(lines: &'a [Line], launch: Option<&str>) -> &'a [Line] {
     let is_named =
         |line: &&Line| matches!(line, Line::Rank(start) if start.launch.is_some() && start.launch.as_deref() == launch);
@@ -89,7 +89,7 @@ fn started(line: &Line) -> Option<String> {
     if let Line::Rank(start) = line { Some(start.started.clone()) } else { None }
 }
 
-/// Jobs that have failed and are not tried again.
+/// Returns the jobs that have failed and are not retried.
 fn failed_for_good(launch: &[Line]) -> BTreeSet<JobIndex> {
     let failed = launch.iter().filter_map(|line| match line {
         Line::JobEnd(end) if end.error.is_some() && !end.retried => Some(end.job_index),

@@ -1,4 +1,4 @@
-//! One job in one rank: from its environments to its last journal line.
+//! Runs one job in one rank, from building the environments to the last journal line.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, SystemTime};
@@ -26,33 +26,34 @@ use crate::eval::stop::Stop;
 use crate::policy::PolicyError;
 use crate::record::{Amount, RecordError};
 
-/// What a job finds in its rank.
+/// The context of a job: what the rank provides to it.
 pub struct Site<'a> {
-    /// Command line.
+    /// The parsed command line.
     pub args: &'a EvalArgs,
-    /// Who the rank is.
+    /// Rank, world size and the other variables of the launcher.
     pub env: &'a RankEnv,
-    /// What the policy is on.
+    /// Device of the policy.
     pub device: Device,
-    /// What of the job is this rank's.
+    /// The part of the job that is assigned to this rank.
     pub work: &'a Work,
-    /// Where its environments are to run.
+    /// Place where the environments run: GPUs, processes, render device.
     pub place: Place,
-    /// Where the policy lives.
+    /// Thread that owns the policy.
     pub policy: &'a PolicyThread,
     /// Base seed of the run.
     pub seed: u64,
-    /// Where files go.
+    /// Folder for all files of the run.
     pub folder: &'a RunFolder,
-    /// Asked for by a signal.
+    /// Tells whether a signal has asked the rank to stop.
     pub stop: &'a Stop,
-    /// Looks at memory.
+    /// Samples the memory of the environments.
     pub meter: &'a Meter,
 }
 
 impl Site<'_> {
-    /// Groups of environments that take turns with the policy: two, so that simulation and inference overlap. With a
-    /// planner each environment is one, as none waits for what another is thinking.
+    /// Returns the number of pipeline stages: groups of environments that take turns with the
+    /// policy. With two stages, simulation and inference overlap. With a planner each environment
+    /// is its own stage, so that none waits for another's answer.
     pub fn stages(&self, job: &Job, held: &Held) -> usize {
         if held.is_planner {
             return self.place.gpus.len();
@@ -60,63 +61,65 @@ impl Site<'_> {
         job.rollout.pipeline_stage_num.unwrap_or(self.args.pipeline_stages)
     }
 
-    /// Rows of one inference at most. A matrix product's last bits depend on its number of rows, and a CPU gains little
-    /// by many: there each row is inferred alone, unless the user says otherwise, so that an episode is the same in any
-    /// company. What another process does with them is its own business.
+    /// Returns the maximum number of rows in one inference. The last bits of a matrix product
+    /// depend on its number of rows, and a CPU gains little from large batches. On a CPU each row
+    /// is therefore inferred alone by default, so that an episode does not depend on the others in
+    /// its batch. A remote policy has no such limit, because its server batches as it likes.
     pub fn max_batch(&self, held: &Held) -> usize {
         let default = if self.device == Device::Cpu && !held.is_remote { 1 } else { usize::MAX };
         self.args.max_batch.unwrap_or(default)
     }
 
-    /// How often an episode begins again because its environment was lost.
+    /// Returns how often an episode is started again after its environment was lost.
     pub fn env_restarts(&self) -> u32 {
         self.args.env_restarts
     }
 
-    /// Time after which a standstill is told.
+    /// Returns the time without progress after which a stall is reported.
     pub fn stall_timeout(&self) -> Duration {
         Duration::from_secs(self.args.stall_timeout)
     }
 }
 
-/// Who looks on while a job runs.
+/// Observer of a running job.
 pub trait Audience {
-    /// Something moved; `ended` is an episode that is now in the journal.
+    /// Reports progress; `ended` is an episode that is now in the journal.
     fn on(&mut self, beat: &Beat, ended: Option<&Episode>);
 
-    /// Something that the user should know, once.
+    /// Tells the user something once.
     fn say(&mut self, text: &str);
 
-    /// The same from several ranks and jobs, of which the user needs one.
+    /// Tells the user something that several ranks and jobs may report; the user sees one message
+    /// for each topic.
     fn say_for_all(&mut self, topic: &'static str, text: &str);
 }
 
-/// Why a job did not run to its end.
+/// The reason why a job did not run to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum JobError {
-    /// The simulator.
+    /// The simulator failed.
     #[error(transparent)]
     Env(#[from] EnvError),
-    /// The policy.
+    /// The policy failed.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// Dataset or video.
+    /// Writing the dataset or a video failed.
     #[error(transparent)]
     Record(#[from] RecordError),
     /// The recorder lost an episode.
     #[error("episode {episode} is not recorded: {reason}")]
     Unrecorded {
-        /// Number within the job.
+        /// Episode number within the job.
         episode: u64,
-        /// Why.
+        /// The recorder's reason.
         reason: String,
     },
-    /// The journal.
+    /// Writing to the journal failed.
     #[error("cannot write `{}`: {err}", path.display())]
     Journal {
-        /// The file.
+        /// Path of the journal.
         path: std::path::PathBuf,
-        /// Why.
+        /// The I/O error.
         #[source]
         err: std::io::Error,
     },
@@ -125,37 +128,39 @@ pub enum JobError {
         "neither num_episodes nor num_steps is given, and policy `{policy}` has no length of its own; --num-steps is one way"
     )]
     NoLength {
-        /// Policy type.
+        /// Policy type of the job.
         policy: String,
     },
-    /// Leases cannot be had or kept.
+    /// The store of the leases failed.
     #[error(transparent)]
     Leases(#[from] LeaseError),
-    /// The job was a single lease, and another rank has it now.
+    /// The job was a single lease, and another rank has taken it over.
     #[error("another rank has taken it over, as this one was still for too long")]
     TakenOver,
-    /// A signal asked for it.
+    /// A signal asked the rank to stop.
     #[error("stopped by a signal")]
     Stopped,
 }
 
-/// Journal and audience: where finished episodes go.
+/// Destination of finished episodes: the journal and the observer, with the leases that protect
+/// them.
 pub struct Desk<'a> {
     /// The rank's journal.
     pub journal: &'a mut Journal,
-    /// Who looks on.
+    /// Observer of the job.
     pub audience: &'a mut dyn Audience,
-    /// The leases under which it runs, if it does.
+    /// The leases under which the job runs; `None` if it is not leased.
     pub leases: Option<Leases>,
 }
 
 impl Desk<'_> {
-    /// Appends a line, synced.
+    /// Appends a line to the journal and syncs the file.
     pub fn write(&mut self, line: &Line) -> Result<(), JobError> {
         self.journal.append(line).map_err(|err| JobError::Journal { path: self.journal.path().to_owned(), err })
     }
 
-    /// Whether an episode may be written down, and not another rank has taken over its lease.
+    /// Returns whether an episode may be written to the journal: false if another rank has taken
+    /// over its lease.
     pub fn may_write(&mut self, episode: &Episode) -> Result<bool, JobError> {
         let Some(leases) = &self.leases else { return Ok(true) };
         let may = leases.may_write(episode.job_index, episode.episode)?;
@@ -164,7 +169,7 @@ impl Desk<'_> {
             self.audience.say(&format!(
                 "{job} episode {episode} is left to the rank that has taken it over, as this one was still for too long"
             ));
-            // One lease is all of such a job: there is nothing to go on with.
+            // Such a job is a single lease, so nothing of it is left to run.
             if !leases.is_in_blocks() {
                 return Err(JobError::TakenOver);
             }
@@ -172,26 +177,27 @@ impl Desk<'_> {
         Ok(may)
     }
 
-    /// Appends a line that only has to outlive this process.
+    /// Appends a line that only has to survive this process: the file is not synced.
     pub fn note(&mut self, line: &Line) -> Result<(), JobError> {
         self.journal.note(line).map_err(|err| JobError::Journal { path: self.journal.path().to_owned(), err })
     }
 }
 
-/// What earlier attempts left of a job.
+/// What earlier attempts recorded about a job.
 pub struct Earlier<'a> {
-    /// Numbers of finished episodes, ascending.
+    /// Numbers of the finished episodes, ascending.
     pub done: Vec<u64>,
-    /// Lines about the job.
+    /// Journal lines about the job.
     pub lines: Vec<&'a Line>,
     /// Episodes that may have killed a rank.
     pub suspects: &'a Suspects,
-    /// How often the job has failed in this rank before.
+    /// Number of earlier failures of the job in this rank.
     pub attempt: u32,
 }
 
 impl Earlier<'_> {
-    /// One after the highest demonstration of a dataset that a journal speaks of, whether the file is there or not.
+    /// Returns the first free demonstration number of a dataset: one more than the highest in the
+    /// journals, whether the file still exists or not.
     pub fn first_demo(&self, file: &str) -> u64 {
         let demos = self.lines.iter().filter_map(|line| match line {
             Line::Episode(episode) => episode.dataset.as_ref().filter(|demo| demo.file == file),
@@ -202,7 +208,7 @@ impl Earlier<'_> {
     }
 }
 
-/// Runs what is left of a job.
+/// Runs the rest of a job and returns its totals with the result.
 pub fn run(
     site: &Site,
     job: &Job,
@@ -216,11 +222,11 @@ pub fn run(
     (totals, result)
 }
 
-/// What is counted while a job runs.
+/// Counters that are updated while a job runs.
 pub struct Counts<'a> {
-    /// For the journal.
+    /// Totals for the journal.
     pub totals: &'a mut Totals,
-    /// For those who look on.
+    /// Heartbeat for the other ranks.
     pub beat: &'a mut Beat,
 }
 
@@ -296,7 +302,7 @@ fn run_into(site: &Site, job: &Job, earlier: &Earlier, desk: &mut Desk, counts: 
             break;
         }
     }
-    // The processes are at their largest, and end with the world.
+    // Sample the memory now: the processes are at their largest, and they end with the world.
     site.meter.look();
     if counts.totals.out_of_bounds > 0 {
         desk.audience.say(&format!(
@@ -308,11 +314,11 @@ fn run_into(site: &Site, job: &Job, earlier: &Earlier, desk: &mut Desk, counts: 
     result.and(settled)
 }
 
-/// The builds of the environments that have something to do.
+/// The builds of the environments that have episodes left to run.
 enum Builds {
-    /// Known beforehand.
+    /// Builds that are known in advance.
     Fixed(std::vec::IntoIter<(u64, Source)>),
-    /// As leases come.
+    /// Builds that follow from the leases.
     Leased(Leases),
 }
 
@@ -339,7 +345,7 @@ impl Builds {
     }
 }
 
-/// Runs episodes, those that may have killed a rank after the others and one by one.
+/// Runs the episodes. Those that may have killed a rank run after the others, one at a time.
 fn run_apart(rollout: &mut Rollout, source: Source, suspects: &Suspects, desk: &mut Desk) -> Result<(), JobError> {
     let apart = suspects.of(rollout.job.index);
     let (usual, mut suspected) = match source {
@@ -357,7 +363,7 @@ fn run_apart(rollout: &mut Rollout, source: Source, suspects: &Suspects, desk: &
     }
     rollout.alone = true;
     for episode in suspected {
-        // One that has ended is under way until its line is written.
+        // Write finished episodes first: an episode without its journal line counts as under way.
         rollout.recording.catch_up(desk, rollout.beat)?;
         match suspects.standing(rollout.job.index, episode) {
             Standing::GivenUp(deaths) => rollout.give_up(episode, deaths, desk)?,
@@ -367,7 +373,7 @@ fn run_apart(rollout: &mut Rollout, source: Source, suspects: &Suspects, desk: &
     Ok(())
 }
 
-/// What will be recorded at most.
+/// Returns an upper bound for what will be recorded.
 fn amount(site: &Site, job: &Job, spec: &env::EnvSpec, (episodes, sure): (u64, u64)) -> Amount {
     if let Length::Steps(steps) = job.length {
         let copies = site.place.gpus.len() as u64;
@@ -377,7 +383,7 @@ fn amount(site: &Site, job: &Job, spec: &env::EnvSpec, (episodes, sure): (u64, u
     Amount { steps: episodes.saturating_mul(u64::from(spec.max_episode_steps)), sure_steps: sure, episodes }
 }
 
-/// One build of the environments, and the channel that they answer through.
+/// One build of the environments, with the channel for their answers.
 struct World {
     made: env::Made,
     events: Sender<Event>,
@@ -388,7 +394,7 @@ impl World {
     fn make(site: &Site, job: &Job) -> Result<Self, EnvError> {
         let (events, inbox) = channel();
         let outbox = events.clone();
-        // A loop that was stopped listens no more.
+        // The receiver is gone after the loop was stopped.
         let answers = Answers::new(move |env, answer| drop(outbox.send(Event::Env(env, answer))));
         Ok(Self { made: env::make(job, jobs::seed::episode(site.seed, job, 0), &site.place, answers)?, events, inbox })
     }

@@ -1,14 +1,14 @@
-//! Quantiles of a latency in constant memory.
+//! Latency quantiles in constant memory.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jobs::journal::Quantiles;
 
-/// Width of a bucket: values within it differ by 2 %.
+/// Ratio of the limits of a bucket: values within one differ by at most 2 %.
 const GROWTH: f64 = 1.02;
 
-/// Counts of durations in buckets of 2 %.
+/// A histogram of durations with logarithmic buckets of 2 %.
 #[derive(Clone, Debug, Default)]
 pub struct Latency {
     buckets: BTreeMap<i32, u64>,
@@ -16,7 +16,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// Counts one.
+    /// Counts one duration.
     pub fn add(&mut self, took: Duration) {
         let micros = took.as_secs_f64() * 1e6;
         let bucket = if micros < 1.0 { 0 } else { (micros.ln() / GROWTH.ln()).round() as i32 };
@@ -24,7 +24,7 @@ impl Latency {
         self.count += 1;
     }
 
-    /// These durations and those of another.
+    /// Returns a histogram of the durations in both `self` and `other`.
     pub fn with(&self, other: &Self) -> Self {
         let mut both = self.clone();
         other.buckets.iter().for_each(|(bucket, count)| *both.buckets.entry(*bucket).or_default() += count);
@@ -32,17 +32,18 @@ impl Latency {
         both
     }
 
-    /// Durations counted.
+    /// Returns the number of counted durations.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Median and 95 % in milliseconds, each within 1 %.
+    /// Returns the median and the 95th percentile in milliseconds, each within 1 %.
     pub fn quantiles(&self) -> Quantiles {
         Quantiles { p50: self.quantile(0.5), p95: self.quantile(0.95) }
     }
 
-    /// The duration that a share `q` of all is not longer than, in milliseconds, within 1 %.
+    /// Returns the quantile `q` in milliseconds, within 1 %: the duration that a share `q` of all
+    /// does not exceed.
     pub fn quantile(&self, q: f64) -> Option<f64> {
         let rank = (q * self.count as f64).ceil() as u64;
         let mut seen = 0;

@@ -1,5 +1,5 @@
-//! Which launch a rank belongs to: the one that its launcher names, and holds the run folder for; else rank 0 takes the
-//! folder for all, and tells them in the store.
+//! Determines the launch of a rank. A launcher that names its launch also holds the lock on the run
+//! folder. Otherwise rank 0 locks the folder for all ranks and publishes the launch in the store.
 
 use std::time::Duration;
 
@@ -10,16 +10,19 @@ use crate::eval::rank::Fault;
 use crate::eval::ready::Ready;
 use c10d::Store;
 
-/// How long rank 0 may take: it may have to see whether a launch of another machine still lives.
+/// Time limit for rank 0, which may have to find out whether a launch on another machine still
+/// runs.
 const VERDICT: Duration = Duration::from_secs(120);
 
-/// What rank 0 says when it has the folder, before the name of the launch.
+/// Prefix of rank 0's message that it has locked the folder; the name of the launch follows.
 const TAKEN: &str = "launch ";
 
-/// Learns which launch this rank belongs to; rank 0 of a launch without a name takes the folder.
+/// Determines the launch of this rank. Rank 0 of an unnamed launch locks the run folder and returns
+/// the lock.
 ///
 /// # Errors
-/// [`Fault::Refused`] when another launch has the folder, [`Fault::Broken`] when the store does not answer.
+/// Returns [`Fault::Refused`] if another launch holds the folder, and [`Fault::Broken`] if the
+/// store does not answer.
 pub(super) fn join(ready: &mut Ready, store: Option<&Store>) -> Result<Option<LaunchLock>, Fault> {
     if ready.env.launch.is_some() {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! An episode under way, and the journal line that it becomes.
+//! The state of a running episode, and the journal line that it becomes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,45 +12,45 @@ use crate::env::{EnvIndex, Observation};
 use crate::eval::now;
 use crate::policy::Over;
 
-/// An episode under way.
+/// A running episode.
 pub struct Live {
-    /// Number within the job.
+    /// Episode number within the job.
     pub episode: u64,
-    /// What it was reset with.
+    /// Seed of its reset.
     pub seed: u64,
-    /// What was seen last.
+    /// The latest observation.
     pub observation: Arc<Observation>,
-    /// Steps taken.
+    /// Number of steps so far.
     pub length: u64,
-    /// Sum of rewards.
+    /// Sum of the rewards.
     pub return_: f64,
-    /// Largest reward of a step; none before the first.
+    /// Largest reward of a step; `None` before the first step.
     pub max_reward: Option<f64>,
-    /// The success predicate held after some step.
+    /// True if the success predicate held after any step.
     pub solved_once: bool,
-    /// It held after the last one.
+    /// True if the success predicate held after the last step.
     pub solved_now: bool,
-    /// Since its reset was asked for.
+    /// Time at which the reset was sent.
     pub started: Instant,
-    /// Chunks inferred for it.
+    /// Number of action chunks inferred for it.
     pub infer_calls: u64,
-    /// Actions with a number beyond its range.
+    /// Number of actions with a value out of bounds.
     pub out_of_bounds: u64,
 }
 
-/// Where an episode ran.
+/// Where an episode ran: rank, environment and build.
 #[derive(Clone, Copy, Debug)]
 pub struct Where {
-    /// Rank.
+    /// Global rank.
     pub rank: usize,
-    /// Copy of the environment within it.
+    /// Index of the environment within the rank.
     pub env: EnvIndex,
-    /// Which build of the environment.
+    /// Number of the build of the environment.
     pub rebuild: u64,
 }
 
 impl Live {
-    /// Nothing has been seen of it yet.
+    /// Creates an episode without an observation.
     pub fn new(episode: u64, seed: u64) -> Self {
         Self {
             episode,
@@ -67,20 +67,20 @@ impl Live {
         }
     }
 
-    /// A step brought this reward.
+    /// Adds the reward of a step.
     pub fn reward(&mut self, reward: f32) {
         let reward = f64::from(reward);
         self.return_ += reward;
         self.max_reward = Some(self.max_reward.map_or(reward, |most| most.max(reward)));
     }
 
-    /// What a planner is told of its end.
+    /// Returns the report of the episode's end for a planner.
     pub fn over(&self, env: EnvIndex, success: bool) -> Over {
         let (length, return_, observation) = (self.length, self.return_, Arc::clone(&self.observation));
         Over { env, success, length, return_, observation }
     }
 
-    /// The line of an episode that ended by its task or its time.
+    /// Returns the journal line of an episode that ended with `end`.
     pub fn ended(self, job: &Job, at: Where, end: End) -> Episode {
         let is_scored = end != End::Error;
         Episode {
@@ -110,7 +110,7 @@ impl Live {
         }
     }
 
-    /// The line of an episode that something broke.
+    /// Returns the journal line of an episode that an error ended.
     pub fn errored(self, job: &Job, at: Where, reason: String) -> Episode {
         Episode { error: Some(reason), ..self.ended(job, at, End::Error) }
     }

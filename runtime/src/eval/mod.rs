@@ -1,4 +1,4 @@
-//! The program `eval`: the jobs of this rank, one after the other, then the report.
+//! The program `eval`: runs the jobs of this rank, one after the other, and then writes the report.
 //!
 //! ```text
 //! args, RankEnv ─► plan.json ─► device ─► store ─► work = assignment (or leases, as they come) − journals
@@ -46,7 +46,7 @@ mod view;
 
 pub use rank::main;
 
-/// The clock of the loop; what is pure gets its instants from here.
+/// The clock of the evaluation loop; pure modules get their instants from here.
 #[expect(clippy::disallowed_methods, reason = "the eval loop is where time enters")]
 fn now() -> Instant {
     Instant::now()

@@ -1,4 +1,4 @@
-//! The end of a run: what all ranks wrote down comes together, and rank 0 says what came out.
+//! The end of a run: the journals of all ranks are gathered, and rank 0 writes the report.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,20 +13,21 @@ use crate::eval::console;
 use crate::eval::peers::Peers;
 use c10d::{Route, Who, gather};
 
-/// Everyone has arrived, or is lost: what is left is moving bytes.
+/// Time limit for the gather: all ranks have arrived or are lost, so only data is left to be moved.
 const GATHER: Duration = Duration::from_secs(60);
 
-/// The journals of all ranks, and how they came together.
+/// The journals of all ranks, and how they were gathered.
 pub struct Together {
-    /// What other ranks delivered; what the run folder has is read where it is.
+    /// Rank and bytes of the journals that other ranks sent; those in the run folder are read from
+    /// there.
     pub delivered: Vec<(usize, Vec<u8>)>,
-    /// For the report.
+    /// Facts about the run for the report.
     pub context: Context,
-    /// What the user should know.
+    /// A note for the user.
     pub note: Option<String>,
 }
 
-/// Brings the journals of all ranks to rank 0; the other ranks deliver theirs and get nothing back.
+/// Gathers the journals of all ranks on rank 0. The other ranks send theirs and get nothing back.
 pub fn bring_together(
     env: &RankEnv,
     folder: &RunFolder,
@@ -36,9 +37,9 @@ pub fn bring_together(
 ) -> Together {
     let mine = std::fs::read(folder.journal(env.rank)).unwrap_or_default();
     let who = Who { rank: env.rank, world: env.world_size, restart: env.round, run_id: env.run_id.clone() };
-    // NCCL needs rank 0's word, and nobody waits for a rank 0 that is lost.
+    // NCCL needs rank 0, so it is not used if rank 0 is lost.
     let own_gpu_each = matches!(device, tch::Device::Cuda(_)) && !lost.contains(&0);
-    // Who is lost does not come any more: the others need seconds.
+    // A lost rank never sends its journal, and the others need only seconds.
     let deadline = if lost.is_empty() { GATHER } else { GATHER / 6 };
     let mut context = context(env);
     match gather(peers.store(), who, device, own_gpu_each, &mine, deadline) {
@@ -62,7 +63,7 @@ pub fn bring_together(
     }
 }
 
-/// What the journals in the run folder say, when there is no time to gather.
+/// Returns only what the journals in the run folder say, for a run that has no time to gather.
 pub fn from_disk(env: &RankEnv, stopped: String) -> Together {
     let context = Context { stopped: Some(stopped), ..context(env) };
     Together { delivered: Vec::new(), context, note: None }
@@ -82,7 +83,7 @@ fn context(env: &RankEnv) -> Context {
 /// Writes the report and prints the tables.
 ///
 /// # Errors
-/// Those of the file system, naming the folder.
+/// Returns an error that names the folder if a file cannot be read or written.
 pub fn report(folder: &RunFolder, plan: &RunPlan, together: Together) -> Result<Report, String> {
     let failed = |err: std::io::Error| format!("cannot write the report into `{}`: {err}", folder.root().display());
     let on_disk = Journals::of(folder).map_err(failed)?;

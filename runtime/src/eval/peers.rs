@@ -1,4 +1,4 @@
-//! The other ranks: signs of life through the store while jobs run, and the meeting at the end.
+//! The other ranks: heartbeats through the store while jobs run, and the barrier at the end.
 
 use std::time::{Duration, Instant};
 
@@ -9,29 +9,31 @@ use crate::eval::now;
 use crate::eval::stop::Stop;
 use c10d::{DistError, Store, StoreAddr};
 
-/// How long the store may take to answer at the start; the ranks of a node start within seconds of each other.
+/// Time limit for the first connection to the store; the ranks of a node start within seconds of
+/// each other.
 const CONNECT: Duration = Duration::from_secs(60);
 
-/// How long one attempt to connect again may take, and how long after it the next one comes.
+/// Time limit of one attempt to reconnect, and the time from its start to the next attempt.
 const MEND: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(5));
 
-/// Attempts in a row to connect again at the end, when there is nothing else to do.
+/// Consecutive attempts to reconnect at the end, when there is nothing else to do.
 const MENDS: u32 = 3;
 
-/// How often a rank tells how far it is.
+/// Interval of the heartbeats.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// The other ranks, seen through the store; alone without one.
+/// The other ranks, seen through the store. A single rank has no store.
 pub struct Peers {
     rank: usize,
     world_size: usize,
     addr: Option<StoreAddr>,
-    /// `<run id>/<round>`
+    /// Part of the store's keys: `<run id>/<round>`.
     meeting: String,
     store: Option<Store>,
-    /// What concerns this launch only: a restart must not read the beats of the attempt before.
+    /// Keys of this launch attempt only, so that a restart does not read the heartbeats of the
+    /// attempt before.
     room: Option<Store>,
-    /// Below it the launcher names the ranks that do not come back.
+    /// Keys under which the launcher names the ranks that it does not restart.
     losses: Option<Store>,
     watch: Watch,
     told: Option<Instant>,
@@ -39,10 +41,10 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Connects to the store of this launch, if there is more than one rank.
+    /// Connects to the store of this launch if there is more than one rank.
     ///
     /// # Errors
-    /// [`DistError`] when it cannot be reached.
+    /// Returns a [`DistError`] if the store cannot be reached.
     pub fn meet(env: &RankEnv) -> Result<Self, DistError> {
         let addr = env.master.as_ref().filter(|_| env.world_size > 1);
         let addr = addr.map(|(host, port)| StoreAddr { host: host.clone(), port: *port });
@@ -70,7 +72,7 @@ impl Peers {
         self.store = store;
     }
 
-    /// The connection is broken: tries another, now and then; whether there is one.
+    /// Reconnects to the store, at most once every few seconds; returns whether it succeeded.
     fn mend(&mut self) -> bool {
         let moment = now();
         if self.mended.is_some_and(|tried| moment.saturating_duration_since(tried) < MEND.1) {
@@ -91,24 +93,25 @@ impl Peers {
         }
     }
 
-    /// The store itself, for the gather.
+    /// Returns the store for the gather.
     pub fn store(&self) -> Option<&Store> {
         self.store.as_ref()
     }
 
-    /// Whether the others have not been told anything for a second.
+    /// Returns whether the last heartbeat is more than a second old.
     pub fn is_due(&self) -> bool {
         let moment = now();
         self.told.is_none_or(|told| moment.saturating_duration_since(told) >= EVERY)
     }
 
-    /// Tells the others how far this rank is; the answer is why another rank has ended the evaluation, if one has.
+    /// Publishes this rank's heartbeat. Returns the reason if another rank has ended the
+    /// evaluation.
     pub fn tell(&mut self, beat: &Beat) -> Option<String> {
         let moment = now();
         self.told = Some(moment);
         self.watch.on(self.rank, beat.clone(), moment);
         self.publish(beat);
-        // What is set is not answered: only a question tells whether anybody listens.
+        // A set has no answer: only a query shows whether the store is still there.
         match self.called_off() {
             Ok(reason) => return reason,
             Err(err) if !err.is_timeout() && self.mend() => self.publish(beat),
@@ -117,7 +120,8 @@ impl Peers {
         None
     }
 
-    /// A store that is gone takes the launcher with it, and that one ends us; the evaluation itself needs no store.
+    /// Publishes a heartbeat. Errors are ignored: the evaluation itself needs no store, and if the
+    /// store is gone, the launcher that serves it is gone too and its end stops this rank.
     fn publish(&self, beat: &Beat) {
         let Some(room) = &self.room else { return };
         let text = serde_json::to_vec(beat).expect("a beat has no map and no number that JSON lacks");
@@ -126,16 +130,16 @@ impl Peers {
         }
     }
 
-    /// Ends the evaluation for the other ranks too; without a store there are none.
+    /// Ends the evaluation of the other ranks too. Without a store there are none.
     pub fn call_off(&self, reason: &str) {
         if let Some(room) = &self.room {
-            // Whoever is left alone ends when its own work does.
+            // If this fails, the other ranks end with their own work.
             let _ = room.set("off", reason.as_bytes());
         }
     }
 
-    /// Whether no rank of this launch has asked so of this topic before. Without an answer one says it too often
-    /// rather than never.
+    /// Returns whether this rank is the first of the launch to ask about `topic`. Returns true if
+    /// the store does not answer, so that a message is repeated rather than lost.
     pub fn is_first(&self, topic: &str) -> bool {
         let Some(room) = &self.room else { return true };
         room.add(&format!("said/{topic}"), 1).map_or(true, |count| count == 1)
@@ -147,7 +151,7 @@ impl Peers {
         Ok(reason.map(|reason| String::from_utf8_lossy(&reason).into_owned()))
     }
 
-    /// Reads how far the others are.
+    /// Reads the heartbeats of the other ranks.
     pub fn look(&mut self) -> impl Iterator<Item = &Beat> {
         if let (Some(room), Some(losses)) = (self.room.clone(), &self.losses) {
             for rank in (0..self.world_size).filter(|rank| *rank != self.rank) {
@@ -167,29 +171,30 @@ impl Peers {
         self.watch.beats()
     }
 
-    /// Ranks that will not come back, or have been still for `timeout` since they were looked at first.
+    /// Returns the ranks that do not come back, or have made no progress for `timeout` since they
+    /// were first seen.
     pub fn lost(&mut self, timeout: Duration) -> Vec<usize> {
         drop(self.look());
         self.watch.lost(now(), timeout)
     }
 
-    /// Waits about a second, or until nothing is left for anyone.
+    /// Waits about a second, or until no rank has work left.
     pub fn rest(&self) {
         if let Some(room) = &self.room {
-            // It usually does not come in time; a store that is gone is noticed by whoever asks it for something.
+            // A timeout is the usual result; a lost connection is noticed by the next query.
             let _ = room.wait("leased", EVERY);
         }
     }
 
-    /// Every lease is done: wakes those who rest.
+    /// Wakes the ranks that wait in [`Peers::rest`], because all leases are done.
     pub fn leased(&self) {
         if let Some(room) = &self.room {
             let _ = room.set("leased", b"");
         }
     }
 
-    /// Waits until every rank has arrived, or has given no sign of life for `timeout`; the lost ones are the answer.
-    /// `meanwhile` sees all beats about once a second.
+    /// Waits until every rank has arrived or is lost, which means without progress for `timeout`.
+    /// Returns the lost ranks. Calls `meanwhile` with all heartbeats about once a second.
     pub fn wait_for_all(
         &mut self,
         beat: Beat,
@@ -202,10 +207,10 @@ impl Peers {
         self.publish(&beat);
         let Some(room) = self.room.clone() else { return Vec::new() };
         let mut mends = 0;
-        // A rank that is started again arrives again.
+        // A rank that was restarted arrives again and must not be counted twice.
         let is_first = room.add(&format!("arrived/{}", self.rank), 1).is_ok_and(|count| count == 1);
         if is_first && room.add("arrived", 1).is_ok_and(|count| count as usize == self.world_size) {
-            // Wakes those who wait; one who is not woken looks again a second later.
+            // Wakes the waiting ranks; a rank that misses it looks again a second later.
             let _ = room.set("all", b"");
         }
         loop {
@@ -230,18 +235,19 @@ impl Peers {
         }
     }
 
-    /// Rank 0 has written the report.
+    /// Publishes that rank 0 has written the report.
     pub fn report_is_written(&self) {
         if let Some(room) = &self.room {
-            // Whoever waits for it has a deadline.
+            // A rank that waits for the report has a time limit.
             let _ = room.set("reported", b"");
         }
     }
 
-    /// A rank that ends with an error waits for the report: its end makes the launcher stop the others.
+    /// Waits for the report before this rank exits with an error, because its exit makes the
+    /// launcher stop the others.
     pub fn wait_for_report(&self, timeout: Duration) {
         if let Some(room) = &self.room {
-            // Without the word it ends all the same.
+            // After the time limit the rank exits anyway.
             let _ = room.wait("reported", timeout);
         }
     }

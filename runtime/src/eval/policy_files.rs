@@ -1,9 +1,9 @@
-//! What policies are made of, read once in a thread beside the evaluation: SHA-256 of every file that a job names.
+//! Hashes the files of the policies (SHA-256) once, in a thread beside the evaluation.
 //!
 //! ```text
 //! rank 0: files of the jobs ─► thread: read in blocks, or known by path, size and time ─► journal line
 //! ```
-//! Nothing waits for it but the end of the rank, and that not long.
+//! Only the end of the rank waits for the thread, and only for a limited time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -24,27 +24,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::policy;
 
-/// How long the end of a rank waits for what is left: a file of 30 GB that nobody has read before.
+/// How long the end of the rank waits for the remaining files, for example one of 30 GB that is not
+/// cached.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The thread, as the rank sees it.
+/// The handle of the hashing thread.
 pub struct Reading {
     found: Receiver<PolicyFiles>,
-    /// Lines that the journals have.
+    /// Lines that are already in the journals.
     known: Vec<PolicyFiles>,
     stop: Arc<AtomicBool>,
 }
 
-/// A line that is new, and what the user should know of it.
+/// A new journal line, with an optional warning for the user.
 pub struct Found {
-    /// For the journal.
+    /// The journal line.
     pub line: Line,
-    /// The files are others than those that the run has used before.
+    /// Set if the files differ from those that the run has used before.
     pub warning: Option<String>,
 }
 
 impl Reading {
-    /// Begins to read what `jobs` name; `lines` are those of the journals, `cache` remembers files.
+    /// Starts to hash the files that `jobs` name. `lines` are the lines of the journals; `cache` is
+    /// the path of the file cache.
     pub fn start(jobs: &[Job], lines: &[Line], cache: PathBuf) -> Self {
         let pending = jobs.iter().filter(|job| job.status == Status::Pending);
         let wanted: BTreeSet<(String, PathBuf)> = pending
@@ -61,20 +63,20 @@ impl Reading {
         let stopped = Arc::clone(&stop);
         if !wanted.is_empty() {
             let read = move || read_all(wanted, &cache, &found.0, &stopped);
-            // Without a thread there are no such lines; an evaluation does not need them.
+            // Without a thread these lines are missing; an evaluation does not need them.
             let thread = std::thread::Builder::new().name("policy files".to_owned()).spawn(read);
             thread.inspect_err(|err| tracing::warn!(%err, "no thread reads the files of policies")).ok();
         }
         Self { found: found.1, known, stop }
     }
 
-    /// What has been read since the last time.
+    /// Returns the lines that are new since the last call.
     pub fn take(&mut self) -> Vec<Found> {
         let found: Vec<_> = self.found.try_iter().collect();
         found.into_iter().filter_map(|files| self.note(files)).collect()
     }
 
-    /// What is left, waited for unless that takes long.
+    /// Returns the remaining lines. Waits for them up to the time limit.
     pub fn finish(&mut self) -> Vec<Found> {
         #[expect(clippy::disallowed_methods, reason = "a deadline of reading files")]
         let end = std::time::Instant::now() + PATIENCE;
@@ -117,7 +119,7 @@ fn read_all(wanted: BTreeSet<(String, PathBuf)>, cache: &Path, found: &Sender<Po
         match read(&path, &mut cache, stop) {
             Ok(Sum { sha256, bytes }) => {
                 let (path, at) = (path.display().to_string(), rfc3339(SystemTime::now()));
-                // Nobody listens any more when the rank has ended.
+                // The receiver is gone after the rank has ended.
                 if found.send(PolicyFiles { policy_type, path, sha256, bytes, at }).is_err() {
                     return;
                 }
@@ -128,7 +130,7 @@ fn read_all(wanted: BTreeSet<(String, PathBuf)>, cache: &Path, found: &Sender<Po
     }
 }
 
-/// Of a file, or of all files of a folder.
+/// Returns the hash of a file, or of all files in a folder.
 fn read(path: &Path, cache: &mut Cache, stop: &AtomicBool) -> io::Result<Sum> {
     if !path.is_dir() {
         return cache.file(path, stop);
@@ -142,8 +144,8 @@ fn read(path: &Path, cache: &mut Cache, stop: &AtomicBool) -> io::Result<Sum> {
     Ok(Sum { sha256: sha256::of(listing), bytes })
 }
 
-/// Names of all files below a folder, relative to it, in the order of their bytes, but for those that are hidden; links
-/// are followed, as the Hugging Face cache is made of them.
+/// Returns the relative paths of all files below a folder, sorted by bytes, without hidden ones.
+/// Symbolic links are followed, because the Hugging Face cache consists of them.
 fn files_below(root: &Path) -> io::Result<BTreeSet<String>> {
     let (mut names, mut folders) = (BTreeSet::new(), vec![(root.to_owned(), 0)]);
     while let Some((folder, depth)) = folders.pop() {
@@ -152,7 +154,7 @@ fn files_below(root: &Path) -> io::Result<BTreeSet<String>> {
             let is_hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
             match fs::metadata(&path) {
                 _ if is_hidden => {}
-                // A link to a folder above it would have no end.
+                // The limit on the depth ends loops of links to a parent folder.
                 Ok(found) if found.is_dir() && depth < 16 => folders.push((path, depth + 1)),
                 Ok(found) if found.is_file() => {
                     names.insert(path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned());
@@ -164,7 +166,7 @@ fn files_below(root: &Path) -> io::Result<BTreeSet<String>> {
     Ok(names)
 }
 
-/// Files that were read before, by what changes when their bytes do.
+/// The hashes of known files, valid as long as size and modification time stay the same.
 struct Cache {
     path: PathBuf,
     entries: BTreeMap<String, Entry>,
@@ -173,13 +175,13 @@ struct Cache {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Entry {
     bytes: u64,
-    /// Nanoseconds since 1970.
+    /// Modification time in nanoseconds since 1970.
     modified: i128,
     sha256: String,
 }
 
 impl Cache {
-    /// A cache that is not there, or no cache, is an empty one.
+    /// Opens a cache; a missing or unreadable file gives an empty one.
     fn open(path: &Path) -> Self {
         let entries = fs::read(path).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
         Self { path: path.to_owned(), entries }
@@ -196,7 +198,7 @@ impl Cache {
         let sum = hash(path, stop)?;
         let entry = Entry { bytes: sum.bytes, modified, sha256: sum.sha256.clone() };
         self.entries.insert(name, entry);
-        // It only saves reading them again.
+        // An error is ignored: the cache only saves reading the files again.
         if let Err(err) =
             serde_json::to_vec(&self.entries).map_err(io::Error::from).and_then(|text| write_whole(&self.path, &text))
         {
@@ -210,7 +212,7 @@ fn hash(path: &Path, stop: &AtomicBool) -> io::Result<Sum> {
     sha256::of_reader(Stoppable { file: File::open(path)?, stop })
 }
 
-/// A file that cannot be read any more once somebody says so.
+/// A file whose reads fail after `stop` is set.
 struct Stoppable<'a> {
     file: File,
     stop: &'a AtomicBool,
@@ -233,10 +235,10 @@ mod tests {
 
     use super::*;
 
-    /// More than is read at a time.
+    /// Size of the test file: more than one read block.
     const BLOB: usize = (3 << 20) + 5;
 
-    /// A folder as a checkpoint is, with a link and something hidden.
+    /// Creates a folder like a checkpoint, with a symbolic link and hidden files.
     fn checkpoint() -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         let model = dir.path().join("model");

@@ -1,7 +1,8 @@
-//! The policy's thread: it owns checkpoints and policy, so that environments step while it infers.
+//! The policy thread: it owns checkpoints and policy, so that environments step while the policy
+//! infers.
 //!
-//! Questions are answered in their order. What the policy makes of them is the same as in one thread: it sees each
-//! environment's observations in the order of that environment's steps.
+//! Requests are answered in order. The results are the same as in a single thread, because the
+//! policy sees each environment's observations in the order of its steps.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,56 +21,56 @@ use crate::policy::gr00t::Models;
 use crate::policy::{self, Account, Chunk, EpisodeStart, Lifeline, Made, Over, PolicyError, PolicySpec, Shortage};
 use c10d::cuda;
 
-/// TorchScript's interpreter recurses; a main thread would have had as much.
+/// Stack size: TorchScript's interpreter recurses. A main thread would have at most this much.
 const STACK_BYTES: usize = 16 << 20;
 
-/// How often somebody who waits for a policy to be made is asked whether to go on.
+/// How often [`PolicyThread::make`] asks its caller whether to go on.
 const TICK: Duration = Duration::from_millis(100);
 
-/// The loop's end.
+/// The handle of the policy thread in the evaluation loop.
 pub struct PolicyThread {
-    /// Cut when nobody wants answers any more.
+    /// Cut when nobody needs answers any more; then remote calls end early.
     lifeline: Lifeline,
     words: Receiver<String>,
-    // `None` once the thread is told to end.
+    // `None` after the thread was told to end.
     questions: Option<Sender<Question>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// A policy that the thread holds.
+/// The properties of the policy that the thread holds.
 #[derive(Clone, Debug)]
 pub struct Held {
-    /// What does not change.
+    /// Its constant specification.
     pub spec: PolicySpec,
-    /// How many actions of a chunk are taken.
+    /// Number of actions taken from each chunk.
     pub chunk_length: usize,
-    /// Seeds that its episodes must start from, where it knows better than the plan.
+    /// Seeds that the policy prescribes for its episodes, in place of those of the plan.
     pub seeds: Vec<Option<u64>>,
-    /// What it says of itself, for the journal.
+    /// Facts about the policy for the journal.
     pub facts: BTreeMap<String, Value>,
-    /// It thinks elsewhere, and is told how episodes end.
+    /// True for a planner: it computes elsewhere, and is told how episodes end.
     pub is_planner: bool,
-    /// What the user should know of it.
+    /// Notes for the user about the policy.
     pub notes: Vec<String>,
-    /// Whether another process infers.
+    /// True if another process runs the inference.
     pub is_remote: bool,
 }
 
-/// An inference.
+/// The result of an inference.
 #[derive(Debug)]
 pub struct Acted {
-    /// One a row, in order.
+    /// One chunk for each row, in order.
     pub chunks: Result<Vec<Chunk>, PolicyError>,
-    /// Time of the call.
+    /// Duration of the call.
     pub took: Duration,
-    /// What the policy says of its memory, since it was made.
+    /// Memory shortages that the policy has reported since it was made.
     pub shortage: Shortage,
 }
 
-/// One row of an inference.
+/// One row of an inference: environment and observation.
 pub type Row = (EnvIndex, Arc<Observation>);
 
-/// Takes the answer to an inference; gives one of its own accord if the thread dies.
+/// Sends the answer to an inference, exactly once. If the thread dies, dropping it sends an error.
 struct Reply(Option<Box<dyn FnOnce(Acted) + Send>>);
 
 impl Reply {
@@ -101,7 +102,7 @@ impl PolicyThread {
     /// Starts the thread; policies will be on `device`.
     ///
     /// # Errors
-    /// When there is no thread to be had.
+    /// Returns an error if the thread cannot be started.
     pub fn start(device: Device) -> std::io::Result<Self> {
         let (questions, inbox) = channel();
         let (lifeline, words) = Lifeline::heard();
@@ -111,11 +112,12 @@ impl PolicyThread {
         Ok(Self { lifeline, words, questions: Some(questions), thread: Some(thread) })
     }
 
-    /// Makes the policy of a job in place of the one before; one that keeps files does so in `folder`. Meanwhile `goes_on`
-    /// is asked again and again, with what the policy has to say; once it says no, nothing is waited for that is far away.
+    /// Makes the policy of a job in place of the previous one; a policy that keeps files writes
+    /// them to `folder`. Meanwhile `goes_on` is called regularly with the messages of the policy.
+    /// After it returns false, calls to remote servers end early.
     ///
     /// # Errors
-    /// Those of [`policy::make_with`].
+    /// Returns the errors of [`policy::make_with`].
     pub fn make(
         &self,
         job: &Job,
@@ -139,42 +141,44 @@ impl PolicyThread {
         }
     }
 
-    /// What the policy has said to the user since the last time.
+    /// Returns the messages of the policy for the user since the last call.
     pub fn said(&self) -> Vec<String> {
         self.words.try_iter().collect()
     }
 
-    /// Inferences will have `rows` rows as a rule, and at most `max_rows`.
+    /// Announces that inferences usually have `rows` rows, and at most `max_rows`.
     pub fn warm_up(&self, rows: usize, max_rows: usize) {
         self.ask(Question::WarmUp { rows, max_rows });
     }
 
-    /// An episode begins.
+    /// Announces the start of an episode.
     pub fn reset(&self, start: EpisodeStart) {
         self.ask(Question::Reset(start));
     }
 
-    /// Shows an observation.
+    /// Shows an observation to the policy.
     pub fn observe(&self, env: EnvIndex, observation: Arc<Observation>) {
         self.ask(Question::Observe(env, observation));
     }
 
-    /// Asks for chunks, at most `max_batch` rows in one call of the policy; `give` gets them from the thread.
+    /// Requests action chunks, with at most `max_batch` rows in one call of the policy. The thread
+    /// calls `give` with the result.
     pub fn act(&self, rows: Vec<Row>, max_batch: usize, give: impl FnOnce(Acted) + Send + 'static) {
         self.ask(Question::Act { rows, max_batch, reply: Reply(Some(Box::new(give))) });
     }
 
-    /// Tells a planner that an episode is over, and waits for what it says of it: it is never long at work here.
+    /// Tells a planner that an episode is over, and waits for its account of it, which takes little
+    /// time.
     ///
     /// # Errors
-    /// Those of [`policy::Planner::end`].
+    /// Returns the errors of [`policy::Planner::end`].
     pub fn end(&self, over: Over) -> Result<Account, PolicyError> {
         let (reply, answer) = channel();
         self.ask(Question::End(over, reply));
         answer.recv().unwrap_or_else(|_| Err(gone()))
     }
 
-    /// A thread that is gone drops the question, and with it the reply.
+    /// Sends a question. If the thread is gone, the question is dropped together with its reply.
     fn ask(&self, question: Question) {
         if let Some(questions) = &self.questions {
             questions.send(question).ok();
@@ -197,12 +201,13 @@ fn gone() -> PolicyError {
     PolicyError::Inference("the policy's thread has ended".to_owned())
 }
 
-/// Answers until nobody asks any more, or the GPU is lost.
+/// Answers questions until the channel is closed or the GPU is lost.
 fn run(device: Device, questions: &Receiver<Question>, lifeline: &Lifeline) {
     if let (Device::Cuda(index), Ok(cuda)) = (device, cuda::load())
         && let Err(err) = cuda.select(index)
     {
-        // CUDA's current device is one a thread; policies name theirs wherever they can.
+        // CUDA's current device is a property of each thread; policies name their device wherever
+        // they can.
         tracing::warn!("policy thread on cuda:{index}: {err}");
     }
     let mut models = Models::heard_by(device, lifeline.clone());
@@ -211,12 +216,12 @@ fn run(device: Device, questions: &Receiver<Question>, lifeline: &Lifeline) {
     for question in questions {
         match question {
             Question::Make { job, env, folder, reply } => {
-                // The memory of the one before is free before the next one is loaded.
+                // Free the memory of the previous policy before the next one is loaded.
                 made = None;
                 let (name, config) = (&job.policy_type, &job.policy_config);
                 let answer = device::using(device, || policy::make_with(name, config, &env, &mut models, lifeline));
                 is_lost = matches!(answer, Err(PolicyError::DeviceLost(_)));
-                // The loop may have been stopped meanwhile.
+                // The receiver is gone if the loop was stopped meanwhile.
                 let _ = reply.send(answer.map(|mut fresh| {
                     let held = held(&mut fresh);
                     if let Some(planner) = fresh.policy.planner() {
@@ -250,12 +255,13 @@ fn run(device: Device, questions: &Receiver<Question>, lifeline: &Lifeline) {
             Question::End(over, reply) => {
                 let planner = made.as_mut().and_then(|made| made.policy.planner());
                 let account = planner.map_or(Ok(Account::default()), |planner| planner.end(&over));
-                // The loop may have been stopped meanwhile.
+                // The receiver is gone if the loop was stopped meanwhile.
                 let _ = reply.send(account);
             }
         }
         if is_lost {
-            // libtorch ends the process where it cannot free what is on a GPU: the process is to say why first.
+            // libtorch aborts the process if it cannot free GPU memory. Leak it, so that the
+            // process can first report the reason.
             std::mem::forget((made, models));
             return;
         }
@@ -336,7 +342,7 @@ mod tests {
         assert!(err.to_string().starts_with("unknown policy_type `pi0`"), "{err}");
     }
 
-    /// A job whose server is nowhere.
+    /// Returns a job whose server does not exist.
     fn remote() -> Job {
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut job = job("gr00t_remote_closedloop");

@@ -1,5 +1,5 @@
-//! How far a run is: a table on a terminal, drawn by rank 0 for all ranks; a line now and then anywhere else; numbers for
-//! Prometheus where they are asked for.
+//! Shows the progress of a run: rank 0 draws a table for all ranks on a terminal; elsewhere each
+//! rank prints a line now and then; Prometheus metrics are served on request.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -14,21 +14,21 @@ use crate::eval::exporter::Exporter;
 use crate::eval::now;
 use crate::eval::view::{Before, Snapshot, View};
 
-/// At least this long between two lines of one rank about the same job.
+/// Minimum time between two lines of one rank about the same job.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
-/// At least this long between two lines about the whole run.
+/// Minimum time between two lines about the whole run.
 const SUMMARY_EVERY: Duration = Duration::from_secs(30);
 
-/// Ranks that a table shows.
+/// Maximum number of ranks in the table.
 const ROWS: usize = 16;
 
-/// Shows how far a run is.
+/// Shows the progress of a run.
 pub struct Progress {
     rank: usize,
     label: String,
     show: Show,
-    /// Rank 0 sees the whole run.
+    /// The state of the whole run; only on rank 0.
     view: Option<View>,
     told: Instant,
     exporter: Option<Exporter>,
@@ -37,14 +37,14 @@ pub struct Progress {
 enum Show {
     /// Rank 0 on a terminal.
     Table { all: MultiProgress, lines: Vec<ProgressBar> },
-    /// Job, moment and steps of the last line.
+    /// Job, time and steps of the last line.
     Lines { last: Option<(String, Instant, u64)> },
     /// Other ranks on a terminal.
     Quiet,
 }
 
 impl Progress {
-    /// Picks a table, lines or silence for a rank.
+    /// Chooses a table, lines or no output for a rank.
     pub fn new(env: &RankEnv) -> Self {
         let is_terminal = std::io::stderr().is_terminal();
         let style = console::Style::current();
@@ -61,7 +61,7 @@ impl Progress {
         Self { rank: env.rank, label, show, view: None, told: now(), exporter: None }
     }
 
-    /// What is known of the whole run, and where its numbers are asked for.
+    /// Sets what is known of the whole run, and the exporter for its metrics.
     pub fn begin(&mut self, before: impl FnOnce() -> Before, world_size: usize, exporter: Option<Exporter>) {
         if self.rank == 0 {
             self.view = Some(View::new(before(), world_size));
@@ -69,7 +69,7 @@ impl Progress {
         }
     }
 
-    /// This rank moved.
+    /// Shows progress of this rank.
     pub fn moved(&mut self, beat: &Beat) {
         let Show::Lines { last } = &mut self.show else { return };
         let moment = now();
@@ -84,12 +84,12 @@ impl Progress {
         }
     }
 
-    /// Whether [`Progress::all`] is of use.
+    /// Returns whether [`Progress::all`] has an effect.
     pub fn shows_all(&self) -> bool {
         self.view.is_some()
     }
 
-    /// All ranks, by rank.
+    /// Shows the heartbeats of all ranks, in rank order.
     pub fn all(&mut self, beats: &[Beat]) {
         let Some(view) = &mut self.view else { return };
         let snapshot = view.on(beats, now());
@@ -108,7 +108,7 @@ impl Progress {
         }
     }
 
-    /// A job of this rank ended.
+    /// Shows that a job of this rank ended.
     pub fn job_ended(&mut self, beat: &Beat, took: Duration) {
         if let Show::Lines { last } = &mut self.show {
             *last = None;
@@ -116,19 +116,19 @@ impl Progress {
         self.line(&format!("{} in {:.1} s", text(beat), took.as_secs_f64()), beat);
     }
 
-    /// A line that the user should see, above the table.
+    /// Prints a line for the user, above the table.
     pub fn say(&self, line: &str) {
         let level = if line.starts_with("warning: ") { Level::Warning } else { Level::Info };
         if let Show::Table { all, .. } = &self.show {
             console::log(level, line);
-            // A terminal that is gone needs no line.
+            // Ignored: the terminal may be gone.
             let _ = all.println(format!("{} {line}", self.label));
             return;
         }
         console::say(level, &self.label, line, json!({"rank": self.rank}));
     }
 
-    /// How far this rank is: a line on stderr, or, where rank 0 draws, only in the log.
+    /// Prints the progress of this rank to stderr, or only to the log if rank 0 draws a table.
     fn line(&self, line: &str, beat: &Beat) {
         match &self.show {
             Show::Lines { .. } => console::say(Level::Info, &self.label, line, facts(self.rank, beat)),
@@ -136,11 +136,11 @@ impl Progress {
         }
     }
 
-    /// Takes the table away before the results are printed.
+    /// Removes the table before the results are printed.
     pub fn finish(&self) {
         if let Show::Table { all, lines } = &self.show {
             lines.iter().for_each(ProgressBar::finish);
-            // As above.
+            // Ignored: the terminal may be gone.
             let _ = all.clear();
         }
     }

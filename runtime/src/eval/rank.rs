@@ -1,4 +1,4 @@
-//! One rank, from its command line to its exit code.
+//! Runs one rank, from its command line to its exit code.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -39,11 +39,11 @@ use crate::policy::PolicyError;
 use crate::versions::versions;
 use c10d::torch_error::is_hardware_failure;
 
-/// The program `eval`: parses what follows the word, and runs this rank's share.
+/// The program `eval`: parses `words`, its arguments, and runs this rank's share.
 pub fn main(words: &[OsString]) -> ExitCode {
     let args = match EvalArgs::read_words(words) {
         Err(WordsError::Usage(err)) => {
-            // A closed stderr changes nothing about the exit code.
+            // A closed stderr does not change the exit code.
             let _ = err.print();
             return ExitCode::from(u8::try_from(err.exit_code()).unwrap_or(2));
         }
@@ -59,11 +59,11 @@ pub fn main(words: &[OsString]) -> ExitCode {
     code
 }
 
-/// Why a rank ended without having done its part.
+/// The reason why a rank ended before its work was done.
 pub(super) enum Fault {
-    /// It will be the same next time.
+    /// A retry would fail in the same way.
     Refused(String),
-    /// The store is gone, the disk is full: starting again may help.
+    /// A restart may help, for example after the store is gone or the disk was full.
     Broken(String),
 }
 
@@ -115,7 +115,7 @@ fn run(args: &EvalArgs) -> Result<ExitCode, Fault> {
     rank.run(&seating.work).map_err(Fault::Broken)
 }
 
-/// The episode that a line is about.
+/// Returns the number of the episode that a line is about.
 fn of_episode(line: &Line) -> Option<u64> {
     if let Line::Episode(episode) = line { Some(episode.episode) } else { None }
 }
@@ -134,24 +134,24 @@ struct Rank<'a> {
     company: Company,
     begun: Instant,
     busy_s: f64,
-    /// Why a job has failed for good.
+    /// The reason why a job has failed for good.
     failed: Option<String>,
-    /// What policies are made of; of rank 0.
+    /// The hashing of the policy files; only on rank 0.
     policy_files: Option<Reading>,
-    /// Those of the job under way.
+    /// Leases of the current job.
     leases: Option<Leases>,
 }
 
-/// The other ranks and the user: who hears of every step.
+/// The other ranks and the user: the observers of every step.
 struct Company {
     peers: Peers,
     progress: Progress,
-    /// What was said for all ranks.
+    /// Topics that were already reported for all ranks.
     said: BTreeSet<&'static str>,
     stop: Stop,
     device: tch::Device,
     meter: Rc<Meter>,
-    /// That of the run folder, where no launcher of ours has it.
+    /// Lock on the run folder if the launcher is not `rrun` and does not hold it.
     lock: Option<LaunchLock>,
 }
 
@@ -248,7 +248,7 @@ impl Rank<'_> {
         self.conclude(last, started)
     }
 
-    /// Writes down what was read of the files of policies.
+    /// Writes journal lines for the policy files that have been hashed.
     fn note_policy_files(&mut self, take: fn(&mut Reading) -> Vec<Found>) -> Result<(), String> {
         for Found { line, warning } in self.policy_files.as_mut().map(take).unwrap_or_default() {
             warning.iter().for_each(|warning| self.company.progress.say(warning));
@@ -257,7 +257,7 @@ impl Rank<'_> {
         Ok(())
     }
 
-    /// Nothing is left to do: the others were waited for, or will not be.
+    /// Writes the last journal line. The other ranks have been waited for, or will not be.
     fn end(&mut self, started: Instant) -> Result<(), String> {
         self.note_policy_files(if self.stop.asked() { Reading::take } else { Reading::finish })?;
         self.append(&Line::RankEnd(RankEnd {
@@ -270,7 +270,8 @@ impl Rank<'_> {
         }))
     }
 
-    /// The last line of a rank whose GPU is lost to it; what it has to say.
+    /// Writes the last journal line of a rank that has lost its GPU; returns the message for the
+    /// user.
     fn lose(&mut self, reason: String) -> Result<String, String> {
         let said = format!("rank {} ends: {reason}", self.env.rank);
         self.append(&Line::RankEnd(RankEnd {
@@ -293,7 +294,8 @@ impl Rank<'_> {
         Ok(history)
     }
 
-    /// What this rank has to do, as its first sign of life, and what is known of the whole run.
+    /// Returns the first heartbeat of this rank, with its share of the work, and starts the
+    /// progress display.
     fn begin(&mut self, own: Option<&[Work]>, history: &History) -> Beat {
         let (jobs, lines) = (&self.plan.jobs, &history.lines);
         let exporter = self.args.metrics_port.filter(|_| self.env.rank == 0).and_then(|port| {
@@ -304,7 +306,7 @@ impl Rank<'_> {
         let before = || tally::before(jobs, lines, &history.launched);
         self.company.progress.begin(before, self.env.world_size, exporter);
         let counted = tally::own(own.unwrap_or_default(), lines, &history.launched, self.env.rank);
-        // A rank that takes what comes has nothing that is its own.
+        // A rank that leases its work has no jobs of its own.
         let (jobs, own) = own.map_or((0, 0), |_| (counted.jobs, counted.own));
         Beat { device: device::name(self.device.device), jobs, own, ..counted }
     }
@@ -343,7 +345,8 @@ impl Rank<'_> {
         }
     }
 
-    /// Runs what is left of a job, again if it fails; an unwritable journal and a lost GPU are errors of the rank.
+    /// Runs the rest of a job, and retries it if it fails. Returns an error if the journal cannot
+    /// be written or the GPU is lost.
     fn job(&mut self, work: &Work, history: &mut History, last: Beat) -> Result<Beat, String> {
         let mut beat = last;
         if history.given_up.contains(&work.job.index) {
@@ -366,7 +369,7 @@ impl Rank<'_> {
         Ok(beat)
     }
 
-    /// One attempt at a job, and why it failed.
+    /// Runs one attempt at a job; returns the reason if it failed.
     fn attempt(
         &mut self,
         work: &Work,
@@ -375,7 +378,8 @@ impl Rank<'_> {
         attempt: u32,
     ) -> Result<(Beat, Option<String>), String> {
         let job = &work.job;
-        // A job in steps that was interrupted begins again; its episodes are not those of another attempt.
+        // An interrupted job in steps starts from the beginning: its episodes are not those of an
+        // earlier attempt.
         let before = history.about(job.index);
         let again = matches!(job.length, Length::Steps(_));
         let earlier = if again { Vec::new() } else { before.clone() };
@@ -385,7 +389,7 @@ impl Rank<'_> {
             report::solved(earlier.into_iter().filter(|line| of_episode(line).is_none_or(|e| work.runs(e))), job.index);
         let mut beat = Beat { done: done.len() as u64, solved, ..last.of_job(&job.name) };
         if let Some(leases) = &self.leases {
-            // What others have done of it is theirs.
+            // With leases, finished episodes of other ranks do not count for this one.
             (beat.done, beat.solved) = (0, 0);
             leases.visit(work, done.clone(), history.suspects.of(job.index));
         }
@@ -468,7 +472,7 @@ impl Rank<'_> {
         Ok((beat, error))
     }
 
-    /// The environments of a job are given up.
+    /// Releases the leases of a job whose environments are closed.
     fn leave(&self, job: JobIndex, is_done: bool) {
         if let Some(leases) = &self.leases {
             leases.leave(job, is_done);
@@ -479,8 +483,9 @@ impl Rank<'_> {
         self.journal.append(line).map_err(|err| format!("cannot write `{}`: {err}", self.journal.path().display()))
     }
 
-    /// Waits for the others, and reports. A rank that was stopped, or whose job failed without `--continue-on-error`,
-    /// does not wait; in the latter case it calls off the rest.
+    /// Waits for the other ranks and writes the report. A rank that was stopped, or whose job
+    /// failed without `--continue-on-error`, does not wait; in the second case it also calls off
+    /// the other ranks.
     fn conclude(&mut self, last: Beat, started: Instant) -> Result<ExitCode, String> {
         let failed = self.failed.clone().filter(|_| !self.args.continue_on_error);
         let early = self.stop.reason().or_else(|| {

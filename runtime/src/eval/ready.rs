@@ -1,4 +1,5 @@
-//! What a rank knows before it starts anything: all that can be refused is refused here.
+//! The checks and the configuration of a rank before it starts anything. All invalid input is
+//! refused here.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -19,27 +20,27 @@ use crate::eval::job::JobError;
 use crate::eval::seating::Seating;
 use crate::{env, policy};
 
-/// All that is known before anything is started.
+/// The configuration of a rank before anything is started.
 pub struct Ready {
-    /// Who the rank is.
+    /// Rank, world size and the other variables of the launcher.
     pub env: RankEnv,
-    /// Where files go.
+    /// Folder for all files of the run.
     pub folder: RunFolder,
-    /// What the run was asked to do.
+    /// The plan of the run: its jobs and settings.
     pub plan: RunPlan,
-    /// What the policy is on.
+    /// Device of the policy, with the reason for the choice.
     pub device: Decision,
-    /// What of it is this rank's, and where it sits.
+    /// This rank's share of the work, and the placement of its environments.
     pub seating: Seating,
-    /// What the user should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
 impl Ready {
-    /// Reads what the command line names, checks it, and writes the plan if that is not there yet.
+    /// Reads what the command line names, checks it, and writes the plan if it does not exist yet.
     ///
     /// # Errors
-    /// The first thing that is wrong; it would be wrong the next time.
+    /// Returns the first problem; a retry would fail in the same way.
     pub fn new(args: &EvalArgs) -> Result<Self, String> {
         let variable = |name: &str| std::env::var(name).ok();
         let env = RankEnv::read(variable).map_err(|err| err.to_string())?;
@@ -67,10 +68,10 @@ impl Ready {
         Ok(Self { env, folder, plan, device, seating, notes })
     }
 
-    /// Opens the rank's journal, and says what a crash tore.
+    /// Opens the rank's journal and notes if a crash left a torn line.
     ///
     /// # Errors
-    /// Another evaluation in this folder, a disk that cannot be written.
+    /// Returns an error if another evaluation uses this folder, or if the disk cannot be written.
     pub fn open_journal(&mut self) -> Result<Journal, String> {
         let journal = self.plan.open_journal(&self.folder, &self.env).map_err(|err| err.to_string())?;
         if journal.torn() > 0 {
@@ -81,7 +82,8 @@ impl Ready {
     }
 }
 
-/// What would be refused when a job's turn comes, in hours perhaps.
+/// Checks all jobs now for what would otherwise be refused when their turn comes, perhaps hours
+/// later.
 fn check_arguments(jobs: &[Job]) -> Result<(), String> {
     jobs.iter().filter(|job| job.status == Status::Pending).try_for_each(|job| {
         let place = |err: String| format!("job {} ({}): {err}", job.index.0, job.name);

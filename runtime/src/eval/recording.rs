@@ -1,4 +1,4 @@
-//! The recorder of a job, and the episodes that wait for it.
+//! The recorder of a job, and the finished episodes that wait for it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,23 +15,24 @@ use crate::eval::film;
 use crate::eval::job::{Counts, Desk, Earlier, JobError, Site};
 use crate::record::{Amount, DatasetPlan, Estimate, Export, Format, RecordPlan, Recorded, Recorder};
 
-/// Between two looks at what the recorder has done.
+/// Time between two looks at what the recorder has finished.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// The recorder of a job, and the episodes that wait for it.
+/// The recorder of a job, and the finished episodes that wait for it.
 pub struct Recording<'a> {
     recorder: Option<Recorder>,
     waiting: BTreeMap<(EnvIndex, u64), Episode>,
     folder: &'a RunFolder,
-    /// Whether every step has to be rendered.
+    /// True if every step has to be rendered.
     pub every_frame: bool,
 }
 
 impl<'a> Recording<'a> {
-    /// Opens files for what is left of a job.
+    /// Opens the files for the rest of a job.
     ///
     /// # Errors
-    /// A plan that does not fit the environment, a file that cannot be written, a file system without room.
+    /// Returns an error if the plan does not fit the environment, a file cannot be written, or the
+    /// file system is full.
     pub fn start(
         site: &'a Site<'a>,
         job: &Job,
@@ -61,12 +62,12 @@ impl<'a> Recording<'a> {
         Ok(Self { recorder, waiting: BTreeMap::new(), folder, every_frame })
     }
 
-    /// The recorder, if anything is recorded.
+    /// Returns the recorder; `None` if nothing is recorded.
     pub fn recorder(&mut self) -> Option<&mut Recorder> {
         self.recorder.as_mut()
     }
 
-    /// An episode has ended: its line is written when dataset and video have it.
+    /// Ends an episode: its journal line is written after dataset and video have it.
     pub fn ended(&mut self, env: EnvIndex, episode: Episode, desk: &mut Desk, beat: &mut Beat) -> Result<(), JobError> {
         if self.recorder.is_some() {
             self.waiting.insert((env, episode.episode), episode);
@@ -75,16 +76,16 @@ impl<'a> Recording<'a> {
         journal(episode, desk, beat)
     }
 
-    /// Writes the lines of the episodes that the recorder has finished.
+    /// Writes the journal lines of the episodes that the recorder has finished.
     pub fn settle(&mut self, desk: &mut Desk, beat: &mut Beat) -> Result<(), JobError> {
         let recorded = self.recorder.as_mut().map(Recorder::poll).unwrap_or_default();
         recorded.into_iter().try_for_each(|recorded| self.on_recorded(recorded, desk, beat))
     }
 
-    /// Waits until the lines of all episodes that have ended are written.
+    /// Waits until the journal lines of all finished episodes are written.
     pub fn catch_up(&mut self, desk: &mut Desk, beat: &mut Beat) -> Result<(), JobError> {
         while !self.waiting.is_empty() {
-            // A recorder without threads says why when it is used next.
+            // If the threads of the recorder have ended, its next use returns the reason.
             let Some(recorded) = self.recorder.as_mut().and_then(|recorder| recorder.poll_within(PATIENCE)) else {
                 return Ok(());
             };
@@ -93,10 +94,10 @@ impl<'a> Recording<'a> {
         Ok(())
     }
 
-    /// Waits for the files, and writes the last lines.
+    /// Waits for the files, and writes the last journal lines.
     pub fn finish(mut self, desk: &mut Desk, counts: &mut Counts) -> Result<(), JobError> {
         let Some(mut recorder) = self.recorder.take() else { return Ok(()) };
-        // What was written before something failed is told first.
+        // Report first what was written before something failed.
         let said = recorder.warnings().len();
         let recorded = recorder.drain();
         let told = recorded.into_iter().try_for_each(|recorded| self.on_recorded(recorded, desk, counts.beat));
@@ -139,7 +140,7 @@ fn dataset(site: &Site, job: &Job, spec: &EnvSpec, earlier: &Earlier) -> Option<
         ExportMode::Separate => Export::Separate,
     };
     let file = folder.dataset(&job.name, site.env.rank, site.env.world_size);
-    // A dataset for training is of no use without its pictures; one to look things up in is far smaller without.
+    // A dataset for training needs its images; one for analysis is far smaller without them.
     let (format, path, cameras) = match args.record_format {
         RecordFormat::Hdf5 => (Format::Hdf5, file, args.record_cameras),
         RecordFormat::Lerobot => (Format::LeRobot, file.with_extension(""), true),
@@ -178,7 +179,7 @@ fn journal(episode: Episode, desk: &mut Desk, beat: &mut Beat) -> Result<(), Job
     Ok(())
 }
 
-/// An episode that an error ended goes to the journal at once.
+/// Writes an episode that an error ended to the journal at once.
 pub fn journal_error(episode: Episode, desk: &mut Desk, beat: &mut Beat) -> Result<(), JobError> {
     if let Some(reason) = &episode.error {
         desk.audience.say(&format!("{} episode {}: {reason}", episode.job, episode.episode));

@@ -1,13 +1,15 @@
-//! The loop: environments that need a chunk get one, all running ones take a step, ended ones are recorded.
+//! The evaluation loop: environments without an action chunk get one, all running ones take a step,
+//! and finished ones are recorded.
 //!
-//! Environments are in groups, two by default. While the policy infers for one group, another steps:
+//! Environments are in groups, two by default. While the policy infers for one group, another
+//! steps:
 //!
 //! ```text
-//! group 0   think │ step step step … │ think │ step …
-//! group 1         │ think            │ step step step …
+//! group 0   infer │ step step step … │ infer │ step …
+//! group 1         │ infer            │ step step step …
 //! ```
-//! A group takes turns: either it waits for chunks, or for the resets and steps of all its environments. What comes
-//! back is worked off in the order of its environments, so that a run repeats exactly.
+//! A group waits either for chunks, or for the resets and steps of all its environments. Answers
+//! are processed in the order of the environments, so that a run is reproducible.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -36,60 +38,61 @@ use crate::eval::schedule::{Due, Numbers, Schedule, Waiting, deal, groups};
 use crate::policy::{self, Account, Chunk, PolicyError, Shortage};
 use crate::record::{EpisodeEnd, EpisodeMeta};
 
-/// How often a loop that waits looks at its stop sign.
+/// How often a waiting loop checks whether it has to stop.
 const TICK: Duration = Duration::from_millis(200);
 
-/// Counts of a job in a rank.
+/// Counters of one job in one rank.
 #[derive(Debug, Default)]
 pub struct Totals {
     /// Steps of all environments.
     pub env_steps: u64,
-    /// Of these, with an action that had a number beyond its range.
+    /// Number of those steps whose action had a value out of bounds.
     pub out_of_bounds: u64,
-    /// Pictures rendered.
+    /// Number of rendered images.
     pub frames: u64,
-    /// Time of a policy call.
+    /// Duration of a policy call.
     pub infer: Latency,
-    /// Time of a turn of a group: the slowest of its steps, and what it waited for a core.
+    /// Duration of a group's turn: that of its slowest step, including its wait for a CPU core.
     pub sim: Latency,
-    /// Time in which the policy inferred; see [`Totals::infer_busy`].
+    /// Time in which the policy ran inference; see [`Totals::infer_busy`].
     inferred: Duration,
-    /// Time in which a planner was asked something.
+    /// Time in which a planner had at least one question.
     thinking: Busy,
     /// Time in which at least one environment was at work.
     pub sim_busy: Busy,
-    /// Episodes that were begun again because the process of their environment was lost.
+    /// Number of episodes that were started again because the process of their environment was
+    /// lost.
     pub env_restarts: u64,
-    /// How often and for how long the loop waited for files.
+    /// How often the loop waited for files.
     pub record_waits: u64,
-    /// See [`Totals::record_waits`].
+    /// How long the loop waited for files.
     pub record_wait: Duration,
-    /// What the policy says of its memory.
+    /// Memory shortages that the policy reported.
     pub shortage: Shortage,
 }
 
 impl Totals {
-    /// Time in which the policy inferred, or a planner had at least one question.
+    /// Returns the time in which the policy ran inference, or a planner had at least one question.
     pub fn infer_busy(&self) -> Duration {
         self.inferred + self.thinking.total()
     }
 }
 
-/// What the loop waits for.
+/// An event that the loop waits for.
 pub enum Event {
-    /// An environment has done what it was told.
+    /// An environment has answered a command.
     Env(EnvIndex, Answer),
-    /// The policy has inferred for a group.
+    /// The policy has finished an inference for a group.
     Acted(usize, Acted),
 }
 
-/// What a build of the environments runs.
+/// The episodes of one build of the environments.
 pub enum Source {
-    /// These episodes.
+    /// A fixed list of episodes.
     These(Vec<u64>),
-    /// As many as the job's steps are enough for.
+    /// As many episodes as fit into the job's steps.
     Steps,
-    /// What leases are had for.
+    /// The episodes that the rank gets leases for.
     Leased(Leases),
 }
 
@@ -101,20 +104,20 @@ pub struct Rollout<'a, 'b> {
     pub env: &'a mut dyn VectorEnv,
     pub policy: &'a PolicyThread,
     pub held: &'a Held,
-    /// Both ends of the channel that environments and policy answer through.
+    /// Both ends of the channel for the answers of environments and policy.
     pub events: (&'a Sender<Event>, &'a Receiver<Event>),
     pub recording: &'a mut Recording<'b>,
     pub totals: &'a mut Totals,
     pub beat: &'a mut Beat,
-    /// Only one episode is under way at a time, so that it is known whose fault a death is.
+    /// True if only one episode runs at a time, so that the cause of a death is known.
     pub alone: bool,
 }
 
-/// What is under way in all groups.
+/// The state of all groups.
 struct State {
     groups: Vec<Group>,
     live: BTreeMap<EnvIndex, Live>,
-    /// How often an episode was begun again.
+    /// How often each episode was started again.
     attempts: BTreeMap<u64, u32>,
 }
 
@@ -142,8 +145,9 @@ impl Rollout<'_, '_> {
         groups(num_envs, self.site.stages(self.job, self.held)).into_iter().map(group).collect()
     }
 
-    /// Episodes of a group. Those of a shared job belong to environments, so that each environment has the same ones at any
-    /// number of ranks; those of another go to whoever is free.
+    /// Returns the episodes of a group. Those of a shared job belong to environments, so that each
+    /// environment has the same ones at any number of ranks. Those of another job go to any free
+    /// environment.
     fn waiting(&self, source: &Source, envs: Range<usize>) -> Waiting {
         let (share, num_envs) = (self.site.work.share, self.env.num_envs());
         match (source, share) {
@@ -236,7 +240,7 @@ impl Rollout<'_, '_> {
         Ok(())
     }
 
-    /// The next turn of a group: resets and steps, or, when nothing else is to be done first, an inference.
+    /// Starts the next turn of a group: resets and steps, or an inference if no reset is due.
     fn advance(&mut self, state: &mut State, index: usize, desk: &mut Desk) -> Result<(), JobError> {
         let State { groups, live, .. } = state;
         let group = &mut groups[index];
@@ -245,7 +249,7 @@ impl Rollout<'_, '_> {
         if !hungry.is_empty() {
             let rows = hungry.iter().filter_map(|env| Some((*env, Arc::clone(&live.get(env)?.observation))));
             let (rows, events) = (rows.collect(), self.events.0.clone());
-            // A loop that was stopped listens no more.
+            // The receiver is gone after the loop was stopped.
             let give = move |acted| drop(events.send(Event::Acted(index, acted)));
             self.policy.act(rows, self.site.max_batch(self.held), give);
             group.thinking = hungry;
@@ -315,7 +319,7 @@ impl Rollout<'_, '_> {
         Ok(())
     }
 
-    /// The policy ends an episode: it is over as it is.
+    /// Ends an episode because the policy says so.
     fn ended_by_policy(
         &mut self,
         env: EnvIndex,
@@ -347,7 +351,7 @@ impl Rollout<'_, '_> {
         Err(PolicyError::Inference(reason).into())
     }
 
-    /// All environments of a group have answered.
+    /// Processes the answers of a group after all its environments have answered.
     fn work_off(&mut self, state: &mut State, index: usize, desk: &mut Desk) -> Result<(), JobError> {
         let answers = std::mem::take(&mut state.groups[index].answers);
         let mut actions = std::mem::take(&mut state.groups[index].actions);
@@ -376,7 +380,8 @@ impl Rollout<'_, '_> {
         Ok(())
     }
 
-    /// An episode goes to the recorder, and from there to the journal, unless another rank has it now.
+    /// Hands a finished episode to the recorder, and from there to the journal, unless another rank
+    /// has taken it over.
     fn ended(&mut self, env: EnvIndex, live: Live, how: End, end: EpisodeEnd, desk: &mut Desk) -> Result<(), JobError> {
         let account =
             if self.held.is_planner { self.policy.end(live.over(env, end.success))? } else { Account::default() };
@@ -391,7 +396,8 @@ impl Rollout<'_, '_> {
         self.recording.ended(env, episode, desk, self.beat)
     }
 
-    /// An error of one environment costs its episode, or, when its process was lost, begins it again.
+    /// Handles an error of one environment: its episode ends as an error, or starts again if the
+    /// environment's process was lost.
     fn failed(
         &mut self,
         env: EnvIndex,
@@ -456,7 +462,7 @@ impl Rollout<'_, '_> {
         Ok(())
     }
 
-    /// Records a step; how the episode ended, if it did.
+    /// Records a step; returns how the episode ended, if it did.
     fn stepped(
         &mut self,
         env: EnvIndex,
@@ -489,7 +495,8 @@ impl Rollout<'_, '_> {
         Ok(ended)
     }
 
-    /// Most policies see an observation when they are asked about it, and no other.
+    /// Shows an observation to a policy that looks back. Most policies see only the observations
+    /// they are asked about.
     fn show(&self, env: EnvIndex, observation: &Arc<Observation>) {
         if self.held.spec.looks_back > 0 {
             self.policy.observe(env, Arc::clone(observation));

@@ -1,24 +1,27 @@
-//! Which environment runs which episode, and which action of its chunk comes next. Pure.
+//! Decides which environment runs which episode, and which action of its chunk comes next. Pure: no
+//! I/O.
 //!
-//! An episode belongs to an environment from the moment it starts; none is started beyond the last, and every started
-//! one is waited for. So N episodes are the first N, not the N that end first: stopping at the Nth end would prefer
-//! short, successful ones.
+//! An episode belongs to an environment from its start. None is started beyond the last, and every
+//! started episode is waited for. So N episodes are the first N, not the N that end first: stopping
+//! after N ends would favour short, successful episodes.
 //!
-//! Environments are split into groups, each with a schedule of its own: while the policy infers for one, the other
-//! steps. Which group an episode goes to is decided by its number, not by who is free first, so a run repeats exactly.
+//! Environments are split into groups with their own schedules: while the policy infers for one
+//! group, the other steps. The number of an episode decides its group, not which environment is
+//! free first, so a run is reproducible.
 
 use std::ops::Range;
 
 use crate::env::EnvIndex;
 use crate::policy::Chunk;
 
-/// Environments of each of `groups` groups: as even as it goes, in order.
+/// Splits the environments into `groups` contiguous ranges that are as equal as possible.
 pub fn groups(num_envs: usize, groups: usize) -> Vec<Range<usize>> {
     let groups = groups.clamp(1, num_envs.max(1));
     (0..groups).map(|group| group * num_envs / groups..(group + 1) * num_envs / groups).collect()
 }
 
-/// Of the episodes those that environments in `group` run when they are dealt to `num_envs` in turn.
+/// Deals the episodes to `num_envs` environments in turn, and returns those for the environments in
+/// `group`.
 pub fn deal<I>(episodes: I, num_envs: usize, group: Range<usize>) -> impl Iterator<Item = u64> + use<I>
 where
     I: IntoIterator<Item = u64>,
@@ -27,14 +30,14 @@ where
     dealt.filter(move |(position, _)| group.contains(&(position % num_envs))).map(|(_, episode)| episode)
 }
 
-/// Numbers in ascending order; those of a job in steps are more than one would keep in memory.
+/// Episode numbers in ascending order. An iterator, because a job in steps has too many to store.
 pub type Numbers = Box<dyn Iterator<Item = u64>>;
 
-/// Episodes to come.
+/// The episodes that have not started yet.
 pub enum Waiting {
-    /// For whichever environment is free.
+    /// Episodes for any free environment.
     Anyone(Numbers),
-    /// For each environment its own.
+    /// Separate episodes for each environment.
     Own(Vec<Numbers>),
 }
 
@@ -47,7 +50,7 @@ impl Waiting {
     }
 }
 
-/// Episodes to come, and what each environment of a group is doing.
+/// The episodes that have not started yet, and the state of each environment in a group.
 pub struct Schedule {
     waiting: Waiting,
     /// Index of the first environment.
@@ -56,18 +59,18 @@ pub struct Schedule {
     chunk_length: usize,
 }
 
-/// One environment.
+/// The state of one environment.
 struct Slot {
     doing: Doing,
-    /// Steps that it may still take, for a job in steps.
+    /// Remaining steps, for a job in steps.
     left: Option<u64>,
 }
 
 enum Doing {
     Nothing,
-    /// Has to begin this episode again.
+    /// Has to start this episode again.
     Again(u64),
-    /// Runs an episode; `chunk` is there while it has an action left.
+    /// Runs an episode; `chunk` is set while it has an action left.
     Episode {
         number: u64,
         chunk: Option<Chunk>,
@@ -75,14 +78,14 @@ enum Doing {
     },
 }
 
-/// A step that is due.
+/// The next step of one environment.
 #[derive(Debug, PartialEq)]
 pub struct Due {
-    /// Where.
+    /// The environment that steps.
     pub env: EnvIndex,
-    /// With this action.
+    /// The action to take.
     pub action: Vec<f32>,
-    /// What it leads to is what the policy sees next.
+    /// True if the policy sees the observation after this step: the chunk has no further action.
     pub last: bool,
 }
 
@@ -93,15 +96,15 @@ impl Slot {
 }
 
 impl Schedule {
-    /// Of each chunk the first `chunk_length` actions are taken, fewer if it is shorter. With `steps`, each environment
-    /// stops after so many.
+    /// Creates a schedule that takes the first `chunk_length` actions of each chunk, or fewer if it
+    /// is shorter. With `steps`, each environment stops after that many.
     pub fn new(waiting: Waiting, envs: Range<usize>, chunk_length: usize, steps: Option<u64>) -> Self {
         let first = envs.start;
         let slots = envs.map(|_| Slot { doing: Doing::Nothing, left: steps }).collect();
         Self { waiting, first, slots, chunk_length }
     }
 
-    /// Hands waiting episodes to idle environments, both in ascending order.
+    /// Starts waiting episodes in idle environments, both in ascending order.
     pub fn start(&mut self) -> Vec<(EnvIndex, u64)> {
         let mut starts = Vec::new();
         for (index, slot) in self.slots.iter_mut().enumerate().filter(|(_, slot)| slot.has_steps()) {
@@ -118,21 +121,21 @@ impl Schedule {
         starts
     }
 
-    /// Environments that need a chunk before they can step.
+    /// Returns the environments that need a new action chunk before they can step.
     pub fn hungry(&self) -> Vec<EnvIndex> {
         let hungry = |slot: &Slot| slot.has_steps() && matches!(slot.doing, Doing::Episode { chunk: None, .. });
         let slots = self.slots.iter().enumerate().filter(|(_, slot)| hungry(slot));
         slots.map(|(index, _)| EnvIndex(self.first + index)).collect()
     }
 
-    /// Gives an environment its next chunk.
+    /// Sets the next action chunk of an environment.
     pub fn feed(&mut self, env: EnvIndex, fresh: Chunk) {
         if let Some(Slot { doing: Doing::Episode { chunk, next, .. }, .. }) = self.slot(env) {
             (*chunk, *next) = (Some(fresh), 0);
         }
     }
 
-    /// The next step of each running environment that has a chunk; the schedule moves on by it.
+    /// Returns the next step of each running environment with a chunk, and advances past it.
     pub fn due(&mut self) -> Vec<Due> {
         let (first, length) = (self.first, self.chunk_length);
         let running = self.slots.iter_mut().enumerate().filter(|(_, slot)| slot.has_steps());
@@ -151,14 +154,14 @@ impl Schedule {
         due.collect()
     }
 
-    /// The episode of an environment is over; what is left of its chunk is forgotten.
+    /// Ends the episode of an environment and drops the rest of its chunk.
     pub fn end(&mut self, env: EnvIndex) {
         if let Some(slot) = self.slot(env) {
             slot.doing = Doing::Nothing;
         }
     }
 
-    /// The episode of an environment was lost, and begins again there.
+    /// Starts the episode of an environment again, because it was lost.
     pub fn again(&mut self, env: EnvIndex) {
         if let Some(slot) = self.slot(env)
             && let Doing::Episode { number, .. } = slot.doing

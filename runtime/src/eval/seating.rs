@@ -1,4 +1,4 @@
-//! Who sits where, as this rank sees it: what it runs, on which device, and where its environments are.
+//! The placement seen by this rank: its jobs, its device, and the places of its environments.
 
 use std::time::Duration;
 
@@ -14,23 +14,25 @@ use crate::device::{Placed, Visible};
 use crate::env::Place;
 use crate::eval::device;
 
-/// Who sits where.
+/// The placement of the ranks, and this rank's work.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Seating {
-    /// Who is where; every rank with its environments on one GPU if nothing is placed.
+    /// Device of each rank and of its environments; one GPU for each rank if nothing is placed.
     placement: Placement,
     resources: Resources,
     is_placed: bool,
     assignment: Assignment,
-    /// What this rank runs.
+    /// The jobs, or parts of jobs, that this rank runs.
     pub work: Vec<Work>,
 }
 
 impl Seating {
-    /// Reads the placement as the launcher has, or, under another launcher, by what CUDA shows.
+    /// Computes the placement as the launcher does, or from the GPUs that CUDA shows under another
+    /// launcher.
     ///
     /// # Errors
-    /// A placement for another number of ranks, and what [`Setup::placement`] and [`Setup::check`] refuse.
+    /// Returns an error if the placement is for another number of ranks, and the errors of
+    /// [`Setup::placement`] and [`Setup::check`].
     pub fn new(setup: &Setup, env: &RankEnv, visible: &Visible) -> Result<Self, String> {
         let seen = if let Visible::Cuda { count } = visible { *count } else { 0 };
         let nodes = env.world_size.div_ceil(env.local_world_size);
@@ -50,7 +52,7 @@ impl Seating {
         Ok(Self { placement, resources, is_placed, assignment, work })
     }
 
-    /// Where this rank was put, if somebody did.
+    /// Returns the GPU that the placement or `--workers-per-gpu` assigns to this rank.
     pub fn placed(&self, args: &EvalArgs, env: &RankEnv) -> Option<Placed> {
         if self.is_placed {
             let gpu = self.placement.rollout.get(env.rank)?.gpu();
@@ -62,8 +64,8 @@ impl Seating {
         Some(Placed { device: local_rank / per_gpu, reason })
     }
 
-    /// Ranks that compute on this one's GPU, itself included. One GPU that is visible to a rank may be another for the next
-    /// one, so it counts as its own.
+    /// Returns the number of ranks that compute on this rank's GPU, including itself. If a rank
+    /// sees a single GPU, that may be a different one for each rank, so it counts as its own.
     pub fn ranks_on_gpu(&self, args: &EvalArgs, env: &RankEnv, visible: &Visible) -> usize {
         let own = self.placement.rollout.get(env.rank).filter(|_| self.is_placed);
         if let Some(own) = own {
@@ -76,7 +78,7 @@ impl Seating {
         }
     }
 
-    /// What this rank runs of the jobs of the settled plan, now that its device is known.
+    /// Sets this rank's work from the jobs of the settled plan, after its device is known.
     pub fn settle(&mut self, jobs: &[Job], env: &RankEnv, device: Device) {
         if !self.is_placed {
             self.placement = Placement::of_ranks(vec![device::gpu(device); env.world_size]);
@@ -84,7 +86,8 @@ impl Seating {
         self.work = assign::work(jobs, &self.placement, self.assignment, env.rank);
     }
 
-    /// Where the environments of `work` are to run: each on the GPU of its worker, on the policy's if nothing is placed.
+    /// Returns where the environments of `work` run: each on the GPU of its worker, or on the
+    /// policy's device if nothing is placed.
     pub fn place(&self, args: &EvalArgs, env: &RankEnv, work: &Work, device: Device) -> Place {
         let own = |gpu: usize| match (self.is_placed, self.resources.device(gpu)) {
             (true, Some(index)) => Device::Cuda(index),

@@ -1,4 +1,4 @@
-//! What is in effect when a job begins in a rank, wherever it was said: for the journal.
+//! The settings in effect when a job starts in a rank, from all sources, for the journal.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::eval::device;
 use crate::eval::job::Site;
 use crate::eval::policy_thread::Held;
 
-/// Settings by their names; `null` is no limit, or nothing of its own.
+/// Returns the settings by name; `null` means no limit or no value of its own.
 pub fn effective(site: &Site, job: &Job, held: &Held) -> BTreeMap<String, Value> {
     let max_batch = site.max_batch(held);
     let own = [
@@ -23,7 +23,7 @@ pub fn effective(site: &Site, job: &Job, held: &Held) -> BTreeMap<String, Value>
         ("seed", json!(job.seed)),
         ("env_restarts", json!(site.env_restarts())),
     ];
-    // A policy has no say in what is ours.
+    // The rank's own settings win over facts of the policy with the same name.
     let said = held.facts.clone().into_iter();
     said.chain(own.map(|(name, value)| (name.to_owned(), value))).collect()
 }

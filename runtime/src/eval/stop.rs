@@ -1,10 +1,10 @@
-//! A graceful stop: a signal (SIGINT, SIGTERM, SIGHUP) or another rank ends this one at its next step, with every file
-//! whole.
+//! Graceful stop: after a signal (SIGINT, SIGTERM, SIGHUP), or if another rank ends the evaluation,
+//! this rank ends at its next step and leaves all files complete.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Asked for by a signal or by another rank, looked at by the loop.
+/// A stop request by a signal or another rank, polled by the loop.
 #[derive(Clone, Debug, Default)]
 pub struct Stop {
     signals: Arc<AtomicUsize>,
@@ -12,10 +12,10 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Takes over the signals. The second one ends the process at once.
+    /// Installs the signal handlers. A second signal ends the process at once.
     ///
     /// # Errors
-    /// When a handler is installed already.
+    /// Returns an error if a handler is already installed.
     pub fn on_signals() -> Result<Self, ctrlc::Error> {
         let stop = Self::default();
         let handler = stop.clone();
@@ -31,18 +31,18 @@ impl Stop {
         Ok(stop)
     }
 
-    /// Another rank has ended the evaluation, for this reason.
+    /// Stops this rank because another rank has ended the evaluation for `reason`.
     pub fn call_off(&self, reason: String) {
-        // The first reason is the one that is told.
+        // Only the first reason is kept.
         let _ = self.called_off.set(reason);
     }
 
-    /// Whether it was asked for.
+    /// Returns whether a stop was requested.
     pub fn asked(&self) -> bool {
         self.signalled() || self.called_off.get().is_some()
     }
 
-    /// Why, once it was asked for.
+    /// Returns the reason for the stop, if one was requested.
     pub fn reason(&self) -> Option<String> {
         match self.signalled() {
             true => Some("stopped by a signal".to_owned()),

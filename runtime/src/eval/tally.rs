@@ -1,4 +1,4 @@
-//! What is done and what is to be done, counted for those who look on. Pure.
+//! Counts finished and remaining episodes for the progress display. Pure: no I/O.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,8 @@ use serde_json::Value;
 use crate::eval::beat::Beat;
 use crate::eval::view::Before;
 
-/// Episodes of the whole run, and those that were done before this launch, which began at `launched`.
+/// Counts the episodes of the whole run, and those that were finished before this launch, which
+/// began at `launched`.
 pub fn before(jobs: &[Job], lines: &[Line], launched: &str) -> Before {
     let pending = jobs.iter().filter(|job| job.status == Status::Pending);
     let selected = |job: &Job| Some(job.selected(count(job)?));
@@ -31,7 +32,8 @@ pub fn before(jobs: &[Job], lines: &[Line], launched: &str) -> Before {
     before
 }
 
-/// What this rank has ended in this launch, before it was restarted, and what it has to do in all.
+/// Returns this rank's heartbeat after a restart: what it has finished in this launch, and its
+/// whole share.
 pub fn own(work: &[Work], lines: &[Line], launched: &str, rank: usize) -> Beat {
     let mut beat = Beat { jobs: work.len() as u64, ..Beat::default() };
     let of_launch = |episode: &&Episode| episode.rank == rank && episode.ended.as_str() >= launched;

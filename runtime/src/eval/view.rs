@@ -1,4 +1,5 @@
-//! How a whole run stands, from what its ranks tell of themselves. Pure.
+//! The state of a whole run, computed from the heartbeats of its ranks. Pure: no I/O and no clock
+//! of its own.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -7,84 +8,85 @@ use jobs::stats::wilson95;
 
 use crate::eval::beat::Beat;
 
-/// Remarks that are made at a time.
+/// Maximum number of remarks at a time.
 const REMARKS: usize = 3;
 
-/// Rates are those of this long.
+/// Time span over which rates are computed.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// A rank that takes this many times as long as the one in the middle is called slow.
+/// A rank is reported as slow if it needs this many times as long as the median rank.
 const SLOW: f64 = 1.5;
 
-/// A rank without a step for this long is called still.
+/// A rank is reported as still after this long without a step.
 const STILL: Duration = Duration::from_secs(30);
 
-/// What is known when the view begins.
+/// What is known when the launch begins.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Before {
-    /// Episodes that the jobs ask for; `None` if a job does not say.
+    /// Number of episodes of all jobs; `None` if a job does not say.
     pub expected: Option<u64>,
-    /// Episodes that earlier launches have finished.
+    /// Number of episodes that earlier launches have finished.
     pub done: u64,
-    /// Of those, solved.
+    /// Number of those episodes that were successful.
     pub solved: u64,
-    /// How many policies the jobs have: a rate over several is a rate of none of them.
+    /// Number of policies of the jobs. A success rate over several policies describes none of them.
     pub policies: usize,
 }
 
-/// How a whole run stands.
+/// The state of a whole run at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
-    /// One entry a rank.
+    /// One entry for each rank.
     pub ranks: Vec<RankView>,
-    /// Jobs, or parts of them, that ranks have ended in this launch.
+    /// Number of jobs, or parts of jobs, that ranks have finished in this launch.
     pub jobs_done: u64,
-    /// Jobs, or parts of them, that are theirs; 0 while they take what comes.
+    /// Number of jobs, or parts of jobs, that are assigned to ranks; 0 with leases.
     pub jobs: u64,
-    /// Episodes that are done, earlier launches included.
+    /// Number of finished episodes, including those of earlier launches.
     pub done: u64,
-    /// Episodes in all, if that is known.
+    /// Number of episodes in all, if known.
     pub expected: Option<u64>,
-    /// Of the done ones, solved.
+    /// Number of finished episodes that were successful.
     pub solved: u64,
-    /// Policies that they are of.
+    /// Number of policies of the jobs.
     pub policies: usize,
-    /// Of the done ones, broken by an error.
+    /// Number of finished episodes that an error ended.
     pub errors: u64,
-    /// Episodes a second, lately.
+    /// Episodes per second over the last minute.
     pub rate: f64,
-    /// Until the last rank is done, at the present rates.
+    /// Time until the last rank is done, at the current rates.
     pub left: Option<Duration>,
-    /// What is odd: ranks that are slow or still.
+    /// Remarks about ranks that are slow or still.
     pub remarks: Vec<String>,
 }
 
-/// How a rank stands.
+/// The state of one rank at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RankView {
-    /// What it said last.
+    /// Its last heartbeat.
     pub beat: Beat,
-    /// Episodes a second, lately.
+    /// Episodes per second over the last minute.
     pub rate: f64,
-    /// Steps a second, lately.
+    /// Steps per second over the last minute.
     pub steps_per_s: f64,
-    /// Share of the time in which environments were at work, lately.
+    /// Share of the last minute in which environments were at work, 0 to 1.
     pub sim_busy: f64,
-    /// Share of the time in which the policy inferred, lately.
+    /// Share of the last minute in which the policy ran inference, 0 to 1.
     pub infer_busy: f64,
-    /// Share of the time in which its GPU was at work, lately, for whomever; `None` where the driver does not tell.
+    /// Share of the last minute in which its GPU was busy, for any process; `None` if the driver
+    /// does not report it.
     pub gpu_busy: Option<f64>,
-    /// Until it is done.
+    /// Time until the rank is done.
     pub left: Option<Duration>,
 }
 
-/// Beats of a rank, oldest first.
+/// Heartbeats of a rank, oldest first.
 #[derive(Debug, Default)]
 struct Past {
     beats: VecDeque<(Instant, Beat)>,
 }
 
-/// Remembers enough of the past for rates.
+/// The heartbeats of all ranks, as far back as the rates need them.
 #[derive(Debug)]
 pub struct View {
     before: Before,
@@ -92,12 +94,12 @@ pub struct View {
 }
 
 impl View {
-    /// Nothing has been heard yet.
+    /// Creates a view without heartbeats.
     pub fn new(before: Before, world_size: usize) -> Self {
         Self { before, pasts: (0..world_size).map(|_| Past::default()).collect() }
     }
 
-    /// What all ranks said last.
+    /// Adds the latest heartbeats of all ranks and returns the state of the run.
     pub fn on(&mut self, beats: &[Beat], now: Instant) -> Snapshot {
         let ranks: Vec<_> = self.pasts.iter_mut().zip(beats).map(|(past, beat)| past.on(beat, now)).collect();
         let sum = |part: fn(&Beat) -> u64| ranks.iter().map(|rank| part(&rank.beat)).sum::<u64>();
@@ -152,7 +154,7 @@ impl View {
 
 impl Past {
     fn on(&mut self, beat: &Beat, now: Instant) -> RankView {
-        // A rank that was started again counts from zero.
+        // The counters of a restarted rank begin at zero.
         if self.beats.back().is_some_and(|(_, last)| beat.steps < last.steps || beat.ended < last.ended) {
             self.beats.clear();
         }
@@ -184,7 +186,7 @@ impl Past {
         }
     }
 
-    /// Since when the last beat has been repeated.
+    /// Returns how long the rank has made no progress.
     fn still(&self, now: Instant) -> Option<Duration> {
         let (at, beat) = self.beats.back()?;
         (beat.steps > 0).then(|| now.saturating_duration_since(*at))
@@ -192,7 +194,7 @@ impl Past {
 }
 
 impl Snapshot {
-    /// The rank that takes longest; of ranks that take what comes, all together.
+    /// Returns the time until the slowest rank is done; with leases, until all ranks together are.
     fn time_left(&self) -> Option<Duration> {
         let busy = || self.ranks.iter().filter(|rank| !rank.beat.arrived);
         if busy().all(|rank| rank.left.is_some()) {
@@ -202,7 +204,7 @@ impl Snapshot {
         (self.rate > 0.0).then(|| Duration::from_secs_f64((to_do as f64 / self.rate).min(1e9)))
     }
 
-    /// One line for the whole run.
+    /// Returns one line about the whole run.
     pub fn summary(&self) -> String {
         let of = self.expected.map_or_else(String::new, |expected| format!("/{expected}"));
         let jobs = if self.jobs > 0 { format!("{}/{} jobs, ", self.jobs_done, self.jobs) } else { String::new() };
@@ -225,7 +227,8 @@ impl Snapshot {
         text
     }
 
-    /// A table with a row a rank and a line for all, at most `rows` ranks: those that take longest.
+    /// Returns a table with a row for each rank and a line for all. At most `rows` ranks are shown:
+    /// those that need the most time.
     pub fn table(&self, rows: usize) -> Vec<String> {
         let mut shown: Vec<usize> = (0..self.ranks.len()).collect();
         if shown.len() > rows {
@@ -289,7 +292,7 @@ fn gib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 30)
 }
 
-/// Three digits or so.
+/// Formats a number with about three digits.
 fn short(value: f64) -> String {
     match value {
         value if value >= 100.0 => format!("{value:.0}"),
@@ -298,7 +301,7 @@ fn short(value: f64) -> String {
     }
 }
 
-/// `1:02:03` or `2:03`.
+/// Formats a duration as `1:02:03` or `2:03`.
 fn clock(time: Duration) -> String {
     let seconds = time.as_secs();
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);

@@ -1,4 +1,4 @@
-//! What a rank runs, one job after the other: what is its own, then what it gets leases for.
+//! The order of a rank's jobs: first those that are its own, then those that it gets leases for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,46 +16,49 @@ use crate::eval::lease::expected::Cut;
 use crate::eval::lease::{Clerk, LeaseError, Leases, Room};
 use c10d::StoreAddr;
 
-/// What a rank runs, one job after the other.
+/// The jobs of a rank, one after the other.
 pub struct Agenda {
     own: std::vec::IntoIter<Work>,
     leased: Option<Leased>,
 }
 
-/// Jobs of which leases are to be had.
+/// The jobs that are leased.
 struct Leased {
     works: BTreeMap<JobIndex, Work>,
     cut: Cut,
     leases: Leases,
-    /// Time without a sign of life after which a rank's leases are taken over.
+    /// Time without a heartbeat after which the leases of a rank are taken over.
     timeout: Duration,
-    /// Jobs that the rank has run some of: its own journal has more of them than it has read.
+    /// Jobs of which this rank has already run a part: its journal has newer lines than it has
+    /// read.
     begun: BTreeSet<JobIndex>,
 }
 
-/// Who waits while there is nothing to do.
+/// Callbacks while this rank has nothing to run.
 pub trait Bystander {
-    /// Tells the others that this rank is idle, and waits a moment; false if it is to end.
+    /// Publishes that this rank is idle and waits a moment; returns false if the rank has to stop.
     fn rest(&mut self) -> bool;
 
-    /// Ranks that will not come back, or have been still for `timeout`.
+    /// Returns the ranks that do not come back, or have made no progress for `timeout`.
     fn lost(&mut self, timeout: Duration) -> BTreeSet<usize>;
 
-    /// What the journals have by now.
+    /// Reads the journals again.
     fn history(&mut self) -> Result<History, String>;
 
-    /// Nothing is left for anyone.
+    /// Called when no rank has work left.
     fn finished(&mut self);
 
-    /// Something that the user should know.
+    /// Tells the user something.
     fn say(&mut self, text: &str);
 }
 
 impl Agenda {
-    /// Of `work`, jobs that are shared by environments are the rank's own; of the others leases are to be had with
-    /// `--assign dynamic`, if there is another rank. `lines` are those of the journals.
+    /// Creates the agenda. Jobs of `work` that are shared by environments are the rank's own. The
+    /// others are leased with `--assign dynamic` if there is more than one rank. `lines` are the
+    /// lines of the journals.
     ///
     /// # Errors
+    /// Returns a [`LeaseError`] if the store cannot be reached.
     /// [`LeaseError`] when the store cannot be reached.
     pub fn new(work: Vec<Work>, args: &EvalArgs, env: &RankEnv, lines: &[Line]) -> Result<Self, LeaseError> {
         let is_dynamic = args.assign == Assign::Dynamic && env.world_size > 1;
@@ -80,21 +83,21 @@ impl Agenda {
         Ok(Self { own: own.into_iter(), leased: Some(leased) })
     }
 
-    /// What is this rank's and no other's; `None` if it takes what comes.
+    /// Returns the jobs that only this rank runs; `None` if jobs are leased.
     pub fn own(&self) -> Option<&[Work]> {
         self.leased.is_none().then_some(self.own.as_slice())
     }
 
-    /// The leases of a job that is leased.
+    /// Returns the leases for `work`; `None` if it is not leased.
     pub fn leases(&self, work: &Work) -> Option<Leases> {
         self.leased.as_ref().filter(|_| work.share.is_none()).map(|leased| leased.leases.clone())
     }
 
-    /// The next job; waits while others have all that is left, as they may die. `history` is read again where it has to be
-    /// newer.
+    /// Returns the next job. Waits while other ranks hold all that is left, because they may die.
+    /// Reads `history` again if it may be outdated.
     ///
     /// # Errors
-    /// The store is gone, or the journals cannot be read.
+    /// Returns an error if the store is gone or the journals cannot be read.
     pub fn next(&mut self, history: &mut History, bystander: &mut dyn Bystander) -> Result<Option<Work>, String> {
         if let Some(work) = self.own.next() {
             return Ok(Some(work));
@@ -122,7 +125,8 @@ impl Agenda {
         }
     }
 
-    /// A job was run as far as it could be. Of one that failed for good no rank takes more.
+    /// Call it after a job. If blocks of it are still held, the job has failed for good, and no
+    /// rank takes more of it.
     pub fn after(&self, work: &Work) {
         if let Some(leases) = self.leases(work) {
             leases.give_up(work.job.index);
@@ -131,7 +135,7 @@ impl Agenda {
 }
 
 impl Leased {
-    /// What is to be run for a claim, if any of it is left.
+    /// Returns the work for a claim; `None` if none of it is left.
     fn take(
         &mut self,
         claim: &Claim,

@@ -1,4 +1,4 @@
-//! The leases that a rank holds: what of them is to be run, and what is written.
+//! The set of leases that a rank holds: which episodes are still to be run, and which are written.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -11,17 +11,17 @@ use jobs::job::{JobIndex, Length};
 
 use crate::eval::lease::{Clerk, LeaseError};
 
-/// The leases of a rank; clones are the same book.
+/// The leases of a rank. Clones share the same state.
 #[derive(Clone)]
 pub struct Leases(Rc<RefCell<Book>>);
 
 struct Book {
     clerk: Clerk,
     me: Holder,
-    /// Blocks that are not done.
+    /// Blocks that this rank holds and that are not done.
     open: BTreeMap<(JobIndex, usize), Open>,
     visit: Option<Visit>,
-    /// What ended the row of episodes, besides its end.
+    /// The error of the store that ended [`Leases::numbers`] early.
     error: Option<LeaseError>,
 }
 
@@ -29,54 +29,57 @@ struct Book {
 struct Open {
     holder: Holder,
     episodes: Range<u64>,
-    /// Episodes that no journal has; of a job that is one lease, nobody counts them.
+    /// Episodes that no journal has; `None` if the whole job is one lease, where nothing is
+    /// counted.
     left: Option<BTreeSet<u64>>,
 }
 
-/// A job that the rank has environments of.
+/// A job for which the rank has environments.
 struct Visit {
     work: Work,
-    /// Episodes of each build of the environments; none for a job that is one lease.
+    /// Episodes of each build of the environments; empty if the whole job is one lease.
     builds: Vec<Range<u64>>,
-    /// Which of them the environments are.
+    /// Index of the current build.
     build: usize,
-    /// What the journals had.
+    /// Finished episodes according to the journals.
     done: Vec<u64>,
-    /// Episodes that have to be alone.
+    /// Episodes that have to run alone.
     suspects: BTreeSet<u64>,
-    /// To be run by whoever is free.
+    /// Episodes that any free environment may run.
     queue: VecDeque<u64>,
     apart: Vec<u64>,
     /// Blocks of other builds.
     later: VecDeque<usize>,
-    /// No block of the job is left.
+    /// True if no block of the job is left.
     is_over: bool,
 }
 
 impl Leases {
-    /// No lease is held.
+    /// Creates an empty set of leases.
     pub fn new(clerk: Clerk, me: Holder) -> Self {
         let book = Book { clerk, me, open: BTreeMap::new(), visit: None, error: None };
         Self(Rc::new(RefCell::new(book)))
     }
 
-    /// A block of any job, or why there is none.
+    /// Claims a block of any job, or returns why there is none.
     ///
     /// # Errors
-    /// [`LeaseError`].
+    /// Returns a [`LeaseError`] if the store does not answer.
     pub fn claim(&self, gone: BTreeSet<usize>) -> Result<Answer, LeaseError> {
         self.0.borrow().clerk.claim(Want::Any, gone)
     }
 
-    /// Takes note of a block of `work`, of which the journals have the episodes `done`; false if nothing is left of it.
+    /// Records a claimed block of `work`, whose episodes `done` are already in the journals.
+    /// Returns false if nothing is left to run.
     pub fn hold(&self, claim: &Claim, work: &Work, is_in_blocks: bool, done: &[u64]) -> bool {
         let mut book = self.0.borrow_mut();
         let left = is_in_blocks.then(|| left(claim, work, done));
         book.hold(claim, left)
     }
 
-    /// The rank has environments of `work`, of which the journals have `done`: what is left of the blocks that it holds is
-    /// run first. `suspects` are episodes that have to be alone.
+    /// Records that the rank has environments for `work`, whose episodes `done` are already in the
+    /// journals. The rest of the blocks that the rank holds runs first. `suspects` are the episodes
+    /// that have to run alone.
     pub fn visit(&self, work: &Work, done: Vec<u64>, suspects: BTreeSet<u64>) {
         let mut book = self.0.borrow_mut();
         let job = work.job.index;
@@ -92,35 +95,37 @@ impl Leases {
         book.visit = Some(Visit { work, builds, build: 0, done, suspects, queue, apart, later, is_over: false });
     }
 
-    /// The next build of the environments that there is work for: its number.
+    /// Returns the number of the next build of the environments that has work.
     pub fn next_build(&self) -> Option<u64> {
         self.0.borrow_mut().next_build()
     }
 
-    /// Episodes of the present build for whoever is free, taken from the store as they are asked for. Whoever has come to
-    /// the end asks [`Leases::check`] whether it was one.
+    /// Returns the episodes of the current build for any free environment. They are claimed from
+    /// the store on demand. At the end, call [`Leases::check`] to see whether an error ended the
+    /// iterator.
     pub fn numbers(&self) -> impl Iterator<Item = u64> + use<> {
         let book = Rc::clone(&self.0);
         std::iter::from_fn(move || book.borrow_mut().next())
     }
 
-    /// Episodes of the present build that have to be alone.
+    /// Returns the episodes of the current build that have to run alone.
     pub fn apart(&self) -> Vec<u64> {
         self.0.borrow_mut().visit.as_mut().map(|visit| std::mem::take(&mut visit.apart)).unwrap_or_default()
     }
 
-    /// Whether the store has always answered.
+    /// Checks that the store has answered all claims of [`Leases::numbers`].
     ///
     /// # Errors
-    /// [`LeaseError`], if it has not.
+    /// Returns the [`LeaseError`] of a claim that failed.
     pub fn check(&self) -> Result<(), LeaseError> {
         self.0.borrow_mut().error.take().map_or(Ok(()), Err)
     }
 
-    /// Whether an episode may be written down: false if another rank has taken over its lease.
+    /// Returns whether an episode may be written to the journal: false if another rank has taken
+    /// over its lease.
     ///
     /// # Errors
-    /// [`LeaseError`].
+    /// Returns a [`LeaseError`] if the store does not answer.
     pub fn may_write(&self, job: JobIndex, episode: u64) -> Result<bool, LeaseError> {
         let mut book = self.0.borrow_mut();
         let Some(block) = book.block_of(job, episode) else { return Ok(book.is_foreign(job)) };
@@ -132,12 +137,13 @@ impl Leases {
         Ok(true)
     }
 
-    /// An episode is in the journal.
+    /// Records that an episode is in the journal.
     pub fn written(&self, job: JobIndex, episode: u64) {
         self.0.borrow_mut().written(job, episode);
     }
 
-    /// The environments of a job are given up; `is_done`: after all that there was.
+    /// Ends the visit of a job: its environments are closed. `is_done` says that the job ran to its
+    /// end.
     pub fn leave(&self, job: JobIndex, is_done: bool) {
         let mut book = self.0.borrow_mut();
         book.clerk.helps(job, -1);
@@ -150,7 +156,8 @@ impl Leases {
         }
     }
 
-    /// A job of which blocks are still held was not run to its end, and will not be: nobody is to run it.
+    /// Gives up a job if blocks of it are still held: it did not run to its end and will not, so no
+    /// rank is to run it.
     pub fn give_up(&self, job: JobIndex) {
         let mut book = self.0.borrow_mut();
         if book.open.keys().any(|(of, _)| *of == job) {
@@ -159,18 +166,18 @@ impl Leases {
         }
     }
 
-    /// Whether the job whose environments the rank has is leased in blocks.
+    /// Returns whether the current job is leased in blocks.
     pub fn is_in_blocks(&self) -> bool {
         self.0.borrow().visit.as_ref().is_some_and(|visit| !visit.builds.is_empty())
     }
 
-    /// Episodes of the leases that are held.
+    /// Returns the number of episodes left in the leases that this rank holds.
     pub fn held(&self) -> u64 {
         self.0.borrow().open.values().flat_map(|open| &open.left).map(|left| left.len() as u64).sum()
     }
 }
 
-/// Episodes of a claim that no journal has.
+/// Returns the episodes of a claim that no journal has.
 fn left(claim: &Claim, work: &Work, done: &[u64]) -> BTreeSet<u64> {
     let is_left = |episode: &u64| work.runs(*episode) && done.binary_search(episode).is_err();
     claim.episodes.clone().filter(is_left).collect()
@@ -214,7 +221,7 @@ impl Book {
             if let Some(episode) = visit.queue.pop_front() {
                 return Some(episode);
             }
-            // A block of another build ends this one.
+            // A block of another build ends the current build.
             if visit.is_over || !visit.later.is_empty() || self.error.is_some() {
                 return None;
             }
@@ -245,12 +252,13 @@ impl Book {
         of_job.into_iter().find(|(_, open)| open.episodes.contains(&episode)).map(|((_, block), _)| *block)
     }
 
-    /// Whether a job is none that is leased; of one that is, an episode without a lease is somebody else's.
+    /// Returns whether `job` is not leased by the current visit. In a leased job, an episode
+    /// without a lease belongs to another rank.
     fn is_foreign(&self, job: JobIndex) -> bool {
         self.visit.as_ref().is_none_or(|visit| visit.work.job.index != job)
     }
 
-    /// Another rank has it: nothing more of it is begun.
+    /// Removes a block that another rank has taken over, so that no more of it is started.
     fn lose(&mut self, job: JobIndex, block: usize) -> bool {
         if let (Some(open), Some(visit)) = (self.open.remove(&(job, block)), &mut self.visit) {
             visit.queue.retain(|episode| !open.episodes.contains(episode));
@@ -307,7 +315,7 @@ mod tests {
         assert_eq!((first.episodes, leases.next_build()), (0..3, Some(0)));
         let mut numbers = leases.numbers();
         assert_eq!((numbers.next(), numbers.next()), (Some(0), Some(2)));
-        // Another rank comes, and has the rest of the job but for what is taken already.
+        // Another rank arrives and claims the rest of the job except what is already taken.
         let other = clerk(&store, 1, std::slice::from_ref(&work), 4);
         assert_eq!(claim(&other).episodes, 3..6);
         assert_eq!(numbers.by_ref().collect::<Vec<_>>(), [6, 7, 8, 9, 10, 11]);
@@ -336,7 +344,7 @@ mod tests {
         leases.visit(&work, Vec::new(), BTreeSet::new());
         leases.next_build();
         assert_eq!(leases.numbers().next(), Some(0));
-        // The rank is started again while its old process hangs.
+        // The rank is restarted while its old process hangs.
         let again = clerk(&store, 0, std::slice::from_ref(&work), 4);
         let claims: Vec<_> = std::iter::repeat_with(|| claim(&again)).take(7).map(|claim| claim.episodes).collect();
         assert_eq!(claims.last(), Some(&(0..3)), "what nobody had comes first");

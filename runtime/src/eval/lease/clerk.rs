@@ -1,4 +1,4 @@
-//! The thread that talks to the store about leases, on a connection of its own.
+//! The lease client: a thread that talks to the store about leases on its own connection.
 
 use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -11,27 +11,28 @@ use jobs::job::JobIndex;
 use crate::eval::lease::{ANSWER, LeaseError};
 use c10d::{DistError, Store, StoreAddr};
 
-/// How long the store may take to be there.
+/// Time limit for the first connection to the store.
 const CONNECT: Duration = Duration::from_secs(60);
 
-/// How long an attempt to connect again may take, and how many there are; less than [`ANSWER`] in all.
+/// Time limit of one attempt to reconnect, and the number of attempts; together less than
+/// [`ANSWER`].
 const MEND: (Duration, u32) = (Duration::from_secs(5), 6);
 
-/// How long after a failed attempt the next one comes.
+/// Pause between two attempts to reconnect.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Where leases are kept.
+/// Lease configuration: where the leases are stored.
 #[derive(Clone, Debug)]
 pub struct Room {
-    /// The store.
+    /// Address of the store.
     pub addr: StoreAddr,
-    /// Before every key: launch and round.
+    /// Prefix of every key: launch and round.
     pub prefix: String,
-    /// Who asks.
+    /// The rank that claims leases.
     pub rank: usize,
 }
 
-/// The loop's end of the thread.
+/// The handle of the lease thread in the rank's main loop.
 pub struct Clerk {
     questions: Sender<Question>,
     addr: StoreAddr,
@@ -47,10 +48,10 @@ enum Question {
 }
 
 impl Clerk {
-    /// Connects, and counts this life of the rank.
+    /// Connects to the store and counts this life of the rank (its first start or a restart).
     ///
     /// # Errors
-    /// [`LeaseError`] when the store cannot be reached.
+    /// Returns a [`LeaseError`] if the store cannot be reached.
     pub fn start(room: Room, tasks: Vec<Task>) -> Result<(Self, Holder), LeaseError> {
         let (questions, inbox) = channel();
         let (reply, answer) = channel();
@@ -68,43 +69,44 @@ impl Clerk {
         Ok((clerk, me))
     }
 
-    /// The next block, see [`Claimer::start`].
+    /// Claims the next block; see [`Claimer::start`].
     ///
     /// # Errors
-    /// [`LeaseError`] when the store is gone or silent.
+    /// Returns a [`LeaseError`] if the store is gone or does not answer.
     pub fn claim(&self, want: Want, gone: BTreeSet<usize>) -> Result<Answer, LeaseError> {
         let (reply, answer) = channel();
         self.ask(Question::Claim { want, gone, reply });
         self.wait(&answer, ANSWER)
     }
 
-    /// Marks a lease before an episode is written; `None`: somebody else has it now.
+    /// Marks a lease before an episode is written; returns `None` if another rank has taken it
+    /// over.
     ///
     /// # Errors
-    /// As [`Clerk::claim`].
+    /// Returns the same errors as [`Clerk::claim`].
     pub fn mark(&self, holder: Holder, job: JobIndex, block: usize) -> Result<Option<Holder>, LeaseError> {
         let (reply, answer) = channel();
         self.ask(Question::Mark { holder, job, block, reply });
         self.wait(&answer, ANSWER)
     }
 
-    /// All episodes of a block are written. Does not wait.
+    /// Reports that all episodes of a block are written. Does not wait.
     pub fn done(&self, holder: Holder, job: JobIndex, block: usize) {
         self.ask(Question::Done { holder, job, block });
     }
 
-    /// The rank begins (1) or leaves (-1) a job. Does not wait.
+    /// Reports that the rank begins (1) or leaves (-1) a job. Does not wait.
     pub fn helps(&self, job: JobIndex, delta: i64) {
         self.ask(Question::Tell(vec![Op::Add(Key::Helpers(job), delta)]));
     }
 
-    /// Nobody is to run a job any more. Does not wait.
+    /// Closes a job for all ranks. Does not wait.
     pub fn shut(&self, job: JobIndex) {
         self.ask(Question::Tell(lease::shut(job).into()));
     }
 
     fn ask(&self, question: Question) {
-        // A clerk that has ended is noticed by the next one that waits for it.
+        // If the thread has ended, the next call that waits for an answer reports it.
         let _ = self.questions.send(question);
     }
 
@@ -120,7 +122,7 @@ impl Clerk {
     }
 }
 
-/// The thread's end.
+/// The side of the lease thread that holds the connection.
 struct Desk {
     room: Room,
     store: Store,
@@ -135,7 +137,7 @@ impl Desk {
 
     fn serve(mut self, mut claimer: Claimer, inbox: &Receiver<Question>) {
         for question in inbox {
-            // Nobody waits any more for an answer that cannot be sent.
+            // An answer that cannot be sent has no receiver any more.
             match question {
                 Question::Claim { want, gone, reply } => {
                     drop(reply.send(self.claim(&mut claimer, want, gone)));
@@ -173,14 +175,16 @@ impl Desk {
         }
     }
 
-    /// For what nobody waits for: without the word others look at the journals, and find everything there.
+    /// Sends an operation whose result no caller waits for. If it is lost, other ranks find the
+    /// episodes in the journals.
     fn told(&mut self, op: Op) -> Option<Reply> {
         self.reply(op).inspect_err(|err| tracing::warn!(%err, ?op, "a lease is not told")).ok()
     }
 
-    /// Does an operation, on another connection if this one breaks. It may have been done already when the connection
-    /// broke: a swap finds that it was, a number of `next` that is left out is found by those who look for free leases, but
-    /// a block that is counted twice in `closed` would hide another.
+    /// Sends an operation, and reconnects if the connection breaks. The store may have applied it
+    /// before the connection broke. That does no harm to a swap, which sees its own result, or to
+    /// `next`, where a skipped number is found by the search for free leases. A block that is
+    /// counted twice in `closed` would hide another, so that operation is not repeated.
     fn reply(&mut self, op: Op) -> Result<Reply, DistError> {
         let mut result = self.ask(op);
         for _ in 0..MEND.1 {
@@ -218,7 +222,8 @@ impl Desk {
 
 impl Room {
     fn enter(&self, timeout: Duration) -> Result<Store, DistError> {
-        // Not one of the ranks that a server may count: this one has come already.
+        // `wait_for_workers` counts this rank already, so this connection must not be counted
+        // again.
         Ok(Store::connect(&self.addr, 0, false, timeout)?.prefix(&self.prefix))
     }
 }
@@ -268,7 +273,8 @@ mod tests {
         one.done(marked, JobIndex(0), 0);
         one.done(me, JobIndex(0), 2);
         two.done(other, JobIndex(0), 1);
-        // A clerk works through its questions in order: after this one the other has said that its block is done.
+        // The lease thread answers questions in order: after this answer, the other rank has
+        // reported its block as done.
         assert_eq!(two.mark(other, JobIndex(0), 1).unwrap(), None);
         assert_eq!(one.claim(Want::Any, BTreeSet::new()).unwrap(), Answer::Finished);
     }

@@ -1,4 +1,4 @@
-//! What is leased, and how long it is expected to take. Pure.
+//! Cuts jobs into lease blocks, and estimates how long each takes. Pure: no I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -9,33 +9,34 @@ use jobs::job::{Job, JobIndex, Length};
 use jobs::journal::Line;
 use jobs::report;
 
-/// Steps of an episode where nobody says how long it is.
+/// Assumed steps of an episode if the job does not limit them.
 const STEPS: u64 = 300;
 
-/// Seconds of a step where no journal knows: a simulator at 50 steps a second.
+/// Assumed seconds of a step if no journal has any: a simulator at 50 steps a second.
 const STEP_S: f64 = 0.02;
 
-/// The one block of a job that stays whole.
+/// The single block of a job that is not divided.
 const WHOLE: Range<u64> = 0..u64::MAX;
 
-/// How blocks are cut.
+/// How jobs are cut into blocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Cut {
-    /// `--shard`.
+    /// The unit of work (`--shard`).
     pub shard: Shard,
-    /// `--lease`: episodes of a block at most; `None`: as many as the job has environments.
+    /// Maximum number of episodes in a block (`--lease`); `None` means as many as the job has
+    /// environments.
     pub most: Option<u64>,
-    /// Ranks.
+    /// Number of ranks.
     pub world_size: usize,
 }
 
 impl Cut {
-    /// Whether a job is leased in blocks; otherwise one lease is all of it.
+    /// Returns whether a job is leased in blocks; otherwise one lease covers all of it.
     pub fn is_in_blocks(&self, job: &Job) -> bool {
         self.shard == Shard::Episodes && matches!(job.length, Length::Episodes(_))
     }
 
-    /// What is leased of `work`, given what the journals have.
+    /// Returns the lease tasks of `work`, given the lines of the journals.
     pub fn tasks(&self, work: &[Work], lines: &[Line]) -> Vec<Task> {
         let done = report::done(lines);
         let times = Times::of(lines);
@@ -67,12 +68,12 @@ impl Cut {
     }
 }
 
-/// What journals know about time.
+/// Durations of episodes and steps according to the journals.
 #[derive(Debug, Default)]
 struct Times {
-    /// Seconds and number of a job's episodes.
+    /// Seconds and number of episodes of each job.
     jobs: BTreeMap<JobIndex, (f64, u64)>,
-    /// Seconds and steps of all.
+    /// Seconds and steps of all jobs.
     all: (f64, u64),
 }
 
@@ -91,7 +92,8 @@ impl Times {
         times
     }
 
-    /// Seconds of a whole job in one rank: episodes as long as those that the journals have of it, else as their limit.
+    /// Returns the expected seconds of a whole job in one rank. Episodes are assumed as long as
+    /// those in the journals, or else as long as their limit.
     fn job_s(&self, job: &Job) -> f64 {
         let step_s = if self.all.1 > 0 { self.all.0 / self.all.1 as f64 } else { STEP_S };
         let episode_s = match self.jobs.get(&job.index) {
@@ -107,7 +109,7 @@ impl Times {
     }
 }
 
-/// Steps of an episode at most, as far as the job says.
+/// Returns the maximum number of steps of an episode, as far as the job says.
 fn limit(job: &Job) -> u64 {
     let own = job.env_args.get("max_episode_steps").and_then(serde_json::Value::as_u64);
     job.rollout.episode_limit().into_iter().chain(own).min().unwrap_or(STEPS)

@@ -1,4 +1,4 @@
-//! Leases, as a rank has them: which blocks it runs, and what becomes of them.
+//! The leases of a rank: which blocks of episodes it runs, and how they are marked as written.
 //!
 //! ```text
 //! agenda ── claim any ──► Leases ──► Clerk (a thread) ──► store      protocol: jobs::assign::lease
@@ -6,8 +6,9 @@
 //!   ▼                       │ └── journal: may this be written? ─► it is written ─► the block is done
 //! rollout ── the next ──────┘
 //! ```
-//! The loop waits for the clerk, a fraction of a millisecond a block; the clerk waits for the store. A store that does not
-//! answer is an error after [`ANSWER`], and does not hang the rank.
+//! The rank's loop waits for the lease client, a fraction of a millisecond for each block; the
+//! lease client waits for the store. If the store does not answer within [`ANSWER`], the rank gets
+//! an error instead of hanging.
 
 use std::time::Duration;
 
@@ -24,30 +25,30 @@ pub use agenda::{Agenda, Bystander};
 pub use book::Leases;
 pub use clerk::{Clerk, Room};
 
-/// How long the store may take to answer: the launcher that serves it may be held up by a busy machine.
+/// Time limit for an answer of the store: a busy machine may delay the launcher that serves it.
 const ANSWER: Duration = Duration::from_secs(60);
 
-/// Why leases are of no use any more.
+/// The reason why leases cannot be used any more.
 #[derive(Debug, thiserror::Error)]
 pub enum LeaseError {
-    /// The store refused or is gone.
+    /// The store refused the connection, or the connection is lost.
     #[error("leases: the store at {addr}: {err}")]
     Store {
-        /// Where it is.
+        /// Address of the store.
         addr: StoreAddr,
-        /// Why.
+        /// The error of the connection.
         #[source]
         err: DistError,
     },
-    /// It did not answer.
+    /// The store did not answer in time.
     #[error("leases: the store at {addr} has not answered for {} s", after.as_secs())]
     Silent {
-        /// Where it is.
+        /// Address of the store.
         addr: StoreAddr,
-        /// How long was waited.
+        /// How long the rank waited.
         after: Duration,
     },
-    /// No thread could be started.
+    /// The lease thread could not be started.
     #[error("leases: no thread: {0}")]
     Thread(#[source] std::io::Error),
 }

@@ -1,4 +1,4 @@
-//! A real store, and ranks that have leases of it.
+//! Test helpers: a real store, and ranks with leases in it.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use crate::eval::lease::expected::Cut;
 use crate::eval::lease::{Clerk, Leases, Room};
 use c10d::{Store, StoreAddr};
 
-/// A store in this process.
+/// Starts a store in this process.
 pub fn serve() -> Store {
     let addr = StoreAddr { host: "127.0.0.1".to_owned(), port: 0 };
     Store::connect(&addr, 1, true, Duration::from_secs(10)).unwrap()
 }
 
-/// A job of so many episodes.
+/// Returns a job with `episodes` episodes in `rebuilds` builds.
 pub fn work(episodes: u64, rebuilds: u64) -> Work {
     let entry = json!({"name": "reach", "arena_env_args": {"environment": "reach"}, "policy_type": "scripted",
                        "num_episodes": episodes, "num_rebuilds": rebuilds});
@@ -25,7 +25,7 @@ pub fn work(episodes: u64, rebuilds: u64) -> Work {
     assign::work(&jobs, &Placement::of_ranks(vec![0; 2]), dynamic, 0).remove(0)
 }
 
-/// The leases of one of two ranks, in blocks of at most `most` episodes.
+/// Returns the leases of one of two ranks, in blocks of at most `most` episodes.
 pub fn clerk(store: &Store, rank: usize, work: &[Work], most: u64) -> Leases {
     let addr = StoreAddr { host: "127.0.0.1".to_owned(), port: store.port() };
     let cut = Cut { shard: Shard::Episodes, most: Some(most), world_size: 2 };

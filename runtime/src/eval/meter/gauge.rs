@@ -1,4 +1,5 @@
-//! What the driver tells of a GPU: NVIDIA's management library, which comes with it and is loaded when it is asked.
+//! Reads a GPU's utilization and memory from NVML, NVIDIA's management library, which comes with
+//! the driver and is loaded at run time.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -7,40 +8,45 @@ use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
 
-/// The name without a version belongs to the development files, which a machine that only runs things has not.
+/// The versioned name. The name without a version belongs to the development package, which a pure
+/// runtime machine does not have.
 pub const LIBRARY: &str = "libnvidia-ml.so.1";
 
-/// One GPU, by its UUID: the driver counts all of the machine, CUDA those that are visible.
+/// One GPU, identified by its UUID: NVML counts all GPUs of the machine, CUDA only the visible
+/// ones.
 pub struct Gauge {
     nvml: Nvml,
     uuid: String,
 }
 
 impl Gauge {
-    /// Of the GPU `GPU-…`.
+    /// Opens the GPU with the UUID `GPU-…`.
     ///
     /// # Errors
-    /// A library that is not there, a driver that does not answer, and a GPU that it does not know (part of one: MIG).
+    /// Returns an error if the library is missing, the driver does not answer, or the driver does
+    /// not know the GPU (a MIG instance).
     pub fn open(library: impl AsRef<OsStr>, uuid: &str) -> Result<Self, NvmlError> {
         let nvml = Nvml::builder().lib_path(library.as_ref()).init()?;
         nvml.device_by_uuid(uuid)?;
         Ok(Self { nvml, uuid: uuid.to_owned() })
     }
 
-    /// Share of its last sample, 1/6 s to 1 s, in which any kernel ran; `None` where it does not tell.
+    /// Returns the share of the last sample period, 1/6 s to 1 s, in which a kernel ran; `None` if
+    /// the driver does not report it.
     pub fn busy(&self) -> Option<f64> {
         let rates = self.device()?.utilization_rates().ok()?;
         Some(f64::from(rates.gpu) / 100.0)
     }
 
-    /// Bytes that are not free, whoever has them.
+    /// Returns the bytes of GPU memory in use by any process.
     pub fn used_bytes(&self) -> Option<u64> {
         let memory = self.device()?.memory_info().ok()?;
         Some(memory.total.saturating_sub(memory.free))
     }
 
-    /// Bytes by process, of all GPUs of the machine together: environments may be on others than the policy. In most
-    /// containers the driver tells nothing, or numbers that processes have outside.
+    /// Returns the bytes of each process, summed over all GPUs of the machine, because environments
+    /// may use other GPUs than the policy. In most containers the driver reports nothing, or PIDs
+    /// of the host.
     pub fn by_process(&self) -> BTreeMap<u32, u64> {
         let mut all = BTreeMap::new();
         for index in 0..self.nvml.device_count().unwrap_or(0) {
@@ -56,7 +62,8 @@ impl Gauge {
     }
 }
 
-/// Bytes by process on one GPU. One that computes and draws is in both lists with the same number.
+/// Returns the bytes of each process on one GPU. A process that computes and renders is in both
+/// lists with the same number.
 fn on(device: &Device) -> BTreeMap<u32, u64> {
     let computing = device.running_compute_processes().unwrap_or_default();
     let drawing = device.running_graphics_processes().unwrap_or_default();
@@ -76,10 +83,10 @@ pub(super) mod tests {
     use std::path::PathBuf;
     use std::process::Command;
 
-    /// As `tests/fixtures/nvml.c` names its second GPU.
+    /// UUID of the second GPU in `tests/fixtures/nvml.c`.
     pub const UUID: &str = "GPU-00000000-0000-0000-0000-000000000001";
 
-    /// A library that answers as the driver's does, with numbers of its own.
+    /// Builds a library that answers like NVML, with made-up numbers.
     pub fn library(folder: &tempfile::TempDir) -> PathBuf {
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/nvml.c");
         let path = folder.path().join(LIBRARY);
@@ -93,7 +100,8 @@ pub(super) mod tests {
         let folder = tempfile::tempdir().unwrap();
         let gauge = Gauge::open(library(&folder), UUID).unwrap();
         assert_eq!((gauge.busy(), gauge.used_bytes()), (Some(0.37), Some(3 << 30)));
-        // 2 GiB on one GPU and 1 GiB on the other, each in both lists; and a process of which nothing is told.
+        // 2 GiB on one GPU and 1 GiB on the other, each in both lists, and a process whose memory
+        // is not reported.
         assert_eq!(gauge.by_process(), BTreeMap::from([(std::process::id(), 3 << 30)]));
     }
 

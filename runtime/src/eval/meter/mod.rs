@@ -1,13 +1,14 @@
-//! What a rank's environments take and how busy its GPU is: looked at now and then, in a thread of its own.
+//! Measures the memory of a rank's environments and the utilization of its GPU, in a background
+//! thread.
 //!
 //! ```text
-//! every second        gauge (NVML) ─► GpuBusy ─► beats
+//! every second        gauge (NVML) ─► GpuBusy ─► heartbeats
 //! every five seconds  processes (/proc), gauge ─► Peaks ─┬─► the line of the job's end
 //! when a job ends     the same ──────────────────────────┘
 //! ```
-//! Policy and environments are told apart by process: the policy is in this one, and libtorch counts what it takes;
-//! environments are in processes that this one has started. Those that run in the rank itself (MuJoCo) are in its resident
-//! memory and cannot be told from it.
+//! Policy and environments are told apart by process. The policy runs in this process, and libtorch
+//! counts its memory. Environments run in processes that this one has started. Those that run in
+//! the rank itself (MuJoCo) are part of its resident memory and cannot be separated.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -29,32 +30,33 @@ pub use share::GpuBusy;
 use gauge::Gauge;
 use peaks::{Peaks, Whole, gpu_part};
 
-/// How often the GPU is asked; it averages over a second at most.
+/// Interval of GPU samples; the driver averages over at most one second.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// How often memory is looked at, in times of [`EVERY`]: the kernel walks all pages of a process for it.
+/// Interval of memory samples, in multiples of [`EVERY`]: they are expensive, because the kernel
+/// walks all pages of a process.
 const MEMORY_EVERY: u64 = 5;
 
-/// The thread's end.
+/// The handle of the measuring thread.
 pub struct Meter {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What a job has taken, besides its policy.
+/// The resources that a job used besides its policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct JobUse {
-    /// Most memory of the environments' processes; `None` without such processes.
+    /// Peak memory of the environments' processes in bytes; `None` without such processes.
     pub host_bytes: Option<u64>,
-    /// Most memory of GPUs that they had; `None` where nobody knows.
+    /// Peak GPU memory of the environments' processes; `None` if unknown.
     pub gpu: Option<GpuPart>,
-    /// Share of the time in which the GPU was at work.
+    /// Share of the time in which the GPU was busy, 0 to 1.
     pub gpu_busy: Option<f64>,
 }
 
 struct Shared {
     device: Device,
-    /// Of a rank with a GPU whose driver answers.
+    /// The NVML handle; `None` without a GPU or if the driver does not answer.
     gauge: OnceLock<Option<Gauge>>,
     state: Mutex<State>,
     changed: Condvar,
@@ -63,27 +65,27 @@ struct Shared {
 #[derive(Default)]
 struct State {
     is_over: bool,
-    /// Since the rank began.
+    /// Utilization since the rank began.
     busy: GpuBusy,
     job: Job,
 }
 
-/// What is known of the job under way.
+/// Measurements of the current job.
 #[derive(Clone, Copy, Default)]
 struct Job {
-    /// Counts jobs: a look that began in another is not of this one.
+    /// Number of the job, so that a sample that began in an earlier job is dropped.
     number: u64,
     busy_before: GpuBusy,
-    /// Bytes of the GPU that others than libtorch had when it began.
+    /// Bytes of the GPU in use outside libtorch when the job began.
     before_bytes: Option<u64>,
     peaks: Peaks,
 }
 
 impl Meter {
-    /// Starts the thread, for a rank on `device`.
+    /// Starts the thread for a rank on `device`.
     ///
     /// # Errors
-    /// When there is no thread to be had.
+    /// Returns an error if the thread cannot be started.
     pub fn start(device: Device) -> std::io::Result<Self> {
         let mut meter = Self::at_rest(device);
         let own = Arc::clone(&meter.shared);
@@ -91,15 +93,16 @@ impl Meter {
         Ok(meter)
     }
 
-    /// One that looks only when it is told to.
+    /// Returns a meter without a thread, which samples only on request.
     fn at_rest(device: Device) -> Self {
         let (state, changed) = (Mutex::default(), Condvar::new());
         Self { shared: Arc::new(Shared { device, gauge: OnceLock::new(), state, changed }), thread: None }
     }
 
-    /// A job begins; there are no environments yet.
+    /// Starts the measurement of a job, before its environments exist.
     pub fn begin(&self) {
-        // CUDA's context is made when the device is first asked: it is the policy's, and not to be taken for growth.
+        // The first query creates the CUDA context. Its memory belongs to the policy and must not
+        // count as growth.
         device::memory(self.shared.device);
         let before_bytes = self.shared.others_bytes();
         let mut state = self.shared.state();
@@ -107,19 +110,20 @@ impl Meter {
         state.job = Job { number, busy_before, before_bytes, peaks: Peaks::default() };
     }
 
-    /// Looks at memory now.
+    /// Samples the memory now.
     pub fn look(&self) {
         self.shared.look();
     }
 
-    /// What the job has taken.
+    /// Returns the resources that the job has used so far.
     pub fn job(&self) -> JobUse {
         let state = self.shared.state();
         let Job { busy_before, peaks: Peaks { host_bytes, gpu }, .. } = state.job;
         JobUse { host_bytes, gpu, gpu_busy: state.busy.since(busy_before).share() }
     }
 
-    /// For how long the GPU was at work since the rank began; `None` where the driver does not tell.
+    /// Returns how long the GPU was busy since the rank began; `None` if the driver does not report
+    /// it.
     pub fn busy(&self) -> Option<GpuBusy> {
         Some(self.shared.state().busy).filter(|busy| busy.seen_s > 0.0)
     }
@@ -177,7 +181,7 @@ impl Shared {
         gpu_part(&self.gauge()?.by_process(), own, envs, whole())
     }
 
-    /// Bytes of the GPU that others than libtorch have.
+    /// Returns the bytes of the GPU in use outside libtorch.
     fn others_bytes(&self) -> Option<u64> {
         let used_bytes = self.gauge()?.used_bytes()?;
         Some(used_bytes.saturating_sub(device::reserved_bytes(self.device)?))

@@ -1,36 +1,37 @@
-//! What environments took at most. Pure.
+//! Peak memory of the environments. Pure: no I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The highest that was seen.
+/// The highest samples so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Peaks {
-    /// Memory of the processes together; `None` as long as there were none.
+    /// Memory of all processes together in bytes; `None` before there was a process.
     pub host_bytes: Option<u64>,
-    /// Memory of GPUs.
+    /// GPU memory of all processes together.
     pub gpu: Option<GpuPart>,
 }
 
-/// What environments have of GPUs.
+/// GPU memory of the environments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GpuPart {
-    /// All their processes together.
+    /// Bytes of all their processes together.
     pub bytes: u64,
-    /// The driver does not tell whose memory is whose.
+    /// True if the number is estimated from the growth of the whole GPU, because the driver does
+    /// not report memory by process.
     pub is_estimate: bool,
 }
 
-/// What is known of a GPU when the driver does not tell whose memory is whose.
+/// The memory of a whole GPU, for an estimate if the driver does not report memory by process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Whole {
-    /// Taken, by whomever, less what libtorch has taken: what others have, and contexts of CUDA.
+    /// Bytes in use by anyone, minus those of libtorch: other processes and CUDA contexts.
     pub others_bytes: u64,
-    /// The same before the environments began.
+    /// The same number before the environments started.
     pub before_bytes: u64,
 }
 
 impl Peaks {
-    /// Another sample. What is told is worth more than what is estimated.
+    /// Adds a sample. A measured value replaces an estimate.
     pub fn add(&mut self, host_bytes: u64, gpu: Option<GpuPart>) {
         self.host_bytes = self.host_bytes.max(Some(host_bytes));
         self.gpu = match (self.gpu, gpu) {
@@ -43,7 +44,8 @@ impl Peaks {
     }
 }
 
-/// What the processes `envs` of the rank `own` have: as the driver tells, if it knows the rank, else by growth.
+/// Returns the GPU memory of the processes `envs` of the rank with PID `own`: measured if the
+/// driver knows the rank, otherwise estimated from the growth.
 pub fn gpu_part(
     by_process: &BTreeMap<u32, u64>,
     own: u32,

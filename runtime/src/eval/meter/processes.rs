@@ -1,9 +1,9 @@
-//! Processes that this one has started, and what they take: simulators and their displays.
+//! The processes that this one has started (simulators and their displays), and their memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-/// Processes that `root` has started, those that they have started, and so on.
+/// Returns all descendants of the process `root`.
 pub fn descendants(root: u32) -> BTreeSet<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -11,7 +11,7 @@ pub fn descendants(root: u32) -> BTreeSet<u32> {
     below(root, parents)
 }
 
-/// Everyone below `root`, of pairs of a process and its parent.
+/// Returns all descendants of `root`, given pairs of a process and its parent.
 fn below(root: u32, parents: impl Iterator<Item = (u32, u32)>) -> BTreeSet<u32> {
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     parents.for_each(|(pid, parent)| children.entry(parent).or_default().push(pid));
@@ -22,18 +22,20 @@ fn below(root: u32, parents: impl Iterator<Item = (u32, u32)>) -> BTreeSet<u32> 
     found
 }
 
-/// The parent in `/proc/PID/stat`, proc_pid_stat(5); the name before it may have spaces and brackets.
+/// Returns the parent PID from the text of `/proc/PID/stat`, proc_pid_stat(5). The name before it
+/// may contain spaces and parentheses.
 fn parent(stat: &str) -> Option<u32> {
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// Memory of processes together: pages that several share are divided among them. 0 of those that are gone.
+/// Returns the memory of the processes together in bytes. Pages that several share are divided
+/// among them; a process that is gone counts 0.
 pub fn memory_bytes(pids: &BTreeSet<u32>) -> u64 {
     pids.iter().filter_map(|pid| memory_of(*pid)).sum()
 }
 
-/// `Pss` of `/proc/PID/smaps_rollup`; where that is kept from us, `VmRSS`.
+/// Returns `Pss` of `/proc/PID/smaps_rollup`, or `VmRSS` if that file cannot be read.
 fn memory_of(pid: u32) -> Option<u64> {
     let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
     kibibytes(&read("smaps_rollup"), "Pss:").or_else(|| kibibytes(&read("status"), "VmRSS:"))
@@ -72,7 +74,7 @@ mod tests {
 
     #[test]
     fn a_child_has_memory_as_long_as_it_lives() {
-        // It says when it runs, and ends with its standard input.
+        // The child prints a line when it runs, and exits at the end of its standard input.
         let mut child = Command::new("sh")
             .args(["-c", "echo; read line"])
             .stdin(Stdio::piped())

@@ -1,30 +1,30 @@
-//! For how much of the time a GPU was at work, from samples. Pure.
+//! Computes a GPU's utilization over time from samples. Pure: no I/O and no clock of its own.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A sample says nothing of what was longer ago than this: the thread, or the machine, was asleep.
+/// Maximum time that one sample covers. After a longer gap the thread, or the machine, was asleep.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// Time of a GPU, from a beginning on.
+/// Busy time of a GPU since some beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GpuBusy {
-    /// Seconds at work.
+    /// Seconds in which the GPU was busy.
     pub busy_s: f64,
-    /// Seconds that are known of.
+    /// Seconds that the samples cover.
     pub seen_s: f64,
 }
 
 impl GpuBusy {
-    /// It was at work for a share of the time since the sample before.
+    /// Adds a sample: the GPU was busy for `share` of the time since the previous sample.
     pub fn add(&mut self, share: f64, since: Duration) {
         let seconds = since.min(LONGEST).as_secs_f64();
         self.busy_s += share.clamp(0.0, 1.0) * seconds;
         self.seen_s += seconds;
     }
 
-    /// What came after `before`; all of it if the beginning is another.
+    /// Returns the busy time since `before`, or all of it if the counters have been restarted.
     pub fn since(self, before: Self) -> Self {
         if self.seen_s < before.seen_s {
             return self;
@@ -32,7 +32,7 @@ impl GpuBusy {
         Self { busy_s: (self.busy_s - before.busy_s).max(0.0), seen_s: self.seen_s - before.seen_s }
     }
 
-    /// From 0 to 1; `None` of no time.
+    /// Returns the utilization from 0 to 1; `None` if no time is covered.
     pub fn share(self) -> Option<f64> {
         (self.seen_s > 0.0).then(|| (self.busy_s / self.seen_s).clamp(0.0, 1.0))
     }
