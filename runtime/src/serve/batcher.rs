@@ -1,17 +1,19 @@
-//! Which rows are inferred together, and when: a value without sockets and clocks.
+//! Decides which rows are inferred together, and when. A state machine without sockets or clocks.
 //!
 //! ```text
-//! Asked ─► queue ─┬─ the policy is free, and (max_rows are there, or everyone who may still come is there,
+//! Asked ─► queue ─┬─ the policy is free, and (max_rows are queued, or every client that may still ask is queued,
 //!                 │                           or the oldest has waited for max_wait) ─► Infer
 //!                 └─ full, or stopping ─► Refuse
-//! Inferred ─► the policy is free          Stop ─► what is queued is inferred, then Finished
+//! Inferred ─► the policy is free          Stop ─► the queue is inferred, then Finished
 //! ```
-//! Who may still come: clients that had an answer a moment ago and are not in the queue. A client alone never waits, and
-//! those that step together are inferred together although their requests come one after the other.
+//! A client may still ask if it had an answer a moment ago and is not in the queue. So a single
+//! client never waits, and clients that step together are inferred together although their requests
+//! arrive one after the other.
 //!
-//! Clients take turns ([`FairQueue`], by rows). A request with more than `max_rows` rows is inferred in parts, which go
-//! behind the requests that fit into a batch, but for every fourth batch: whoever asks for hundreds of rows delays who
-//! asks for one by a batch, however many of them there are, and gets on all the same.
+//! Clients take turns ([`FairQueue`], measured in rows). A request with more than `max_rows` rows
+//! is inferred in parts. The parts come after the requests that fit into a batch, except in every
+//! fourth batch. So requests for hundreds of rows delay a request for one row by at most one batch,
+//! however many there are, and still make progress.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
@@ -19,84 +21,85 @@ use std::time::{Duration, Instant};
 
 use crate::serve::fair_queue::{FairQueue, Place};
 
-/// A client that had no answer for this long is not waited for: it is reading, or its robot stands still.
+/// A client without an answer for this long is not waited for: it is reading, or its robot stands
+/// still.
 const RECENT: Duration = Duration::from_secs(2);
 
-/// While both wait, one batch in so many begins with a part of a long request.
+/// While short and long requests wait, one batch in this many begins with a part of a long request.
 const LONG_TURN: u32 = 4;
 
-/// One request.
+/// Identifies a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
-/// One connection.
+/// Identifies a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClientId(pub u64);
 
-/// How much goes together.
+/// Limits of the batches and of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Rows of one batch; a request with more is inferred in parts.
+    /// Maximum number of rows in a batch; a request with more is inferred in parts.
     pub max_rows: usize,
-    /// How long the first of a batch waits for others.
+    /// Maximum time that the first request of a batch waits for others.
     pub max_wait: Duration,
-    /// Requests in the queue.
+    /// Maximum number of requests in the queue.
     pub max_queue: usize,
 }
 
-/// What happens.
+/// An input of the batcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A client asks for actions of so many rows.
+    /// A client asks for the actions of `rows` rows.
     Asked {
-        /// Names the request.
+        /// Identifies the request.
         ticket: Ticket,
-        /// Who asks.
+        /// The client that asks.
         client: ClientId,
-        /// Observations in it.
+        /// Number of observations in the request.
         rows: usize,
     },
-    /// A client is gone; nobody waits for its answers.
+    /// A client has disconnected; its requests are dropped.
     Left(ClientId),
-    /// The batch is done, the policy is free.
+    /// The batch is done, and the policy is free.
     Inferred,
-    /// Nobody wants the rows of this request that are still queued: others of it have failed.
+    /// Other rows of this request have failed; those that are still queued are dropped.
     Failed(Ticket),
-    /// The moment of [`Action::WakeAt`] has come.
+    /// The time of [`Action::WakeAt`] has come.
     Woken,
-    /// No more requests are taken.
+    /// The server stops; new requests are refused.
     Stop,
 }
 
-/// What is to be done.
+/// An output of the batcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Infer these together.
+    /// Infer these parts together.
     Infer(Vec<Part>),
-    /// Answer that it will not be done.
+    /// Refuse the request.
     Refuse(Ticket, Refusal),
-    /// Come back then, unless something else happens before.
+    /// Send [`Event::Woken`] at this time, unless another event comes first.
     WakeAt(Instant),
-    /// Everything is answered, and nothing will come.
+    /// Every request is answered, and none will follow.
     Finished,
 }
 
-/// Some rows of a request.
+/// A range of rows of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Which request.
+    /// The request.
     pub ticket: Ticket,
-    /// Which of its rows, all of them or some after those of its part before.
+    /// The range of its rows: all of them, or some that follow its previous part.
     pub rows: Range<usize>,
 }
 
-/// Why a request is not taken.
+/// The reason why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The server ends.
+    /// The server is stopping.
     #[error("the server is stopping")]
     Stopping,
-    /// Too many wait.
+    /// The queue is full.
     #[error("the server has too many requests waiting, try again later")]
     Full,
 }
@@ -104,32 +107,33 @@ pub enum Refusal {
 #[derive(Debug)]
 struct Waiting {
     ticket: Ticket,
-    /// Rows that were not given to the policy.
+    /// Rows that were not yet handed to the policy.
     rows: Range<usize>,
     since: Instant,
-    /// It is inferred in parts.
+    /// True if the request is inferred in parts.
     is_long: bool,
 }
 
-/// Puts rows of requests together.
+/// Combines rows of requests into batches.
 #[derive(Debug)]
 pub struct Batcher {
     limits: Limits,
-    /// Requests that fit into a batch.
+    /// Requests that fit into one batch.
     short: FairQueue<Waiting>,
-    /// Requests with more rows.
+    /// Requests with more rows than one batch.
     long: FairQueue<Waiting>,
-    /// Batches since the last one that began with a part of a long request, while one was waiting.
+    /// Number of batches since the last one that began with a part of a long request, while one was
+    /// waiting.
     passed_over: u32,
-    /// Whose requests are done with the batch that is being inferred.
+    /// Clients whose requests are complete with the current batch; `None` if the policy is free.
     inferring: Option<Vec<ClientId>>,
-    /// When clients that are here had their last answer.
+    /// Time of the last answer of each connected client.
     answered: BTreeMap<ClientId, Instant>,
     is_stopping: bool,
 }
 
 impl Batcher {
-    /// Nobody waits yet.
+    /// Creates a batcher with an empty queue.
     pub fn new(limits: Limits) -> Self {
         Self {
             limits,
@@ -142,7 +146,7 @@ impl Batcher {
         }
     }
 
-    /// Requests in the queue.
+    /// Returns the number of requests in the queue.
     pub fn queued(&self) -> usize {
         self.short.len() + self.long.len()
     }
@@ -151,7 +155,7 @@ impl Batcher {
         self.short.iter().chain(self.long.iter())
     }
 
-    /// What follows from `event`.
+    /// Processes `event` and returns the actions to take.
     pub fn on(&mut self, event: Event, now: Instant) -> Vec<Action> {
         match event {
             Event::Asked { ticket, .. } if self.is_stopping => vec![Action::Refuse(ticket, Refusal::Stopping)],
@@ -212,8 +216,8 @@ impl Batcher {
         self.answered.iter().any(|(client, answered)| is_recent(*answered) && !here.contains(client))
     }
 
-    /// Rows of those whose turn it is, as many as go together. A request that would fit into a batch of its own is not
-    /// split: one that does not fit behind the others keeps its place for the next batch.
+    /// Takes the rows of the next batch, in fair order. A request that fits into a batch of its own
+    /// is not split: if it does not fit behind the others, it keeps its place for the next batch.
     fn take(&mut self) -> Vec<Part> {
         self.passed_over = if self.long.is_empty() { 0 } else { self.passed_over + 1 };
         let begins_long = self.short.is_empty() || self.passed_over >= LONG_TURN;

@@ -1,9 +1,10 @@
-//! What is remembered of one client: where its noise comes from.
+//! The state of one client: its episode, from which the noise of its actions is derived.
 //!
-//! An episode's noise is a function of the policy's seed, the episode's seed and the number of the inference in it, as
-//! in an evaluation. A client says the episode's seed at `reset` (`options: {"seed": 7}`), or that of every row itself
-//! (`options: {"noise_seeds": [7, 8]}`, nothing is remembered then), or gives the noise (`options: {"noise": array}`).
-//! Without any of them each connection has episodes of its own.
+//! As in an evaluation, the noise is a function of the policy's seed, the episode's seed and the
+//! number of the inference within the episode. A client sets the episode's seed at `reset`
+//! (`options: {"seed": 7}`), or the seed of every row (`options: {"noise_seeds": [7, 8]}`, where
+//! nothing is remembered), or passes the noise itself (`options: {"noise": array}`). Without any of
+//! these, each connection has its own episodes.
 
 use jobs::seed;
 
@@ -11,29 +12,29 @@ use crate::policy::served::{Card, Noise};
 use crate::serve::batcher::ClientId;
 use wire::Value;
 
-/// One client's episode.
+/// The current episode of one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Episode {
     client: ClientId,
-    /// Episodes so far.
+    /// Number of episodes so far.
     number: u64,
-    /// Chosen by the client.
+    /// Seed that the client chose.
     seed: Option<u64>,
     inferences: u64,
 }
 
 impl Episode {
-    /// The first one.
+    /// Creates the first episode of a client.
     pub fn new(client: ClientId) -> Self {
         Self { client, number: 0, seed: None, inferences: 0 }
     }
 
-    /// Another one, with the seed that a client may choose.
+    /// Starts another episode, with a seed if the client chose one.
     pub fn reset(&mut self, seed: Option<u64>) {
         *self = Self { client: self.client, number: self.number + 1, seed, inferences: 0 };
     }
 
-    /// The noise of `rows` rows that chose none.
+    /// Returns the noise of `rows` rows for which the client chose none.
     pub fn noise(&mut self, rows: usize, card: &Card) -> Vec<Noise> {
         let episode = self.seed.unwrap_or_else(|| seed::noise(card.seed, self.client.0, self.number));
         let seed = |row: usize| seed::noise(card.seed, episode.wrapping_add(row as u64), self.inferences);
@@ -47,19 +48,19 @@ fn option<'a>(options: Option<&'a Value>, name: &str) -> Option<&'a Value> {
     options.and_then(|options| options.get(name)).filter(|value| **value != Value::Nil)
 }
 
-/// The seed that the `options` of a reset may have.
+/// Returns the seed in the `options` of a reset, if there is one.
 ///
 /// # Errors
-/// A seed that is no whole number.
+/// Returns an error if the seed is not a non-negative integer.
 pub fn chosen_seed(options: Option<&Value>) -> Result<Option<u64>, String> {
     let wrong = || "options 'seed' must be a whole number that is not negative".to_owned();
     option(options, "seed").map(|seed| seed.as_u64().ok_or_else(wrong)).transpose()
 }
 
-/// The noise that the `options` of a request with `rows` rows may choose.
+/// Returns the noise that the `options` of a request with `rows` rows choose, if any.
 ///
 /// # Errors
-/// Options of a wrong type or number.
+/// Returns an error if an option has a wrong type or length.
 pub fn chosen_noise(rows: usize, options: Option<&Value>, card: &Card) -> Result<Option<Vec<Noise>>, String> {
     if let Some(noise) = option(options, "noise") {
         return given(noise, rows, card).map(Some);

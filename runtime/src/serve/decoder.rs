@@ -1,7 +1,8 @@
-//! Where messages are decoded: threads of their own, so that no message keeps the connections waiting.
+//! Decodes messages in background threads, so that no message blocks the connections.
 //!
-//! Clients take turns by the bytes of their messages ([`FairQueue`]). Long messages have a thread of their own: an
-//! observation of a few pictures waits for others of its size, and not for arrays of 64 MiB.
+//! Clients take turns, measured in bytes of their messages ([`FairQueue`]). Long messages have
+//! their own thread: an observation with a few images waits for others of its size, not for arrays
+//! of 64 MiB.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -13,10 +14,12 @@ use tokio::time::timeout;
 use crate::serve::batcher::ClientId;
 use crate::serve::fair_queue::FairQueue;
 
-/// Messages up to this many bytes are short: a row with pictures of four cameras at 640 × 480 has 3.7 MB.
+/// Maximum size of a short message in bytes: a row with images of four cameras at 640 × 480 has 3.7
+/// MB.
 const SHORT_BYTES: usize = 4 << 20;
 
-/// Time until a message is decoded, waiting included. Decoding takes time in proportion to the bytes, 0.1 s for 60 MB.
+/// Time limit for decoding a message, including the wait. Decoding time is proportional to the
+/// size: 0.1 s for 60 MB.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Niceness of the thread that decodes long messages: connections, short messages and inference come first where there
@@ -26,18 +29,18 @@ const LONG_NICENESS: i32 = 10;
 /// Cost of a message without bytes, in bytes: what starting on another one takes.
 const BASE_COST: u64 = 4096;
 
-/// Why a message was not decoded.
+/// The reason why a message was not decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotDecoded {
-    /// Others have sent more than can be decoded.
+    /// The decoder was too busy with other messages.
     #[error("the server was too busy to read the request within {} s, try again later", DEADLINE.as_secs())]
     Late,
-    /// Our mistake; the panic was printed.
+    /// The decoder panicked, which is a bug; the panic was printed.
     #[error("the server failed to read the request")]
     Failed,
 }
 
-/// Decodes messages.
+/// The decoder threads for short and for long messages.
 #[derive(Debug)]
 pub struct Decoder {
     short: Arc<Lane>,
@@ -46,7 +49,7 @@ pub struct Decoder {
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// One thread and what waits for it.
+/// One thread and its queue.
 #[derive(Default)]
 struct Lane {
     waiting: Mutex<Waiting>,
@@ -66,19 +69,19 @@ impl std::fmt::Debug for Lane {
 }
 
 impl Decoder {
-    /// Starts its threads.
+    /// Starts the threads.
     ///
     /// # Errors
-    /// The system's reason for giving no thread.
+    /// Returns the system's error if a thread cannot be started.
     pub fn start() -> std::io::Result<Self> {
         Ok(Self { short: Lane::start("decode-short", 0)?, long: Lane::start("decode-long", LONG_NICENESS)? })
     }
 
-    /// Runs `decode` for a message of `bytes` bytes when it is the client's turn. What is not awaited any more is not
-    /// started.
+    /// Runs `decode` for a message of `bytes` bytes when it is the client's turn. A call whose
+    /// future was dropped is not started.
     ///
     /// # Errors
-    /// [`NotDecoded`], of which the client is to be told.
+    /// Returns [`NotDecoded`], whose text is meant for the client.
     pub async fn run<T: Send + 'static>(
         &self,
         client: ClientId,
@@ -88,7 +91,7 @@ impl Decoder {
         let (reply, decoded) = oneshot::channel();
         let job: Job = Box::new(move || {
             if !reply.is_closed() {
-                // A client that has gone meanwhile wants nothing any more.
+                // The receiver is gone if the client has disconnected meanwhile.
                 let _ = reply.send(decode());
             }
         });
@@ -98,7 +101,7 @@ impl Decoder {
         timeout(DEADLINE, decoded).await.map_err(|_| NotDecoded::Late)?.map_err(|_| NotDecoded::Failed)
     }
 
-    /// A client is gone.
+    /// Drops the queued messages of a client that has disconnected.
     pub fn leave(&self, client: ClientId) {
         for lane in [&self.short, &self.long] {
             lane.waiting().jobs.leave(client);
@@ -133,12 +136,13 @@ impl Lane {
 
     fn run(&self) {
         while let Some(job) = self.next() {
-            // The message that a panic belongs to is answered with an error; the next one is not its concern.
+            // A panic is answered with an error to the client of that message, and must not affect
+            // the next one.
             let _ = catch_unwind(AssertUnwindSafe(job));
         }
     }
 
-    /// Waits for a job; `None` when there will be none any more.
+    /// Waits for a job; returns `None` after the decoder was closed.
     fn next(&self) -> Option<Job> {
         let mut waiting = self.waiting();
         loop {

@@ -1,4 +1,5 @@
-//! Between the connections and the policy's thread: carries out what the batcher decides.
+//! The dispatcher between the connections and the policy thread: carries out the batcher's
+//! decisions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,43 +13,43 @@ use crate::serve::house::House;
 use crate::serve::now;
 use crate::serve::policy_thread::{Batch, PolicyThread};
 
-/// Why a server ends whose policy has panicked.
+/// The reason for the exit of a server whose policy has panicked.
 pub const POLICY_IS_GONE: &str = "the policy's thread has ended";
 
-/// What a connection says.
+/// A message from a connection.
 #[derive(Debug)]
 pub enum Message {
-    /// It wants actions.
+    /// A request for actions.
     Asked {
-        /// Who.
+        /// The client that asks.
         client: ClientId,
-        /// Of how many rows.
+        /// Number of observations in the request.
         rows: usize,
-        /// What it sees.
+        /// The observations and the noise.
         question: Box<Question>,
-        /// Where the answer goes.
+        /// Receives the answer.
         reply: oneshot::Sender<Result<Actions, String>>,
-        /// When.
+        /// Time of the request.
         at: Instant,
     },
-    /// It is closed.
+    /// The connection is closed.
     Left(ClientId),
 }
 
-/// A request that is not answered.
+/// A request without an answer yet.
 struct Open {
     question: Question,
     rows: usize,
-    /// Of the rows that were inferred.
+    /// Actions of the rows that have been inferred.
     actions: Option<Actions>,
     reply: oneshot::Sender<Result<Actions, String>>,
     asked: Instant,
 }
 
-/// What came out of a batch: an answer for each part, and how long they took.
+/// The result of a batch: an answer for each part, and the duration.
 type Inferred = (Vec<Result<Actions, String>>, Duration);
 
-/// Runs until the end was asked for and everything is answered.
+/// Runs the dispatcher until a stop was requested and all requests are answered.
 pub async fn run(house: Arc<House>, limits: Limits, policy: PolicyThread, mut inbox: mpsc::UnboundedReceiver<Message>) {
     let mut stop = house.stop.subscribe();
     let mut desk =
@@ -82,7 +83,7 @@ pub async fn run(house: Arc<House>, limits: Limits, policy: PolicyThread, mut in
     }
 }
 
-/// Waits for the end of a batch, for ever if there is none.
+/// Waits for the end of the current batch, or forever if there is none.
 async fn finished(inferring: &mut Option<oneshot::Receiver<Inferred>>) -> Result<Inferred, oneshot::error::RecvError> {
     match inferring {
         Some(inferring) => inferring.await,
@@ -94,9 +95,9 @@ struct Desk {
     house: Arc<House>,
     limits: Limits,
     policy: PolicyThread,
-    /// Told when the batch is done; dropped when the policy's thread is.
+    /// Receives the result of the current batch; closed if the policy thread has ended.
     inferring: Option<oneshot::Receiver<Inferred>>,
-    /// What is being inferred.
+    /// Parts of the current batch.
     parts: Vec<Part>,
     open: BTreeMap<Ticket, Open>,
     next: u64,
@@ -116,7 +117,8 @@ impl Desk {
         }
     }
 
-    /// Whether everything is answered, and nothing will come.
+    /// Carries out the batcher's actions. Returns whether everything is answered and nothing will
+    /// follow.
     fn act(&mut self, actions: Vec<Action>) -> bool {
         if !actions.is_empty() {
             self.wake = None;
@@ -130,13 +132,13 @@ impl Desk {
                 Action::Refuse(ticket, refusal) => {
                     if let Some(open) = self.open.remove(&ticket) {
                         self.house.stats.refused();
-                        // Who asked has gone.
+                        // The client may have disconnected.
                         let _ = open.reply.send(Err(refusal.to_string()));
                     }
                 }
             }
         }
-        // Requests of clients that left in the queue.
+        // Drop the queued requests of clients that have disconnected.
         self.open.retain(|_, open| !open.reply.is_closed());
         is_finished
     }
@@ -157,12 +159,12 @@ impl Desk {
         self.house.stats.batch(rows, &waits, now());
         let (done, inferring) = oneshot::channel();
         self.inferring = Some(inferring);
-        // The desk is gone when the server ends.
+        // The dispatcher is gone after the server has stopped.
         let give = move |answers, took| drop(done.send((answers, took)));
         self.policy.infer(Batch { questions, max_rows: self.limits.max_rows, give: Box::new(give) });
     }
 
-    /// Takes in what came out of a batch, and answers the requests that are done with it.
+    /// Processes the result of a batch, and answers the requests that are complete.
     fn answer(&mut self, (answers, took): Inferred, batcher: &mut Batcher) {
         self.house.stats.inferred(took, now());
         for (part, answer) in std::mem::take(&mut self.parts).into_iter().zip(answers) {
@@ -178,10 +180,11 @@ impl Desk {
             match answer {
                 Ok(actions) if part.rows.end < open.rows => open.actions = Some(actions),
                 answer => {
-                    // After an error nobody wants the rows that are left; while a batch is taken in, none is begun.
+                    // After an error the rest of the request is dropped. The batcher starts no
+                    // batch here, because the current one still counts as running.
                     batcher.on(Event::Failed(part.ticket), now());
                     if let Some(open) = self.open.remove(&part.ticket) {
-                        // Who asked has gone.
+                        // The client may have disconnected.
                         let _ = open.reply.send(answer);
                     }
                 }

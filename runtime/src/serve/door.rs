@@ -1,4 +1,4 @@
-//! The port: takes connections in, and sends each to those who speak its language.
+//! The listener: accepts connections and dispatches each by its protocol.
 
 use std::io;
 use std::sync::Arc;
@@ -15,39 +15,39 @@ use crate::serve::now;
 use crate::serve::{desk, http, zmtp};
 use wire::zmtp::Violation;
 
-/// How long a connection may be silent before its first byte.
+/// Time limit for the first byte of a connection.
 const FIRST_BYTE: Duration = Duration::from_secs(10);
 
-/// How often a client that waits and has sent something more is looked at.
+/// Interval at which a waiting client that has sent more data is checked for disconnection.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// When there are no more descriptors, until one may be free.
+/// Pause after a failed `accept`, until a file descriptor may be free.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Why a connection was closed by us.
+/// The reason why the server closed a connection.
 #[derive(Debug, thiserror::Error)]
 pub enum Closed {
-    /// The network.
+    /// An error of the network.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// It does not keep to ZMTP.
+    /// The client violated ZMTP.
     #[error(transparent)]
     Zmtp(#[from] Violation),
-    /// It does not keep to HTTP.
+    /// The client violated HTTP.
     #[error("no HTTP request: {0}")]
     Http(&'static str),
-    /// It does not keep to websockets.
+    /// The client violated the WebSocket protocol.
     #[error("websocket: {0}")]
     Websocket(String),
-    /// It takes too long, or reads too slowly.
+    /// The client sent or read too slowly.
     #[error("nothing was heard in the middle of a message for too long")]
     Slow,
-    /// It speaks what is not served here.
+    /// The client speaks a protocol that is not served.
     #[error("a protocol that --protocol leaves out")]
     Unwanted,
 }
 
-/// Takes connections in until the end is asked for.
+/// Accepts connections until a stop is requested.
 pub async fn run(listener: TcpListener, house: Arc<House>) {
     let mut stop = house.stop.subscribe();
     loop {
@@ -72,7 +72,7 @@ fn admit(stream: TcpStream, house: &Arc<House>) {
     };
     house.stats.connected(admitted.evicted.is_some());
     admitted.evicted.iter().for_each(|client| house.close(*client));
-    // Without it answers only come later.
+    // An error only delays answers.
     stream.set_nodelay(true).ok();
     let presence = Presence { house: Arc::clone(house), client: admitted.client };
     let task = tokio::spawn(async move {
@@ -87,7 +87,7 @@ fn admit(stream: TcpStream, house: &Arc<House>) {
     house.opened(admitted.client, task.abort_handle());
 }
 
-/// Tells the others when a connection is gone, however it went.
+/// Removes a connection from the shared state when its task ends, for whatever reason.
 struct Presence {
     house: Arc<House>,
     client: ClientId,
@@ -96,7 +96,7 @@ struct Presence {
 impl Drop for Presence {
     fn drop(&mut self) {
         self.house.forget(self.client);
-        // The desk has ended with the server.
+        // The dispatcher has ended if the server is stopping.
         let _ = self.house.desk.send(desk::Message::Left(self.client));
     }
 }
@@ -114,9 +114,10 @@ async fn welcome(stream: TcpStream, presence: &Presence) -> Result<(), Closed> {
     }
 }
 
-/// Ends when the other side has closed its connection, also if it has said something before that nobody has read.
+/// Waits until the peer has closed the connection, even if unread data precedes the close.
 pub async fn gone(stream: &TcpStream) {
-    // What it said is not read before it has its answer, so nothing tells when the end comes behind it: one has to look.
+    // Data is not read before the current request has its answer, so readiness does not change when
+    // the close arrives behind it. Poll instead.
     while let Ok(1..) = stream.peek(&mut [0]).await {
         match stream.ready(Interest::READABLE).await {
             Ok(ready) if !ready.is_read_closed() => tokio::time::sleep(LOOK).await,

@@ -1,32 +1,33 @@
-//! Whose turn it is: start-time fair queueing, a value without sockets and clocks.
+//! Decides whose turn it is: start-time fair queueing, a data structure without sockets or clocks.
 //!
-//! Each client has a virtual time up to which it has been served; a job is tagged with the client's time, or with that of
-//! the queue if the client was idle, and adds its cost to the former. The job with the lowest tag is next. So a client
-//! that asks for little overtakes what one that asks for much has waiting, and no client with work waiting falls behind
-//! another one by more than the cost of their largest jobs.
-//! Goyal, Vin, Cheng: Start-time Fair Queuing, SIGCOMM 1996.
+//! Each client has a virtual time up to which it has been served. A job is tagged with the client's
+//! time, or with that of the queue if the client was idle, and its cost is added to the client's
+//! time. The job with the lowest tag is next. So a client with small requests overtakes the backlog
+//! of one with large requests, and no client with waiting work falls behind another by more than
+//! the cost of their largest jobs. Goyal, Vin, Cheng: Start-time Fair Queuing, SIGCOMM 1996.
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::serve::batcher::ClientId;
 
-/// Jobs of clients, the fairest one first.
+/// A queue of the clients' jobs in fair order.
 #[derive(Debug)]
 pub struct FairQueue<T> {
     /// Tag of the job that was taken last.
     virtual_time: u64,
-    /// By tag; of equal tags the job of a client that was idle, then the cheaper one, then the older one.
+    /// Ordered by tag. Among equal tags, the job of a client that was idle comes first, then the
+    /// cheaper one, then the older one.
     waiting: BTreeMap<Place, Waiting<T>>,
     /// Tags of the next jobs of clients that were served ahead of the virtual time.
     served_until: HashMap<ClientId, u64>,
     pushed: u64,
 }
 
-/// Where a job waits.
+/// The position of a job in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     tag: u64,
-    /// Its client has been served up to this tag, and not just been idle.
+    /// True if the client has been served up to this tag; false if it was idle.
     is_backlogged: bool,
     cost: u64,
     number: u64,
@@ -45,17 +46,17 @@ impl<T> Default for FairQueue<T> {
 }
 
 impl<T> FairQueue<T> {
-    /// Jobs that wait.
+    /// Returns the number of waiting jobs.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Whether none waits.
+    /// Returns whether no job is waiting.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// A client wants something done that costs `cost`, in any unit that is the same for all.
+    /// Adds a job of a client that costs `cost`, in any unit that is the same for all jobs.
     pub fn push(&mut self, client: ClientId, cost: u64, job: T) {
         let served_until = self.served_until.get(&client).copied().unwrap_or_default();
         let (tag, is_backlogged) = (served_until.max(self.virtual_time), served_until > self.virtual_time);
@@ -64,30 +65,31 @@ impl<T> FairQueue<T> {
         self.waiting.insert(Place { tag, is_backlogged, cost, number: self.pushed }, Waiting { client, job });
     }
 
-    /// Takes the next job.
+    /// Removes and returns the next job.
     pub fn pop(&mut self) -> Option<(ClientId, T)> {
         let place = *self.waiting.first_key_value()?.0;
         self.take(place)
     }
 
-    /// Jobs in the order in which they would be taken if none came.
+    /// Returns the jobs in the order in which they would be taken if no others came.
     pub fn iter(&self) -> impl Iterator<Item = (Place, ClientId, &T)> {
         self.waiting.iter().map(|(place, waiting)| (*place, waiting.client, &waiting.job))
     }
 
-    /// Takes a job out of turn; the queue's time is not set back by those it overtook.
+    /// Removes a job out of turn. The virtual time of the queue is not set back by the jobs it
+    /// overtook.
     pub fn take(&mut self, place: Place) -> Option<(ClientId, T)> {
         let Waiting { client, job } = self.waiting.remove(&place)?;
         self.virtual_time = self.virtual_time.max(place.tag);
         Some((client, job))
     }
 
-    /// Drops the jobs of which `keep` says so.
+    /// Drops the jobs for which `keep` returns false.
     pub fn retain(&mut self, mut keep: impl FnMut(ClientId, &T) -> bool) {
         self.waiting.retain(|_, waiting| keep(waiting.client, &waiting.job));
     }
 
-    /// A client is gone, and its jobs with it.
+    /// Removes a client and its jobs.
     pub fn leave(&mut self, client: ClientId) {
         self.retain(|other, _| other != client);
         self.served_until.remove(&client);
@@ -155,8 +157,8 @@ mod tests {
     }
 
     proptest! {
-        /// The theorem of the paper: between two clients that both have work waiting all the time, the difference of what
-        /// they were served is never more than one largest job of each.
+        /// The theorem of the paper: for two clients that both have work waiting all the time, the
+        /// service they received differs by at most one largest job of each.
         #[test]
         fn clients_with_work_waiting_are_served_alike(
             costs in proptest::collection::vec(proptest::collection::vec(1u64..50, 60..100), 2..6),
@@ -171,7 +173,7 @@ mod tests {
             for _ in 0..late {
                 queue.pop();
             }
-            // One comes late.
+            // One client comes late.
             push(&mut queue, 0);
             let mut served = vec![0; costs.len()];
             let mut left: Vec<usize> =

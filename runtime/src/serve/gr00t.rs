@@ -1,4 +1,4 @@
-//! GR00T's endpoints: what a request asks for, and the reference's words for what is wrong with it.
+//! GR00T's endpoints: reads requests, and words errors as the reference does. Source:
 //! gr00t/policy/server_client.py.
 
 use std::sync::Arc;
@@ -14,34 +14,34 @@ use crate::serve::limits::{RequestLimits, shortened};
 use crate::serve::observation::{Asked, Refused, asked, object};
 use wire::{Array, Dialect, Key, Value, WireError, peek_text, read, write};
 
-/// One client, as long as its connection lives.
+/// The state of one client while it is connected.
 #[derive(Debug)]
 pub struct Client {
     house: Arc<House>,
     id: ClientId,
     episode: Episode,
-    /// How its last arrays were written.
+    /// Encoding of the arrays in its last message.
     dialect: Dialect,
     is_authenticated: bool,
 }
 
-/// What is answered.
+/// The answer to a request.
 enum Answer {
     Value(Value),
     Killed,
 }
 
-/// A message that was decoded.
+/// A decoded message.
 #[derive(Debug)]
 struct Decoded {
-    /// The form of its arrays, if it has any.
+    /// Encoding of its arrays, if it has any.
     dialect: Option<Dialect>,
-    /// What it asks for, if that could be read.
+    /// Name of the endpoint, if it could be read.
     endpoint: Option<String>,
     request: Result<Request, Refused>,
 }
 
-/// What a client wants.
+/// A request of a client.
 #[derive(Debug)]
 enum Request {
     Ping,
@@ -52,18 +52,18 @@ enum Request {
 }
 
 impl Client {
-    /// A client that has said nothing yet.
+    /// Creates a client that has sent nothing yet.
     pub fn new(house: Arc<House>, id: ClientId) -> Self {
         let is_authenticated = house.token.is_none();
         Self { episode: Episode::new(id), dialect: house.arrays, house, id, is_authenticated }
     }
 
-    /// Whether it has shown the token, or there is none.
+    /// Returns whether the client has sent the token, or none is needed.
     pub fn is_authenticated(&self) -> bool {
         self.is_authenticated
     }
 
-    /// Answers one message; one that is wrong has an answer, too.
+    /// Answers one message; an invalid message gets an error as its answer.
     pub async fn answer(&mut self, parts: Vec<Bytes>) -> Then {
         let answer = match <[Bytes; 1]>::try_from(parts) {
             Ok([body]) => self.read(body).await,
@@ -79,7 +79,8 @@ impl Client {
     }
 
     async fn read(&mut self, body: Bytes) -> Result<Answer, String> {
-        // Before anything is decoded: a stranger's message costs no more than a look at its keys.
+        // Check the token before anything is decoded, so that an unauthenticated message costs no
+        // more than a scan of its keys.
         if self.house.token.is_some() && !self.house.lets_in(peek_text(&body, "api_token")) {
             self.house.stats.unauthorized();
             return Err("Unauthorized: Invalid API token".to_owned());
@@ -128,7 +129,8 @@ impl Client {
     }
 }
 
-/// Reads a message of a client that may ask: all that takes time in proportion to its bytes.
+/// Decodes a message of an authenticated client: all the work that takes time in proportion to its
+/// size.
 fn decode(body: &Bytes, card: &Card, limits: &RequestLimits) -> Decoded {
     let message = match read(body) {
         Ok(message) => message,
@@ -178,7 +180,8 @@ fn get_action(request: &Value, card: &Card, limits: &RequestLimits) -> Result<Re
     Ok(Request::GetAction { asked: Box::new(asked), is_flat })
 }
 
-/// Whether it is an observation of the simulation wrapper (`Gr00tSimPolicyWrapper`): `video.<key>` and the like.
+/// Returns whether this is an observation of the simulation wrapper (`Gr00tSimPolicyWrapper`), with
+/// keys such as `video.<key>`.
 fn is_flat(observation: &Object) -> bool {
     let Object::Map(members) = observation else { return false };
     let has = |name: &str| members.iter().any(|(key, _)| key == name);
@@ -186,7 +189,7 @@ fn is_flat(observation: &Object) -> bool {
     !nested && members.iter().any(|(key, _)| key.starts_with("video.") || key.starts_with("state."))
 }
 
-/// The keyword arguments of a method, in the words of Python where there is another one.
+/// Returns the keyword arguments of a method, or Python's error message for an unexpected one.
 fn arguments<'a, const N: usize>(
     request: &'a Value,
     method: &str,
@@ -208,7 +211,7 @@ fn arguments<'a, const N: usize>(
     Ok(names.map(|name| members.iter().rev().find(|(key, _)| key.is(name)).map(|(_, value)| value)))
 }
 
-/// A map of arrays `[rows, horizon, width]`.
+/// Returns a map of arrays of shape `[rows, horizon, width]`.
 fn by_key(actions: &Actions, prefix: &str) -> Value {
     let keys = actions.keys.iter().map(|(key, width, values)| {
         let array = Array::of_f32(&[actions.rows, actions.horizon, *width], values);

@@ -1,4 +1,4 @@
-//! What all connections of a server share.
+//! The state that all connections of a server share.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,61 +18,62 @@ use crate::serve::seats::Seats;
 use crate::serve::stats::Stats;
 use wire::Dialect;
 
-/// What all connections share.
+/// The state that all connections of a server share.
 #[derive(Debug)]
 pub struct House {
-    /// What the policy looks at and gives.
+    /// Inputs and outputs of the policy.
     pub card: Arc<Card>,
-    /// What clients have to know.
+    /// Token that clients have to send; `None` if none is needed.
     pub token: Option<String>,
-    /// Whether a client may end the server.
+    /// True if the server ignores a client's request to stop.
     pub ignores_kill: bool,
-    /// Form of arrays for clients that have sent none.
+    /// Encoding of arrays for clients that have sent none.
     pub arrays: Dialect,
-    /// Whom it answers.
+    /// Protocols that are served.
     pub protocol: Protocol,
-    /// Longest request.
+    /// Maximum size of a request in bytes.
     pub most_bytes: usize,
-    /// Bytes that a connection may send before it has shown the token.
+    /// Bytes that a connection may send before it has sent the token.
     pub unauthenticated_bytes: usize,
-    /// What one request may ask for.
+    /// Limits of one request.
     pub limits: RequestLimits,
-    /// What was done so far.
+    /// Counters and latencies.
     pub stats: Stats,
-    /// Whether the end was asked for, and by whom.
+    /// The reason for stopping; `None` while the server runs.
     pub stop: watch::Sender<Option<&'static str>>,
-    /// Bounded by the connections: each has one request on the way.
+    /// Queue of the dispatcher. The number of connections bounds it, because each has at most one
+    /// request under way.
     pub desk: mpsc::UnboundedSender<Message>,
     decoder: Decoder,
     seats: Mutex<Seats>,
     tasks: Mutex<BTreeMap<ClientId, AbortHandle>>,
 }
 
-/// How a server is to be.
+/// Configuration of a server.
 #[derive(Debug)]
 pub struct Rules {
-    /// What clients have to know.
+    /// Token that clients have to send; `None` if none is needed.
     pub token: Option<String>,
-    /// Whether a client may end the server.
+    /// True if the server ignores a client's request to stop.
     pub ignores_kill: bool,
-    /// Form of arrays for clients that have sent none.
+    /// Encoding of arrays for clients that have sent none.
     pub arrays: Arrays,
-    /// Whom it answers.
+    /// Protocols that are served.
     pub protocol: Protocol,
-    /// Longest request.
+    /// Maximum size of a request in bytes.
     pub most_bytes: usize,
-    /// Bytes that a connection may send before it has shown the token.
+    /// Bytes that a connection may send before it has sent the token.
     pub unauthenticated_bytes: usize,
-    /// Bytes of all messages that are on the way or wait for their answer.
+    /// Maximum bytes of all messages that are being received or wait for their answer.
     pub memory_bytes: usize,
-    /// What one request may ask for.
+    /// Limits of one request.
     pub limits: RequestLimits,
-    /// Connections.
+    /// Maximum number of connections.
     pub most_connections: usize,
 }
 
 impl House {
-    /// A house whose requests go to `desk`, and are decoded by `decoder`.
+    /// Creates the shared state. Requests go to `desk`, and messages are decoded by `decoder`.
     pub fn new(card: Card, rules: Rules, decoder: Decoder, desk: mpsc::UnboundedSender<Message>) -> Arc<Self> {
         Arc::new(Self {
             card: Arc::new(card),
@@ -95,17 +96,18 @@ impl House {
         })
     }
 
-    /// Who may stay.
+    /// Locks and returns the table of connections.
     pub fn seats(&self) -> MutexGuard<'_, Seats> {
         self.seats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection has its task.
+    /// Registers the task of a connection.
     pub fn opened(&self, client: ClientId, task: AbortHandle) {
         self.tasks().insert(client, task);
     }
 
-    /// A connection holds so much of messages now; the greediest one goes if that is too much.
+    /// Records that the messages of a connection now use `bytes` bytes. If that exceeds the limit,
+    /// closes the connection that uses the most.
     pub fn hold(&self, client: ClientId, bytes: usize) {
         let greediest = self.seats().hold(client, bytes);
         if let Some(greediest) = greediest {
@@ -114,13 +116,13 @@ impl House {
         }
     }
 
-    /// Closes a connection.
+    /// Closes a connection by aborting its task.
     pub fn close(&self, client: ClientId) {
         let task = self.tasks().remove(&client);
         task.iter().for_each(AbortHandle::abort);
     }
 
-    /// A connection is closed.
+    /// Removes a connection that is closed.
     pub fn forget(&self, client: ClientId) {
         self.tasks().remove(&client);
         self.seats().leave(client);
@@ -131,7 +133,8 @@ impl House {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether `given` is the token, if there is one; takes as long for a wrong one as for the right one.
+    /// Returns whether `given` is the token, or none is needed. The comparison takes constant time
+    /// for a given length.
     pub fn lets_in(&self, given: Option<&str>) -> bool {
         let Some(token) = &self.token else { return true };
         let given = given.unwrap_or_default().as_bytes();
@@ -139,10 +142,10 @@ impl House {
         token.len() == given.len() && differences == 0
     }
 
-    /// Decodes a message of `bytes` bytes beside the connections.
+    /// Decodes a message of `bytes` bytes in a background thread.
     ///
     /// # Errors
-    /// Why it was not decoded, in words for the client.
+    /// Returns a text for the client if the message was not decoded.
     pub async fn decode<T: Send + 'static>(
         &self,
         client: ClientId,
@@ -155,10 +158,10 @@ impl House {
         })
     }
 
-    /// Asks the policy.
+    /// Sends a question to the policy and waits for the actions.
     ///
     /// # Errors
-    /// Why there are no actions, in words for the client.
+    /// Returns a text for the client if there are no actions.
     pub async fn ask(&self, client: ClientId, rows: usize, question: Question) -> Result<Actions, String> {
         let (reply, answer) = oneshot::channel();
         let asked = Message::Asked { client, rows, question: Box::new(question), reply, at: now() };
@@ -167,22 +170,22 @@ impl House {
         answer.await.unwrap_or_else(|_| Err(gone()))
     }
 
-    /// Asks for the end.
+    /// Requests a stop of the server; the first reason is kept.
     pub fn end(&self, by: &'static str) {
         self.stop.send_if_modified(|reason| reason.is_none() && reason.replace(by).is_none());
     }
 
-    /// Whether the end was asked for.
+    /// Returns whether a stop was requested.
     pub fn is_ending(&self) -> bool {
         self.stop.borrow().is_some()
     }
 }
 
-/// What is to be done with an answer.
+/// An answer, and what follows it.
 #[derive(Debug)]
 pub enum Then {
-    /// Send it, and go on.
+    /// Send it and serve the next request.
     GoOn(Bytes),
-    /// Send it, and end the server.
+    /// Send it and stop the server.
     End(Bytes),
 }

@@ -1,4 +1,4 @@
-//! What a connection says that speaks HTTP: the health, the metrics, or that it wants to be a websocket.
+//! Serves HTTP connections: the health check, the metrics, and the upgrade to a WebSocket.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,34 +15,34 @@ use crate::serve::door::Closed;
 use crate::serve::house::House;
 use crate::serve::websocket;
 
-/// Longest head of a request.
+/// Maximum size of a request head in bytes.
 const LONGEST_HEAD: usize = 8192;
 
-/// Header fields of a request.
+/// Maximum number of header fields in a request.
 const MOST_FIELDS: usize = 64;
 
-/// Time for a whole head, and for an answer.
+/// Time limit for a whole request head, and for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What of a request counts.
+/// The parts of a request that are used.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Head {
-    /// Its method is GET.
+    /// True if the method is GET.
     pub is_get: bool,
-    /// Without the query.
+    /// Path without the query.
     pub path: String,
-    /// `Sec-WebSocket-Key`, if it wants to be a websocket.
+    /// `Sec-WebSocket-Key`, if the client asks for an upgrade to a WebSocket.
     pub key: Option<String>,
-    /// `Authorization`.
+    /// `Authorization` header.
     pub authorization: Option<String>,
-    /// Bytes of the head.
+    /// Size of the head in bytes.
     pub length: usize,
 }
 
-/// Answers one request, or serves a websocket until it goes.
+/// Answers one request, or serves a WebSocket until it is closed.
 ///
 /// # Errors
-/// Why the connection was closed, if not by the client.
+/// Returns the reason if the server closed the connection.
 pub(super) async fn serve(mut stream: TcpStream, house: Arc<House>, id: ClientId) -> Result<(), Closed> {
     let mut buffer = BytesMut::with_capacity(1024);
     let Some(head) = timeout(PATIENCE, read_head(&mut stream, &mut buffer)).await.map_err(|_| Closed::Slow)?? else {
@@ -100,10 +100,10 @@ async fn read_head(stream: &mut TcpStream, buffer: &mut BytesMut) -> Result<Opti
     }
 }
 
-/// Reads the head that `bytes` begin with; `None` if they end before it does.
+/// Parses the request head at the start of `bytes`; returns `None` if it is incomplete.
 ///
 /// # Errors
-/// [`Closed::Http`] for what is no request.
+/// Returns [`Closed::Http`] if this is not an HTTP request.
 pub fn parse(bytes: &[u8]) -> Result<Option<Head>, Closed> {
     let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
     let mut request = httparse::Request::new(&mut fields);
@@ -124,7 +124,7 @@ pub fn parse(bytes: &[u8]) -> Result<Option<Head>, Closed> {
     }))
 }
 
-/// The token behind `Api-Key` (openpi) or `Bearer`.
+/// Returns the token after `Api-Key` (openpi) or `Bearer`.
 fn token(head: &Head) -> Option<&str> {
     let (scheme, token) = head.authorization.as_deref()?.split_once(' ')?;
     ["api-key", "bearer"].contains(&&*scheme.to_ascii_lowercase()).then_some(token.trim())

@@ -1,49 +1,50 @@
-//! What one request may ask for.
+//! The limits of one request.
 
 use crate::policy::gr00t::processor::{Modalities, Object};
 
-/// Values of one state vector; those of released checkpoints have less than a hundred.
+/// Maximum number of values in a state vector; those of released checkpoints have less than a
+/// hundred.
 const LONGEST_STATE: usize = 4096;
 
-/// Bytes of an error text; some of them show what a client sent.
+/// Maximum size of an error text in bytes; some of them quote what a client sent.
 const LONGEST_ERROR: usize = 4096;
 
-/// What one request may ask for.
+/// The limits of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestLimits {
     /// Observations in a request.
     pub max_rows: usize,
-    /// Bytes of an instruction, UTF-8.
+    /// Maximum size of an instruction in bytes (UTF-8).
     pub max_prompt_bytes: usize,
-    /// Pixels along an edge of a picture.
+    /// Maximum height and width of an image in pixels.
     pub max_picture_edge: usize,
 }
 
-/// Which limit a request exceeds.
+/// The limit that a request exceeds.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitExceeded {
     /// Too many observations.
     #[error("the request has {found} rows, at most {most} are taken (--max-rows)")]
     Rows {
-        /// How many.
+        /// Number of observations.
         found: usize,
         /// The limit.
         most: usize,
     },
-    /// A long instruction.
+    /// The instruction is too long.
     #[error("an instruction has {found} bytes, at most {most} are taken (--max-prompt)")]
     Prompt {
-        /// How many.
+        /// Its size in bytes.
         found: usize,
         /// The limit.
         most: usize,
     },
-    /// A large picture. A long and narrow one counts as the square that it is padded to.
+    /// The image is too large. A long and narrow one counts as the square that it is padded to.
     #[error(
         "a picture of `{view}` has {height} x {width} pixels, at most {most} along an edge are taken (--max-picture)"
     )]
     Picture {
-        /// Which view.
+        /// Name of the camera view.
         view: String,
         /// Its height in pixels.
         height: usize,
@@ -52,21 +53,21 @@ pub enum LimitExceeded {
         /// The limit of both.
         most: usize,
     },
-    /// A long state vector.
+    /// The state vector is too long.
     #[error("state `{key}` has {found} values, at most {LONGEST_STATE} are taken")]
     State {
-        /// Which one.
+        /// Its key.
         key: String,
-        /// How many.
+        /// Its number of values.
         found: usize,
     },
 }
 
 impl RequestLimits {
-    /// Looks at an observation that has been validated; gives its number of rows.
+    /// Checks an observation that has been validated; returns its number of rows.
     ///
     /// # Errors
-    /// [`LimitExceeded`] for the first limit that it exceeds.
+    /// Returns [`LimitExceeded`] for the first limit that it exceeds.
     pub fn check(&self, observation: &Object, modalities: &Modalities) -> Result<usize, LimitExceeded> {
         let member = |part: &str, key: &str| observation.get(part).and_then(|part| part.get(key));
         let rows = match member("language", modalities.language_key()) {
@@ -108,7 +109,7 @@ fn text_bytes(row: &Object) -> usize {
     }
 }
 
-/// An error text for a client, its beginning if it is long.
+/// Shortens a long error text to its beginning.
 pub fn shortened(mut text: String) -> String {
     if text.len() > LONGEST_ERROR {
         text.truncate(text.floor_char_boundary(LONGEST_ERROR));

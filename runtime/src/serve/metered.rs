@@ -1,4 +1,5 @@
-//! A connection that counts what it has read: tungstenite does not tell how much it holds of a message.
+//! A TCP stream that counts the bytes read from it, because tungstenite does not report how much of
+//! a message it holds.
 
 use std::io;
 use std::pin::Pin;
@@ -9,16 +10,17 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// Bytes that are read before other connections have their turn, and after which it is told how many there are.
+/// Bytes that are read before the task yields to other connections, and before the count is
+/// reported.
 const SLICE: usize = 256 << 10;
 
-/// A connection, and the bytes that were read since somebody set them to 0.
+/// A TCP stream with a counter of the bytes read since the counter was last set to 0.
 pub struct Metered {
     stream: TcpStream,
     read: Arc<AtomicUsize>,
-    /// Bytes since others had their turn.
+    /// Bytes read since the task last yielded.
     slice: usize,
-    /// Told how many bytes were read, every now and then.
+    /// Called with the number of bytes read, after each slice.
     tell: Box<dyn Fn(usize) + Send>,
 }
 
@@ -29,12 +31,12 @@ impl std::fmt::Debug for Metered {
 }
 
 impl Metered {
-    /// A connection whose reads are added to `read`; `tell` gets the sum after each slice.
+    /// Wraps a stream whose reads are added to `read`; `tell` gets the sum after each slice.
     pub fn new(stream: TcpStream, read: Arc<AtomicUsize>, tell: Box<dyn Fn(usize) + Send>) -> Self {
         Self { stream, read, slice: 0, tell }
     }
 
-    /// The connection itself.
+    /// Returns the stream itself.
     pub fn stream(&self) -> &TcpStream {
         &self.stream
     }

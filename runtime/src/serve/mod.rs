@@ -1,11 +1,11 @@
-//! The program `serve`: a policy that answers robots and simulators over the network.
+//! The program `serve`: a policy server for robots and simulators.
 //!
 //! ```text
-//!             ┌ door: one port; the first byte of a connection says which protocol it speaks
+//!             ┌ door (listener): one port; the first byte of a connection tells its protocol
 //! clients ◄──►├ zmtp ──────► gr00t (endpoints, two dialects) ─┬─► decoder (fair queue) ─► limits ─┐
 //!             ├ websocket ─► openpi ──────────────────────────┘                                   │
-//!             └ http: /healthz, /metrics ◄─ stats              ◄─ answers ◄─ desk (batcher) ◄─────┘
-//!                                                                             └─► policy's thread
+//!             └ http: /healthz, /metrics ◄─ stats    ◄─ answers ◄─ desk (dispatcher, batcher) ◄───┘
+//!                                                                         └─► policy thread
 //! ```
 //! Connections are tasks of one thread, decoding and inference have others; between them goes at most one request a
 //! connection. In the thread of the connections nothing takes long: a message is read in slices, and before it is decoded
@@ -13,8 +13,9 @@
 //! Decisions are values without sockets and clocks: whose turn it is ([`fair_queue`]), who is inferred together
 //! ([`batcher`]), who may stay connected ([`seats`]), what bytes of a peer mean ([`wire`]).
 //!
-//! A port speaks all protocols because they tell themselves apart: ZMTP begins with 0xff, HTTP with a letter. A robot
-//! fleet then has one address a GPU, and its health is asked where it is served.
+//! One port serves all protocols because they can be told apart: ZMTP begins with 0xff, HTTP with a
+//! letter. A robot fleet then has one address for each GPU, and its health check is at the same
+//! address.
 
 use std::time::Instant;
 
@@ -41,7 +42,7 @@ mod zmtp;
 
 pub use program::main;
 
-/// The clock of the connections; what is pure gets its instants from here.
+/// The clock of the connections; pure modules get their instants from here.
 #[expect(clippy::disallowed_methods, reason = "the connections are where time enters")]
 fn now() -> Instant {
     Instant::now()

@@ -1,5 +1,5 @@
-//! Values of a message as the processor takes them: arrays stay where they are. And what both protocols make of them: an
-//! observation that was checked.
+//! Converts the values of a message to the processor's types, without copying arrays, and checks
+//! the observations of both protocols.
 
 use crate::policy::gr00t::processor::{Array, Modalities, Object, validate};
 use crate::policy::served::{Card, Noise, Question};
@@ -7,35 +7,36 @@ use crate::serve::limits::{LimitExceeded, RequestLimits, shortened};
 use crate::serve::stats::Stats;
 use wire::Value;
 
-/// What a client wants actions for: checked, and within the limits.
+/// A checked request for actions, within the limits.
 #[derive(Debug)]
 pub struct Asked {
     /// How many observations it holds.
     pub rows: usize,
-    /// What the policy looks at, and nothing else that may have been sent.
+    /// The inputs of the policy, without anything else that was sent.
     pub observation: Object,
-    /// One a row, if the client chose it.
+    /// Noise of each row, if the client chose it.
     pub noise: Option<Vec<Noise>>,
 }
 
 impl Asked {
-    /// As the policy is asked, with noise from `draw` for so many rows if the client chose none.
+    /// Returns the question for the policy. `draw` supplies the noise for the rows if the client
+    /// chose none.
     pub fn question(self, draw: impl FnOnce(usize) -> Vec<Noise>) -> Question {
         let noise = self.noise.unwrap_or_else(|| draw(self.rows));
         Question { observation: self.observation, noise }
     }
 }
 
-/// Why a message is answered with an error.
+/// The reason why a message is answered with an error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// It is no message.
+    /// The message cannot be decoded.
     #[error("{0}")]
     Unreadable(String),
-    /// It asks for too much.
+    /// The request exceeds a limit.
     #[error(transparent)]
     Limit(#[from] LimitExceeded),
-    /// It asks for something that there is not, or in a wrong form.
+    /// The request asks for something unknown, or is malformed.
     #[error("{0}")]
     Wrong(String),
 }
@@ -47,7 +48,7 @@ impl From<String> for Refused {
 }
 
 impl Refused {
-    /// The text for the client, after it was counted.
+    /// Counts the error and returns the text for the client.
     pub fn counted(self, stats: &Stats) -> String {
         match &self {
             Self::Unreadable(_) => stats.unreadable(),
@@ -58,17 +59,18 @@ impl Refused {
     }
 }
 
-/// Checks an observation, in the reference's order and words, and then by the limits.
+/// Checks an observation, with the order and the messages of the reference, and then against the
+/// limits.
 ///
 /// # Errors
-/// [`Refused`] for the first thing that is wrong.
+/// Returns [`Refused`] for the first problem.
 pub fn asked(observation: &Object, card: &Card, limits: &RequestLimits) -> Result<Asked, Refused> {
     validate(observation, &card.modalities).map_err(|err| err.to_string())?;
     let rows = limits.check(observation, &card.modalities)?;
     Ok(Asked { rows, observation: needed(observation, &card.modalities), noise: None })
 }
 
-/// The members of an observation that the policy looks at. Parts of it are made for each batch.
+/// Returns the members of an observation that the policy uses. They are sliced for each batch.
 fn needed(observation: &Object, modalities: &Modalities) -> Object {
     let language = [modalities.language_key().to_owned()];
     let parts = [("video", &modalities.video.keys[..]), ("state", &modalities.state.keys), ("language", &language)];
@@ -80,7 +82,7 @@ fn needed(observation: &Object, modalities: &Modalities) -> Object {
     Object::Map(parts.into())
 }
 
-/// A value in Python's words; arrays share the memory of the message.
+/// Converts a value to Python's types; arrays share the memory of the message.
 pub fn object(value: &Value) -> Object {
     match value {
         Value::Nil | Value::Ext(..) => Object::None,
@@ -99,6 +101,7 @@ pub fn object(value: &Value) -> Object {
 /// An array with other edges around the same numbers.
 pub fn array(array: &wire::Array, shape: &[usize]) -> Object {
     let dtype = array.dtype();
-    // An array of the wire has as many bytes as its shape says, and so has one of the same number of numbers.
+    // An array of the wire format has as many bytes as its shape needs, and so does any shape with
+    // the same number of elements.
     Array::new(&dtype.name(), dtype.size(), shape, array.data().clone()).map_or(Object::None, Object::Array)
 }

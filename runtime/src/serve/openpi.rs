@@ -1,14 +1,16 @@
-//! openpi's observations and actions, for a checkpoint of GR00T.
+//! openpi's observations and actions, for a GR00T checkpoint.
 //!
 //! ```text
 //! observation/<view>   [H, W, 3] or [T, H, W, 3]     also video/<view>, <view>, and images: {<view>: …}
-//! observation/<state>  [D] or [T, D]                 also state/<state>, <state>; or observation/state with all of them
-//! prompt               text                          noise_seed, noise: as GR00T's options, of the one row
-//! ─► {"actions": [horizon, all widths], "policy_timing": {"infer_ms": …}, "server_timing": {"infer_ms": …}}
+//! observation/<state>  [D] or [T, D]                 also state/<state>, <state>;
+//!                                                    or observation/state with all of them
+//! prompt               text                          noise_seed, noise: GR00T's options for the row
+//! ─► {"actions": [horizon, all widths], "policy_timing": {"infer_ms": …},
+//!     "server_timing": {"infer_ms": …}}
 //! ```
-//! Names are those of the checkpoint (the metadata that a client gets when it connects has them). A view without steps is
-//! given its only one; a state of float64 becomes float32, as openpi's transforms do. An observation in GR00T's own form
-//! is taken as well.
+//! Names are those of the checkpoint; the metadata that a client receives when it connects lists
+//! them. A view without a time axis gets one of length 1. A state of float64 becomes float32, as
+//! openpi's transforms do. An observation in GR00T's own form is accepted as well.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,10 +28,10 @@ use crate::serve::now;
 use crate::serve::observation::{Asked, Refused, array, asked, object};
 use wire::{Array, Dialect, Value, read, write};
 
-/// Bytes of the states of a message; as float32 they may take four times as many.
+/// Maximum bytes of the states in a message; as float32 they may take four times as many.
 const LONGEST_STATES_BYTES: usize = 4 << 20;
 
-/// One client, as long as its connection lives.
+/// The state of one client while it is connected.
 #[derive(Debug)]
 pub struct Client {
     house: Arc<House>,
@@ -40,12 +42,12 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client that has said nothing yet.
+    /// Creates a client that has sent nothing yet.
     pub fn new(house: Arc<House>, id: ClientId) -> Self {
         Self { episode: Episode::new(id), house, id, last: None }
     }
 
-    /// What it is told when it connects.
+    /// Returns the metadata that a client receives when it connects.
     pub fn metadata(&self) -> Bytes {
         let card = &self.house.card;
         let widths = |keys: &[(String, usize)]| keys.iter().map(|(key, width)| json!([key, width])).collect::<Vec<_>>();
@@ -68,7 +70,7 @@ impl Client {
     /// Answers one message.
     ///
     /// # Errors
-    /// The text that the client gets before its connection is closed.
+    /// Returns the text that the client receives before its connection is closed.
     pub async fn answer(&mut self, body: Bytes) -> Result<Bytes, String> {
         let started = now();
         let (card, limits, bytes) = (Arc::clone(&self.house.card), self.house.limits, body.len());
@@ -102,7 +104,7 @@ impl Client {
     }
 }
 
-/// Reads a message: all that takes time in proportion to its bytes.
+/// Decodes a message: all the work that takes time in proportion to its size.
 fn decode(body: &Bytes, card: &Card, limits: &RequestLimits) -> Result<Asked, Refused> {
     let message = read(body).map_err(|err| Refused::Unreadable(err.to_string()))?;
     let mut asked = asked(&nested(&message.value, card), card, limits)?;
@@ -121,7 +123,7 @@ fn options(observation: &Value) -> Value {
     options
 }
 
-/// The observation in GR00T's form; what is missing is missing there as well.
+/// Converts an observation to GR00T's form; missing members stay missing.
 fn nested(observation: &Value, card: &Card) -> Object {
     if matches!(observation.get("video"), Some(Value::Map(_))) {
         return object(observation);
@@ -153,7 +155,8 @@ fn named<'a>(observation: &'a Value, kind: &str, key: &str) -> Option<&'a Value>
     names.iter().find_map(|name| observation.get(name))
 }
 
-/// `observation/state` or `state` as the checkpoint's vectors, if their lengths are known and add up.
+/// Splits `observation/state` or `state` into the checkpoint's vectors, if their lengths are known
+/// and add up.
 fn parts(observation: &Value, card: &Card) -> Option<Vec<(String, Object)>> {
     let Value::Array(whole) = as_f32(named(observation, "state", "state")?) else { return None };
     let known: Option<usize> = card.states.iter().map(|(_, width)| *width).sum();
@@ -172,7 +175,8 @@ fn parts(observation: &Value, card: &Card) -> Option<Vec<(String, Object)>> {
     split.filter(|_| left.is_empty())
 }
 
-/// An array of another type as float32. One that is too long for a state stays what it is, and is refused for that.
+/// Converts an array of another type to float32. An array that is too long for a state stays as it
+/// is, and is refused later for its length.
 fn as_f32(value: &Value) -> Value {
     match value {
         Value::Array(array) if array.dtype().descr() != "<f4" && array.data().len() <= LONGEST_STATES_BYTES => {
@@ -182,7 +186,7 @@ fn as_f32(value: &Value) -> Value {
     }
 }
 
-/// An array with edges of 1 in front until it has `wanted` edges.
+/// Adds leading axes of length 1 until the array has `wanted` axes.
 fn with_edges(value: &Value, wanted: usize) -> Object {
     let Value::Array(found) = value else { return object(value) };
     let missing = wanted.saturating_sub(found.shape().len());
@@ -190,7 +194,7 @@ fn with_edges(value: &Value, wanted: usize) -> Object {
     array(found, &shape)
 }
 
-/// All keys side by side: `[horizon, width]`, or `[rows, horizon, width]` for more than one row.
+/// Concatenates all keys: `[horizon, width]`, or `[rows, horizon, width]` for more than one row.
 fn side_by_side(actions: &Actions) -> Array {
     let width: usize = actions.keys.iter().map(|(_, width, _)| width).sum();
     let mut numbers = Vec::with_capacity(actions.rows * actions.horizon * width);

@@ -1,4 +1,4 @@
-//! The policy's thread: it owns the checkpoint and infers one batch after the other.
+//! The policy thread: it owns the checkpoint and infers one batch after the other.
 
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::sync::{Arc, OnceLock};
@@ -14,43 +14,44 @@ use crate::policy::{Lifeline, PolicyError};
 use crate::serve::now;
 use c10d::cuda;
 
-/// As the thread of an evaluation's policy has.
+/// Stack size, the same as that of the policy thread in an evaluation.
 const STACK_BYTES: usize = 16 << 20;
 
 /// Requests that are inferred together.
 pub struct Batch {
-    /// One a request.
+    /// One question for each request.
     pub questions: Vec<Question>,
-    /// Rows of one pass of the network.
+    /// Maximum number of rows in one forward pass.
     pub max_rows: usize,
-    /// Gets one answer a question, and how long they took.
+    /// Called with one answer for each question, and the duration.
     pub give: Give,
 }
 
-/// Takes answers in the policy's thread.
+/// A callback that takes the answers in the policy thread.
 pub type Give = Box<dyn FnOnce(Vec<Result<Actions, String>>, Duration) + Send>;
 
-/// The desk's end.
+/// The handle of the policy thread in the dispatcher.
 #[derive(Debug)]
 pub struct PolicyThread {
     batches: SyncSender<Batch>,
     loss: Loss,
 }
 
-/// What was said when the GPU was lost, once it is.
+/// The error message of a lost GPU; empty until it is lost.
 pub type Loss = Arc<OnceLock<String>>;
 
 impl PolicyThread {
-    /// Starts the thread and makes the policy in it, on `device`. `say` gets what the user should know, in the thread.
+    /// Starts the thread and makes the policy in it, on `device`. `say` is called in the thread
+    /// with messages for the user.
     ///
     /// # Errors
-    /// [`PolicyError`] when the policy cannot be made.
+    /// Returns a [`PolicyError`] if the policy cannot be made.
     pub fn start(
         choice: PolicyChoice,
         device: Device,
         say: impl Fn(String) + Send + 'static,
     ) -> Result<(Self, Card), PolicyError> {
-        // The batcher gives one at a time.
+        // The batcher sends one batch at a time.
         let (batches, inbox) = sync_channel(1);
         let (told, card) = channel();
         let thread = std::thread::Builder::new().name("policy".to_owned()).stack_size(STACK_BYTES);
@@ -67,13 +68,13 @@ impl PolicyThread {
             let made = device::using(device, || served::serve(&choice.policy_type, &choice.config, &mut models));
             match made {
                 Ok(mut policy) => {
-                    // `start` waits for it.
+                    // Cannot fail: `start` waits for it.
                     let _ = told.send(Ok(policy.card()));
                     let is_lost = |err: &PolicyError| device::loss(device, err);
                     if let Some(err) = run(policy.as_mut(), &inbox, || words.try_iter().for_each(&say), is_lost) {
-                        // `own` is new.
+                        // Cannot fail: `own` was never set.
                         let _ = own.set(err.to_string());
-                        // libtorch ends the process where it cannot free what is on a GPU.
+                        // libtorch aborts the process if it cannot free GPU memory, so leak it.
                         std::mem::forget((policy, models));
                     }
                 }
@@ -85,18 +86,18 @@ impl PolicyThread {
         Ok((Self { batches, loss }, card))
     }
 
-    /// Says why, when the GPU is lost and the thread has ended.
+    /// Returns the cell that holds the reason after the GPU was lost and the thread has ended.
     pub fn loss(&self) -> Loss {
         Arc::clone(&self.loss)
     }
 
-    /// Hands over a batch. A thread that is gone drops it, and with it the replies.
+    /// Sends a batch. If the thread is gone, the batch is dropped together with its replies.
     pub fn infer(&self, batch: Batch) {
         self.batches.send(batch).ok();
     }
 }
 
-/// Answers until nobody asks any more, or `lost` says that the GPU is.
+/// Answers batches until the channel is closed, or `lost` reports that the GPU is lost.
 fn run(
     policy: &mut dyn served::Served,
     batches: &Receiver<Batch>,

@@ -1,4 +1,4 @@
-//! One server, from its command line to its exit code.
+//! Runs one server, from its command line to its exit code.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -30,27 +30,27 @@ use crate::serve::stats::Summary;
 use crate::serve::{desk, door, now};
 use c10d::cuda;
 
-/// Rows of a batch on a GPU, unless said.
+/// Default number of rows in a batch on a GPU.
 const GPU_BATCH: usize = 32;
 
-/// Requests in the queue; connections have one each.
+/// Maximum number of requests in the queue; each connection has at most one.
 const MOST_QUEUED: usize = 4096;
 
-/// How often it is said what was done, if anything was.
+/// Interval of the log lines about the work done; idle intervals have none.
 const REPORT_EVERY: Duration = Duration::from_secs(60);
 
-/// Time for answers to reach their clients after the last inference.
+/// Time limit for sending the answers after the last inference.
 const FLUSH: Duration = Duration::from_secs(5);
 
-/// Descriptors that a server needs besides its connections.
+/// File descriptors that a server needs besides its connections.
 const OTHER_FILES: usize = 64;
 
-/// The program `serve`: parses what follows the word, and serves until it is told to end.
+/// The program `serve`: parses `words`, its arguments, and serves until it is told to stop.
 pub fn main(words: &[OsString]) -> ExitCode {
     let args = match ServeArgs::parse_words(words) {
         Ok(args) => args,
         Err(err) => {
-            // A closed stderr changes nothing about the exit code.
+            // A closed stderr does not change the exit code.
             let _ = err.print();
             return ExitCode::from(u8::try_from(err.exit_code()).unwrap_or(2));
         }
@@ -115,7 +115,8 @@ async fn serve(
     device: Device,
     voice: &Voice,
 ) -> Result<ExitCode, String> {
-    // The port first: that it is taken is known before gigabytes are read. Clients that come now wait.
+    // Bind first: a port that is in use is found before gigabytes are read. Clients that connect
+    // now wait.
     let unusable = |err: std::io::Error| format!("cannot listen on {address}: {err}");
     let listener = TcpListener::bind(address).await.map_err(unusable)?;
     let address = listener.local_addr().map_err(unusable)?;
@@ -176,7 +177,7 @@ async fn serve(
     Ok(ExitCode::SUCCESS)
 }
 
-/// SIGINT, SIGTERM and SIGHUP ask for the end; the second one does not wait for it.
+/// Stops the server on SIGINT, SIGTERM and SIGHUP; a second signal ends the process at once.
 fn end_on_signals(house: &Arc<House>) -> std::io::Result<()> {
     for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
         let (mut signals, house) = (signal(kind)?, Arc::clone(house));
@@ -193,7 +194,7 @@ fn end_on_signals(house: &Arc<House>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Waits until no client waits for an answer that is there.
+/// Waits until all answers have been sent to their clients.
 async fn flush(house: &House) {
     let until = now() + FLUSH;
     while house.seats().waiting() > 0 && now() < until {
@@ -201,7 +202,7 @@ async fn flush(house: &House) {
     }
 }
 
-/// Says every now and then what was done.
+/// Logs the work done at regular intervals.
 async fn report(house: Arc<House>, voice: Voice) {
     let mut before = 0;
     loop {
@@ -223,24 +224,24 @@ fn in_words(summary: &Summary) -> String {
     )
 }
 
-/// Descriptors that this process may have; as many as it is allowed to.
+/// Raises the limit on file descriptors to its maximum, and returns it.
 fn open_files() -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     let most = limit.maximum.unwrap_or(1 << 20);
-    // What is not granted is not needed.
+    // If this fails, the current limit applies.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: limit.maximum });
     getrlimit(Resource::Nofile).current.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX))
 }
 
-/// Who speaks on stderr.
+/// Prints messages to stderr with the server's label.
 #[derive(Clone, Debug)]
 struct Voice {
     label: String,
 }
 
 impl Voice {
-    /// What was asked for: said however quiet one is to be.
+    /// Prints a result, which `--quiet` does not suppress.
     fn result(&self, line: &str) {
         console::say(Level::Result, &self.label, line, json!({}));
     }

@@ -1,25 +1,26 @@
-//! Who may stay connected: a value without sockets and clocks.
+//! Decides which connections stay open. A state machine without sockets or clocks.
 //!
-//! There are so many seats, and so much memory for messages that are on the way or wait for their answer. When a new
-//! connection comes and no seat is free, one is given up: of those that have never asked anything the longest silent, else
-//! of those that are not waiting for an answer. When the memory is used up, the connection that holds most of it goes.
-//! Connections that have not shown the token may use a quarter of the memory. So thousands of silent connections, or
-//! promises of huge messages, cost others nothing.
+//! There is a limit on the number of connections, and on the memory for messages that are being
+//! received or wait for their answer. When a connection arrives at the limit, another one is
+//! closed: the longest silent of those that never sent a readable request, or else of those that
+//! are not waiting for an answer. When the memory is used up, the connection that holds the most of
+//! it is closed. Connections that have not sent the token share a quarter of the memory. So
+//! thousands of silent connections, or announcements of huge messages, do not affect other clients.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
 use crate::serve::batcher::ClientId;
 
-/// The part of the memory that connections without the token share.
+/// Connections without the token share one part in this many of the memory.
 const UNAUTHENTICATED_SHARE: usize = 4;
 
-/// Connections and what is known of them.
+/// The connections and their state.
 #[derive(Debug)]
 pub struct Seats {
     most: usize,
     memory_bytes: usize,
-    /// Of all connections, and of those without the token.
+    /// Bytes held by all connections, and by those without the token.
     held_bytes: [usize; 2],
     taken: BTreeMap<ClientId, Seat>,
     next: u64,
@@ -27,49 +28,51 @@ pub struct Seats {
 
 #[derive(Clone, Copy, Debug)]
 struct Seat {
-    /// When it last said something.
+    /// Time of its last message.
     heard: Instant,
-    /// It has asked something that could be read.
+    /// True after the connection sent a readable request.
     is_known: bool,
-    /// It has shown the token, or there is none.
+    /// True if the connection has sent the token, or none is needed.
     is_authenticated: bool,
-    /// It waits for an answer.
+    /// True while the connection waits for an answer.
     is_waiting: bool,
-    /// Bytes of its messages that are on the way or wait for their answer.
+    /// Bytes of its messages that are being received or wait for their answer.
     held_bytes: usize,
 }
 
-/// Where a new connection sits, and who had to go.
+/// A new connection, and the one that is closed for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admitted {
-    /// Its name.
+    /// Identifies the new connection.
     pub client: ClientId,
-    /// Whose connection is to be closed.
+    /// The connection that has to be closed.
     pub evicted: Option<ClientId>,
 }
 
 impl Seats {
-    /// `most` connections, and `memory_bytes` for all messages that are on the way or wait for their answer.
+    /// Allows `most` connections, and `memory_bytes` for all messages that are being received or
+    /// wait for their answer.
     pub fn new(most: usize, memory_bytes: usize) -> Self {
         Self { most, memory_bytes, held_bytes: [0; 2], taken: BTreeMap::new(), next: 0 }
     }
 
-    /// Connections that there may be.
+    /// Returns the maximum number of connections.
     pub fn most(&self) -> usize {
         self.most
     }
 
-    /// Connections.
+    /// Returns the number of connections.
     pub fn count(&self) -> usize {
         self.taken.len()
     }
 
-    /// Connections that wait for an answer.
+    /// Returns the number of connections that wait for an answer.
     pub fn waiting(&self) -> usize {
         self.taken.values().filter(|seat| seat.is_waiting).count()
     }
 
-    /// A new connection, which still has to show the token if `needs_token`; `None` if all others are waiting for answers.
+    /// Admits a connection, which still has to send the token if `needs_token`. Returns `None` if
+    /// the table is full and all connections wait for answers.
     pub fn admit(&mut self, needs_token: bool, now: Instant) -> Option<Admitted> {
         let mut evicted = None;
         if self.taken.len() >= self.most {
@@ -86,7 +89,8 @@ impl Seats {
         Some(Admitted { client, evicted })
     }
 
-    /// A connection holds so much of messages now; gives the one to be closed if that is too much.
+    /// Records that the messages of a connection now use `bytes` bytes. Returns the connection to
+    /// close if that exceeds the limit.
     pub fn hold(&mut self, client: ClientId, bytes: usize) -> Option<ClientId> {
         self.set_held(client, bytes);
         let [all, unauthenticated] = self.held_bytes;
@@ -111,7 +115,7 @@ impl Seats {
         }
     }
 
-    /// A connection has sent a whole message, and waits for the answer.
+    /// Records that a connection has sent a whole message and waits for the answer.
     pub fn asked(&mut self, client: ClientId, now: Instant) {
         if let Some(seat) = self.taken.get_mut(&client) {
             seat.heard = now;
@@ -119,7 +123,7 @@ impl Seats {
         }
     }
 
-    /// A connection has shown the token.
+    /// Records that a connection has sent the token.
     pub fn authenticated(&mut self, client: ClientId) {
         if let Some(seat) = self.taken.get_mut(&client).filter(|seat| !seat.is_authenticated) {
             seat.is_authenticated = true;
@@ -127,14 +131,14 @@ impl Seats {
         }
     }
 
-    /// A connection has asked something that could be read.
+    /// Records that a connection has sent a readable request.
     pub fn known(&mut self, client: ClientId) {
         if let Some(seat) = self.taken.get_mut(&client) {
             seat.is_known = true;
         }
     }
 
-    /// A connection has its answer.
+    /// Records that a connection has its answer.
     pub fn answered(&mut self, client: ClientId, now: Instant) {
         self.set_held(client, 0);
         if let Some(seat) = self.taken.get_mut(&client) {
@@ -143,7 +147,7 @@ impl Seats {
         }
     }
 
-    /// A connection is closed.
+    /// Removes a connection that is closed.
     pub fn leave(&mut self, client: ClientId) {
         self.set_held(client, 0);
         self.taken.remove(&client);

@@ -1,4 +1,4 @@
-//! What a server did so far, for Prometheus and for the log.
+//! Counters and latencies of a server, for Prometheus and the log.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 use crate::eval::latency::Latency;
 use crate::prometheus::Metrics;
 
-/// Quantiles are of this and the last such time.
+/// Length of a window; quantiles cover the current window and the previous one.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// Endpoints that are counted by name; strangers may ask for any.
+/// Endpoints that are counted by name; all others count as `unknown`, because clients may send any
+/// name.
 const ENDPOINTS: [&str; 6] = ["get_action", "infer", "ping", "reset", "get_modality_config", "kill"];
 
-/// Counts and times.
+/// The counters and latencies, behind a lock.
 #[derive(Debug)]
 pub struct Stats(Mutex<Counts>);
 
@@ -31,13 +32,13 @@ struct Counts {
     queued: usize,
     batches: u64,
     rows: u64,
-    /// From the whole request to its answer; in the queue; of one batch.
+    /// Latencies from the whole request to its answer, in the queue, and of one batch.
     total: Recent,
     waits: Recent,
     inferences: Recent,
 }
 
-/// Quantiles of the last one to two windows.
+/// Latencies of the last one to two windows.
 #[derive(Debug)]
 struct Recent {
     since: Instant,
@@ -45,23 +46,23 @@ struct Recent {
     before: Latency,
 }
 
-/// What is said in the log.
+/// The numbers for the log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
-    /// Requests that were answered with actions or an error.
+    /// Number of requests that were answered with actions or an error.
     pub requests: u64,
-    /// Errors among them.
+    /// Number of errors among them.
     pub errors: u64,
-    /// Rows of a batch, on average.
+    /// Average number of rows in a batch.
     pub fill: f64,
-    /// Requests in the queue.
+    /// Number of requests in the queue.
     pub queued: usize,
-    /// Milliseconds from request to answer: median, 95 %, 99 %.
+    /// Milliseconds from request to answer: median, 95th and 99th percentile.
     pub quantiles: [Option<f64>; 3],
 }
 
 impl Stats {
-    /// Nothing yet.
+    /// Creates counters at zero.
     pub fn new(now: Instant) -> Self {
         let recent = || Recent { since: now, now: Latency::default(), before: Latency::default() };
         Self(Mutex::new(Counts {
@@ -83,57 +84,59 @@ impl Stats {
         }))
     }
 
-    /// A client asked for an endpoint.
+    /// Counts a request for an endpoint.
     pub fn asked(&self, endpoint: &str) {
         let name = ENDPOINTS.into_iter().find(|name| *name == endpoint).unwrap_or("unknown");
         *self.counts().requests.entry(name).or_default() += 1;
     }
 
-    /// A request was answered.
+    /// Counts an answered request and its latency.
     pub fn answered(&self, took: Duration, is_error: bool, now: Instant) {
         let mut counts = self.counts();
         counts.errors += u64::from(is_error);
         counts.total.add(took, now);
     }
 
-    /// A message could not be read.
+    /// Counts a message that could not be read.
     pub fn unreadable(&self) {
         self.counts().unreadable += 1;
     }
 
-    /// A client did not know the token.
+    /// Counts a request without the right token.
     pub fn unauthorized(&self) {
         self.counts().unauthorized += 1;
     }
 
-    /// The queue was full, the decoder too busy, or the server is stopping.
+    /// Counts a request that was refused because the queue was full, the decoder too busy, or the
+    /// server stopping.
     pub fn refused(&self) {
         self.counts().refused += 1;
     }
 
-    /// A request exceeded a limit.
+    /// Counts a request that exceeded a limit.
     pub fn limited(&self) {
         self.counts().limited += 1;
     }
 
-    /// A connection was accepted; another one may have gone for it.
+    /// Counts an accepted connection; `evicted` says that another one was closed for it, or that it
+    /// was turned away.
     pub fn connected(&self, evicted: bool) {
         let mut counts = self.counts();
         counts.connections += 1;
         counts.evicted += u64::from(evicted);
     }
 
-    /// A connection was closed for what it said, or held.
+    /// Counts a connection that was closed for a protocol violation or for the memory it held.
     pub fn violated(&self) {
         self.counts().violations += 1;
     }
 
-    /// Requests in the queue.
+    /// Sets the number of requests in the queue.
     pub fn queued(&self, queued: usize) {
         self.counts().queued = queued;
     }
 
-    /// A batch goes to the policy; its requests have waited so long.
+    /// Counts a batch that goes to the policy; `waits` are the times that its requests have waited.
     pub fn batch(&self, rows: usize, waits: &[Duration], now: Instant) {
         let mut counts = self.counts();
         counts.batches += 1;
@@ -141,12 +144,12 @@ impl Stats {
         waits.iter().for_each(|wait| counts.waits.add(*wait, now));
     }
 
-    /// A batch came back from the policy.
+    /// Counts the duration of a batch.
     pub fn inferred(&self, took: Duration, now: Instant) {
         self.counts().inferences.add(took, now);
     }
 
-    /// For the log.
+    /// Returns the numbers for the log.
     pub fn summary(&self) -> Summary {
         let counts = self.counts();
         Summary {
@@ -158,7 +161,7 @@ impl Stats {
         }
     }
 
-    /// Prometheus' text format 0.0.4.
+    /// Returns all metrics in Prometheus' text format 0.0.4.
     pub fn render(&self, connected: usize) -> String {
         let counts = self.counts();
         let mut metrics = Metrics::new("rrun_serve_");

@@ -1,5 +1,6 @@
-//! One websocket client, as openpi's `WebsocketPolicyServer` serves it: metadata first, then an answer a message; an
-//! error is a text, after which the connection is closed.
+//! Serves one WebSocket client as openpi's `WebsocketPolicyServer` does: it sends the metadata
+//! first, and then an answer for each message. An error is sent as text, after which the connection
+//! is closed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,22 +23,22 @@ use crate::serve::metered::Metered;
 use crate::serve::now;
 use crate::serve::openpi::Client;
 
-/// From the first byte of a message to its last, and for an answer to be taken.
+/// Time limit from the first to the last byte of a message, and for sending an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How often it is looked at what a connection holds.
+/// How often the memory held by a connection is updated.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Room for reading that every connection has.
+/// Size of the read buffer of each connection.
 const READ_BYTES: usize = 16 << 10;
 
-/// What openpi says when it closes.
+/// Close reason that openpi sends after an error.
 const CLOSED: &str = "Internal server error. Traceback included in previous frame.";
 
-/// Serves a client until it goes; `rest` came behind its handshake.
+/// Serves a client until it disconnects; `rest` is what was read after its handshake.
 ///
 /// # Errors
-/// Why the connection was closed, if not by the client.
+/// Returns the reason if the server closed the connection.
 pub async fn serve(stream: TcpStream, rest: Vec<u8>, house: Arc<House>, id: ClientId) -> Result<(), Closed> {
     let config = WebSocketConfig::default()
         .read_buffer_size(READ_BYTES)
@@ -74,7 +75,8 @@ struct Peer {
 }
 
 impl Peer {
-    /// `None` if the client has gone, or was sent away.
+    /// Answers one message; returns `None` if the client has disconnected or its connection was
+    /// closed.
     async fn answer(&mut self, client: &mut Client, body: Bytes) -> Result<Option<()>, Closed> {
         let asked = now();
         self.house.seats().asked(self.id, asked);
@@ -93,7 +95,8 @@ impl Peer {
         sent
     }
 
-    /// The next message. A client may be silent, but not in the middle of one.
+    /// Returns the next message. A client may be silent between messages, but not in the middle of
+    /// one.
     async fn hear(&mut self) -> Result<Option<Message>, Closed> {
         let mut since = None;
         loop {
@@ -102,7 +105,7 @@ impl Peer {
                     self.held.store(0, Ordering::Relaxed);
                     return match message {
                         None | Some(Err(Error::ConnectionClosed)) => Ok(None),
-                        // Clients that end without a word are most of them.
+                        // Most clients disconnect without a closing handshake.
                         Some(Err(Error::Protocol(ProtocolError::ResetWithoutClosingHandshake))) => Ok(None),
                         Some(Ok(message)) => Ok(Some(message)),
                         Some(Err(Error::Io(err))) => Err(Closed::Io(err)),
@@ -126,7 +129,7 @@ impl Peer {
         Err(Closed::Websocket(err.to_string()))
     }
 
-    /// Says what is wrong and closes the connection.
+    /// Sends an error text and closes the connection.
     async fn refuse(&mut self, text: &str) -> Result<(), Closed> {
         self.send(Message::text(text)).await?;
         self.close(CloseCode::Error, CLOSED).await

@@ -1,8 +1,9 @@
 //! One ZeroMQ client from its greeting to its end, as a REP socket of its own: [`wire::zmtp`] has the bytes.
 //!
-//! Our own, because what a REP socket of a library does is not what a server needs: it answers one client after the
-//! other, so that nothing could be inferred together, and the crate `zeromq` makes room for whatever length a frame
-//! promises (src/codec/zmq_codec.rs). What is needed of the protocol is small.
+//! This is an implementation of its own because the REP socket of a library does not suit a server:
+//! it answers one client after the other, so that requests could not be batched, and the crate
+//! `zeromq` allocates whatever length a frame announces (src/codec/zmq_codec.rs). Only a small part
+//! of the protocol is needed.
 
 use std::io;
 use std::sync::Arc;
@@ -20,20 +21,20 @@ use crate::serve::house::{House, Then};
 use crate::serve::now;
 use wire::zmtp::{Heard, Reader, Request, Socket, answer_head, greeting, pong};
 
-/// Time for a greeting, and from the first byte of a message to its last.
+/// Time limit for the greeting, and from the first to the last byte of a message.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// From the first byte of a message to its last, of a client that has not shown the token.
+/// Time limit from the first to the last byte of a message of a client that has not sent the token.
 const STRANGERS_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Bytes that are read before other connections have their turn, and room that a promise of more makes at once: some
-/// 50 µs of copying.
+/// Bytes that are read before the task yields to other connections, and the most that is allocated
+/// at once for an announced length: some 50 µs of copying.
 const SLICE: usize = 256 << 10;
 
-/// Serves a client until it goes.
+/// Serves a client until it disconnects.
 ///
 /// # Errors
-/// Why the connection was closed, if not by the client.
+/// Returns the reason if the server closed the connection.
 pub async fn serve(stream: TcpStream, house: Arc<House>, id: ClientId) -> Result<(), Closed> {
     let mut client = Client::new(Arc::clone(&house), id);
     let is_authenticated = client.is_authenticated();
@@ -74,9 +75,9 @@ struct Peer {
     buffer: BytesMut,
     house: Arc<House>,
     id: ClientId,
-    /// It has shown the token, or there is none.
+    /// True if the client has sent the token, or none is needed.
     is_authenticated: bool,
-    /// What it may still send: in one message, or altogether until it has shown the token.
+    /// Bytes that it may still send: in one message, or in total until it has sent the token.
     most_bytes: usize,
 }
 
@@ -108,13 +109,13 @@ impl Peer {
         Ok(())
     }
 
-    /// The next thing the peer says, `None` if it has gone. Without `until` it may be silent, but not in the middle of a
-    /// message.
+    /// Returns what the peer sends next, or `None` if it has disconnected. Without `until` the peer
+    /// may be silent between messages, but not in the middle of one.
     async fn hear(&mut self, mut until: Option<Instant>) -> Result<Option<Heard>, Closed> {
         loop {
             if let Some(heard) = self.reader.next(&mut self.buffer)? {
                 if self.buffer.is_empty() {
-                    // The memory goes with the message.
+                    // Free the memory together with the message.
                     self.buffer = BytesMut::new();
                 }
                 return Ok(Some(heard));
@@ -146,7 +147,7 @@ impl Peer {
     }
 }
 
-/// Whether an answer is `{"error": …}`.
+/// Returns whether an answer is `{"error": …}`.
 fn is_error(body: &[u8]) -> bool {
     body.starts_with(b"\x81\xa5error")
 }

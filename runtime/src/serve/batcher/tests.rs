@@ -17,7 +17,7 @@ fn asked(number: u64) -> Event {
     Event::Asked { ticket: Ticket(number), client: ClientId(number), rows: 1 }
 }
 
-/// All rows of requests with one row.
+/// Expects a batch of these requests, with one row each.
 fn infer(numbers: &[u64]) -> Vec<Action> {
     parts(&numbers.iter().map(|number| (*number, 0..1)).collect::<Vec<_>>())
 }
@@ -31,7 +31,7 @@ fn asked_rows(number: u64, rows: usize) -> Event {
     Event::Asked { ticket: Ticket(number), client: ClientId(number), rows }
 }
 
-/// A batcher whose clients 1 to `count` have just had an answer.
+/// Returns a batcher whose clients 1 to `count` have just had an answer.
 fn after_answers(count: u64, max_rows: usize, now: Instant) -> Batcher {
     let mut batcher = batcher(max_rows);
     batcher.answered.extend((1..=count).map(|number| (ClientId(number), now)));
@@ -51,7 +51,7 @@ fn what_comes_during_an_inference_is_inferred_together() {
     assert_eq!(batcher.on(asked(1), now), infer(&[1]));
     assert_eq!(batcher.on(asked(2), now), []);
     assert_eq!(batcher.on(asked(3), now), []);
-    // Client 1 has its answer now and may come back.
+    // Client 1 now has its answer and may ask again.
     assert_eq!(batcher.on(Event::Inferred, now), [Action::WakeAt(now + WAIT)]);
     assert_eq!(batcher.on(Event::Woken, now + WAIT), infer(&[2, 3]));
 }
@@ -164,9 +164,9 @@ fn a_full_queue_refuses() {
 }
 
 proptest! {
-    /// Whatever happens, each row of a request is inferred once and in order, or the request is refused once, unless its
-    /// client left; no batch is larger than it may be, and a batcher that is woken when it asks for it never falls asleep
-    /// with somebody in the queue.
+    /// Each row of a request is inferred once and in order, or the request is refused once, unless
+    /// its client left. No batch exceeds the limit, and while requests are queued, the batcher
+    /// infers or has asked to be woken.
     #[test]
     fn every_row_is_inferred_once(
         steps in proptest::collection::vec((0u8..5, 0u64..6, 0usize..12, 0u64..10), 1..300),
@@ -174,7 +174,7 @@ proptest! {
     ) {
         let mut now = start();
         let mut batcher = Batcher::new(Limits { max_rows, max_wait: WAIT, max_queue: 5 });
-        // Client, and rows that are to come.
+        // Client and remaining rows of each request.
         let mut open: BTreeMap<Ticket, (u64, Range<usize>)> = BTreeMap::new();
         let mut is_inferring = false;
         let mut wake: Option<Instant> = None;
@@ -224,8 +224,8 @@ proptest! {
         }
     }
 
-    /// However many ask for however much, one more that asks for a row and is here for the first time is inferred
-    /// with the next batch but one at the latest.
+    /// A new client that asks for a single row is inferred in the second batch at the latest,
+    /// however much the others ask for.
     #[test]
     fn a_single_row_waits_for_one_batch(
         greedy in proptest::collection::vec(1usize..4000, 1..64),
@@ -249,7 +249,8 @@ proptest! {
             let [Action::Infer(batch)] = &actions[..] else { panic!("{actions:?}") };
             is_done = batch.iter().any(|part| part.ticket == Ticket(count));
         }
-        // Those that came at the same moment and have had nothing either come first; and one batch may be a long one's.
+        // Other new clients that came at the same moment go first, and one batch may begin with a
+        // long request.
         let first_turns = (count as usize).saturating_sub(before);
         prop_assert!(batches <= 2 + first_turns, "{batches} batches");
     }
