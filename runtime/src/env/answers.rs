@@ -1,37 +1,37 @@
-//! What passes between the loop and the copies of an environment.
+//! Commands to the copies of an environment, and their answers.
 
 use std::sync::Arc;
 
 use crate::env::{EnvError, EnvIndex, Observation, Step};
 
-/// Work for one copy.
+/// A command to one copy of an environment.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
-    /// Begin an episode.
+    /// Starts an episode.
     Reset {
-        /// All that is random in it comes from this.
+        /// Seed of all randomness in the episode.
         seed: u64,
-        /// Its number in the job, for simulators with a list of initial states.
+        /// Number of the episode in the job, for simulators with a list of initial states.
         episode: u64,
     },
-    /// Go on by one step.
+    /// Takes one step.
     Step {
-        /// `[action.names.len()]`, clamped to its range.
+        /// The action, `[action.names.len()]`, clamped to its range.
         action: Vec<f32>,
     },
 }
 
-/// What became of a command.
+/// The answer to a command.
 #[derive(Debug)]
 pub enum Answer {
     /// The first observation of an episode.
     Reset(Result<Observation, EnvError>),
-    /// What a step led to.
+    /// The result of a step.
     Step(Result<Step, EnvError>),
 }
 
 impl Answer {
-    /// The answer to a command that could not be obeyed.
+    /// Returns the answer to a command that failed with `err`.
     pub fn refuse(command: &Command, err: EnvError) -> Self {
         match command {
             Command::Reset { .. } => Self::Reset(Err(err)),
@@ -40,20 +40,20 @@ impl Answer {
     }
 }
 
-/// Takes an answer.
+/// A callback that receives the answers.
 type Taker = dyn Fn(EnvIndex, Answer) + Send + Sync;
 
-/// Where answers go: a channel's end that can be shared by any number of threads.
+/// Destination of the answers: a cloneable callback that any number of threads can share.
 #[derive(Clone)]
 pub struct Answers(Arc<Taker>);
 
 impl Answers {
-    /// Answers go to `take`, which must not block.
+    /// Creates a destination that calls `take` for each answer; `take` must not block.
     pub fn new(take: impl Fn(EnvIndex, Answer) + Send + Sync + 'static) -> Self {
         Self(Arc::new(take))
     }
 
-    /// Answers for a copy.
+    /// Sends the answer of one copy.
     pub fn give(&self, env: EnvIndex, answer: Answer) {
         (self.0)(env, answer);
     }

@@ -1,6 +1,7 @@
-//! An X display in memory, for simulators that will not draw without one.
+//! A virtual X display, for simulators that cannot render without one.
 //!
-//! Xvfb chooses the number itself and tells it (`-displayfd`), so that users and nodes never clash. It draws on the CPU.
+//! Xvfb chooses the display number itself and reports it (`-displayfd`), so that users and nodes
+//! never clash. It renders on the CPU.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
@@ -15,33 +16,34 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use super::python::pre_exec;
 
-/// Xvfb needs less than a second; a busy machine some.
+/// Time limit for the start. Xvfb needs less than a second, and more on a busy machine.
 pub const START_LIMIT: Duration = Duration::from_secs(30);
 
-/// From being asked to end to being killed.
+/// Time from SIGTERM to SIGKILL.
 const STOP_LIMIT: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
-/// An Xvfb, stopped when this is dropped, and with the thread that started it.
+/// A running Xvfb. It is stopped when this value is dropped, and when the thread that started it
+/// ends.
 #[derive(Debug)]
 pub struct Display {
     server: Child,
-    /// What it writes; a pipe would fill up.
+    /// Its stderr, in a memory file because a pipe would fill up.
     log: File,
     name: String,
 }
 
 impl Display {
-    /// Starts `program` (`Xvfb`) with such a screen and waits until it can be used.
+    /// Starts `program` (`Xvfb`) with the given screen, and waits until the display can be used.
     ///
     /// # Errors
-    /// Why there is none, and what to do about it.
+    /// Returns the reason why there is no display, and what to do about it.
     pub fn start(program: &Path, screen: Screen, limit: Duration) -> Result<Self, String> {
         let mut command = Command::new(program);
         command.args(["-displayfd", "1", "-screen", "0", &screen.to_string(), "-nolisten", "tcp", "-noreset"]);
         let log = memfd_create("xvfb", MemfdFlags::CLOEXEC).map(File::from).map_err(io::Error::from);
         let (log, stderr) = log.and_then(|log| Ok((log.try_clone()?, log))).map_err(|err| err.to_string())?;
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
-        // Asked to end, it removes its socket and its lock.
+        // On SIGTERM Xvfb removes its socket and its lock file.
         pre_exec::guard(&mut command, Signal::TERM, &[]);
         let server = command.spawn().map_err(|err| match err.kind() {
             io::ErrorKind::NotFound => "there is no Xvfb for a display of its own: apt install xvfb".to_owned(),
@@ -52,12 +54,12 @@ impl Display {
         Ok(display)
     }
 
-    /// `:N`.
+    /// Returns the name of the display, `:N`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What Xvfb says when it listens.
+    /// Reads the display number, which Xvfb reports when it listens.
     fn number(&mut self, limit: Duration) -> Result<u32, String> {
         let Some(mut said) = self.server.stdout.take() else { return Err("Xvfb has no output".to_owned()) };
         let deadline = now() + limit;
@@ -81,7 +83,7 @@ impl Display {
     fn last_words(&mut self) -> String {
         self.kill();
         let mut text = Vec::new();
-        // What cannot be read is nothing.
+        // If the log cannot be read, there is no message.
         self.log.rewind().and_then(|()| self.log.read_to_end(&mut text)).ok();
         let text = String::from_utf8_lossy(&text);
         let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it says nothing");
@@ -90,7 +92,8 @@ impl Display {
 
     fn kill(&mut self) {
         if let Some(group) = i32::try_from(self.server.id()).ok().and_then(Pid::from_raw) {
-            // It may be gone already; it is not reaped, so the number is still its own.
+            // The process may have ended already. It is not reaped yet, so its PID cannot have been
+            // reused.
             kill_process_group(group, Signal::TERM).ok();
             if let Ok(pidfd) = pidfd_open(group, PidfdFlags::empty()) {
                 poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&STOP_LIMIT)).ok();
@@ -121,7 +124,7 @@ mod tests {
 
     const SCREEN: Screen = Screen { width: 640, height: 480, depth: 24 };
 
-    /// A program that does as Xvfb would.
+    /// Creates a program that stands in for Xvfb.
     fn server(script: &str) -> (tempfile::TempDir, std::path::PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("Xvfb");

@@ -1,23 +1,23 @@
-//! Which EGL device draws the pictures of a rank.
+//! Chooses the EGL device that renders the images of a rank.
 //!
-//! EGL and CUDA each count the GPUs of a machine in an order of their own, and EGL counts Mesa's
-//! devices as well. An index of one says nothing about the other. Two things do:
+//! EGL and CUDA each list the GPUs of a machine in their own order, and EGL lists Mesa's devices as
+//! well. An index in one list says nothing about the other. Two properties do:
 //!
-//! 1. The PCI address, which means the same to everybody. CUDA knows that of its device; EGL names
-//!    the DRM file of its own, whose address is in `/sys/class/drm`.
-//! 2. `EGL_CUDA_DEVICE_NV`, the number of the device as CUDA counts in this process, thus after
-//!    `CUDA_VISIBLE_DEVICES`, which EGL's list takes no notice of (NVIDIA/cuda-python#2865,
-//!    RLinf/RLinf#1458). Containers without `/dev/dri` have nothing else. Drivers have given one
-//!    number to several devices; such a number is not believed.
+//! 1. The PCI address, which has the same meaning everywhere. CUDA knows that of its device; EGL
+//!    names the DRM file of its device, whose address is in `/sys/class/drm`.
+//! 2. `EGL_CUDA_DEVICE_NV`, the CUDA index of the device in this process, that is, after
+//!    `CUDA_VISIBLE_DEVICES`, which EGL's list ignores (NVIDIA/cuda-python#2865, RLinf/RLinf#1458).
+//!    Containers without `/dev/dri` have nothing else. Some drivers give one number to several
+//!    devices; such a number is ignored.
 //!
 //! ```text
 //! --egl-device N        ─► device N, or an error
-//! GPU of the rank       ─► its own device ─► others of NVIDIA ─► other cards ─► Mesa on the CPU
+//! GPU of the rank       ─► its own device ─► other NVIDIA devices ─► other cards ─► Mesa on the CPU
 //! no GPU                ─► the first that opens
 //! ```
 //!
-//! In each group but the first, local ranks begin at different devices. What does not open is passed
-//! over. Whoever does not get the device of their GPU is told by [`note`].
+//! Within each group but the first, local ranks start at different devices. Devices that do not
+//! open are skipped. [`note`] tells the user if a rank does not get the device of its GPU.
 
 use std::fmt;
 
@@ -29,30 +29,30 @@ mod tests;
 
 pub use devices::devices;
 
-/// How a container comes by the EGL part of NVIDIA's driver, without which EGL knows only Mesa.
+/// How to make NVIDIA's EGL driver available in a container; without it EGL lists only Mesa.
 const CONTAINER_HELP: &str = "a container gets that of the GPU with NVIDIA_DRIVER_CAPABILITIES=all \
                               (docker run -e) or --nv (apptainer)";
 
-/// One EGL device; its index is its place in EGL's list.
+/// One EGL device. Its index is its position in EGL's list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EglDevice {
-    /// Who draws.
+    /// The driver that renders on it.
     pub driver: Driver,
-    /// PCI address `domain:bus:device` of a card whose DRM file EGL names.
+    /// PCI address `domain:bus:device`, if EGL names the DRM file of the card.
     pub pci: Option<String>,
 }
 
-/// Who draws on an EGL device.
+/// The driver of an EGL device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driver {
     /// NVIDIA's driver.
     Nvidia {
-        /// The device as CUDA counts in this process.
+        /// CUDA index of the device in this process.
         cuda: Option<usize>,
     },
     /// The driver of another card, usually Mesa's.
     OtherCard,
-    /// Mesa's entry for a card that NVIDIA's kernel driver has: it is listed, but does not open.
+    /// Mesa's entry for a card that NVIDIA's kernel driver owns. It is listed but does not open.
     MesaOnNvidia,
     /// Mesa on the CPU.
     Software,
@@ -73,29 +73,29 @@ impl fmt::Display for EglDevice {
     }
 }
 
-/// A GPU by all of its names.
+/// The identifiers of a GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Gpu {
-    /// Index as CUDA counts in this process.
+    /// CUDA index in this process.
     pub index: usize,
-    /// Index as `nvidia-smi` counts.
+    /// Index in `nvidia-smi`.
     pub number: Option<u32>,
     /// PCI address `domain:bus:device`.
     pub pci: Option<String>,
 }
 
-/// On what somebody wants to draw.
+/// The request for an EGL device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Wanted {
-    /// This EGL device and no other.
+    /// Index of the EGL device to use, with no alternative.
     pub device: Option<u32>,
-    /// The GPU whose EGL device it should be.
+    /// The GPU whose EGL device is preferred.
     pub gpu: Option<Gpu>,
-    /// Spreads ranks over devices that are as good as each other.
+    /// Local rank, which spreads ranks over equally suitable devices.
     pub local_rank: usize,
 }
 
-/// How good a device is for a GPU, the best first.
+/// How well a device suits a GPU, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Standing {
     Own,
@@ -106,10 +106,10 @@ enum Standing {
     DoesNotOpen,
 }
 
-/// Indices of devices in the order in which they are to be tried.
+/// Returns the indices of the devices in the order in which to try them.
 ///
 /// # Errors
-/// A device that was asked for by its number and is not there, with those that are.
+/// Returns an error with the available devices if the requested index does not exist.
 pub fn candidates(devices: &[EglDevice], wanted: &Wanted) -> Result<Vec<usize>, String> {
     if let Some(device) = wanted.device {
         let index = device as usize;
@@ -148,7 +148,7 @@ fn is_unique(devices: &[EglDevice], driver: Driver) -> bool {
     devices.iter().filter(|device| device.driver == driver).count() == 1
 }
 
-/// `0: NVIDIA, cuda:0; 1: Mesa on the CPU`
+/// Formats the list of devices: `0: NVIDIA, cuda:0; 1: Mesa on the CPU`.
 fn list(devices: &[EglDevice]) -> String {
     let each = devices.iter().enumerate().map(|(index, device)| format!("{index}: {device}"));
     each.collect::<Vec<_>>().join("; ")
@@ -163,8 +163,9 @@ fn refusal(device: u32, devices: &[EglDevice]) -> String {
     }
 }
 
-/// What the user should know when device `taken` draws: nothing if it is the GPU's own, or if no GPU
-/// was asked for. `reasons` say why those that were tried before it did not open.
+/// Returns the message for the user when device `taken` renders. `None` if it is the GPU's own
+/// device, or if no GPU was requested. `reasons` say why the devices that were tried before did not
+/// open.
 pub fn note(devices: &[EglDevice], wanted: &Wanted, taken: usize, reasons: &[String]) -> Option<String> {
     let gpu = wanted.gpu.as_ref().filter(|_| wanted.device.is_none())?;
     let device = devices.get(taken)?;

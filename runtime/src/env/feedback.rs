@@ -1,36 +1,38 @@
-//! What an environment says beside its observation: EmbodiedBench's `info`, and actions that have names.
+//! Feedback of an environment beside its observation: EmbodiedBench's `info`, and named discrete
+//! actions.
 
 use serde::Deserialize;
 
-/// What an environment says of the last action, and of those to come.
+/// Feedback of an environment about the last action, and about the available actions.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Feedback {
-    /// `info["last_action_success"]`: whether the last action did what it should.
+    /// `info["last_action_success"]`: whether the last action had its intended effect.
     pub last_action_success: Option<bool>,
-    /// `info["env_feedback"]`: the same in words.
+    /// `info["env_feedback"]`: the same as text.
     pub env_feedback: Option<String>,
     /// `info["task_progress"]`, from 0 to 1.
     pub task_progress: Option<f64>,
-    /// Names of the actions of this episode, by their numbers; with an episode's first observation.
+    /// Names of the actions in this episode, by action number; sent with the first observation.
     pub action_names: Option<Vec<String>>,
 }
 
 impl Feedback {
-    /// Whether nothing was said.
+    /// Returns whether there is no feedback.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// gymnasium's `Discrete`: one of `count` actions, of which the first has the number `start`.
+/// gymnasium's `Discrete`: one of `count` actions, numbered from `start`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Discrete {
     /// Number of the first action.
     pub start: i64,
-    /// How many there are.
+    /// Number of actions.
     pub count: usize,
-    /// Their names, if the environment has them (`language_skill_set` or `action_names`); an episode may have others.
+    /// Names of the actions, if the environment has them (`language_skill_set` or `action_names`).
+    /// An episode may have different names.
     #[serde(default)]
     pub names: Vec<String>,
 }

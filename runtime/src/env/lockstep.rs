@@ -1,39 +1,40 @@
-//! Copies that are waited for, for tools and tests: what was sent is answered when the call returns.
+//! A synchronous wrapper of an environment for tools and tests: each call waits for its answers.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, channel};
 
 use crate::env::{Answer, Answers, Command, EnvError, EnvIndex, EnvSpec, Observation, Render, Step, VectorEnv};
 
-/// A [`VectorEnv`] and its answers.
+/// A [`VectorEnv`] with the channel of its answers.
 pub struct Lockstep<E> {
     env: E,
     answers: Receiver<(EnvIndex, Answer)>,
 }
 
 impl<E: VectorEnv> Lockstep<E> {
-    /// Makes the environment with answers of its own.
+    /// Creates the environment with its own channel for answers.
     ///
     /// # Errors
-    /// Those of `make`.
+    /// Returns the error of `make`.
     pub fn new(make: impl FnOnce(Answers) -> Result<E, EnvError>) -> Result<Self, EnvError> {
         let (sender, answers) = channel();
-        // Nobody listens any more once this value is dropped.
+        // The receiver is gone after this value was dropped.
         let env = make(Answers::new(move |env, answer| drop(sender.send((env, answer)))))?;
         Ok(Self { env, answers })
     }
 
-    /// The environment itself.
+    /// Returns the environment itself.
     pub fn env(&mut self) -> &mut E {
         &mut self.env
     }
 
-    /// What does not change.
+    /// Returns the properties of the environment that do not change.
     pub fn spec(&self) -> &EnvSpec {
         self.env.spec()
     }
 
-    /// Starts an episode, numbered by its seed, in each named copy; one answer per entry, in order.
+    /// Starts an episode in each given copy, with the seed as its number. Returns one result per
+    /// entry, in order.
     pub fn reset(&mut self, resets: &[(EnvIndex, u64)], render: Render) -> Vec<Result<Observation, EnvError>> {
         let command = |&(env, seed): &(EnvIndex, u64)| (env, Command::Reset { seed, episode: seed });
         self.send(resets.iter().map(command).collect(), render, |answer| match answer {
@@ -42,7 +43,7 @@ impl<E: VectorEnv> Lockstep<E> {
         })
     }
 
-    /// Steps each named copy; one answer per entry, in order.
+    /// Steps each given copy. Returns one result per entry, in order.
     pub fn step(&mut self, actions: &[(EnvIndex, Vec<f32>)], render: Render) -> Vec<Result<Step, EnvError>> {
         let command = |(env, action): &(EnvIndex, Vec<f32>)| (*env, Command::Step { action: action.clone() });
         self.send(actions.iter().map(command).collect(), render, |answer| match answer {

@@ -1,12 +1,12 @@
-//! Environments: what a policy acts in.
+//! Environments: the simulators in which a policy acts.
 //!
-//! A [`VectorEnv`] holds `num_envs` copies of one simulator. The eval loop resets a copy with the seed of an episode,
-//! steps the copies that have an action, and never looks inside. Words follow gymnasium: observation, reward,
-//! terminated, truncated.
+//! A [`VectorEnv`] holds `num_envs` copies of one simulator. The evaluation loop resets a copy with
+//! the seed of an episode, and steps the copies that have an action. The terms are gymnasium's:
+//! observation, reward, terminated, truncated.
 //!
 //! ```text
 //! loop ── send(Reset | Step) ──► VectorEnv: threads or processes
-//!      ◄─────── Answers ────────────┘        Lockstep: the two in one call, for tools and tests
+//!      ◄─────── Answers ────────────┘        Lockstep: both in one call, for tools and tests
 //! ```
 
 use std::collections::BTreeMap;
@@ -34,34 +34,35 @@ pub use registry::{Made, Place, check, make};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EnvIndex(pub usize);
 
-/// One camera picture: `[height, width, 3]`, `u8`, RGB, row 0 on top.
+/// One camera image: `[height, width, 3]`, `u8`, RGB, with row 0 at the top.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Rows.
+    /// Height in pixels.
     pub height: u32,
-    /// Columns.
+    /// Width in pixels.
     pub width: u32,
     /// `height * width * 3` bytes, shared with recorder and policy without a copy.
     pub rgb: Bytes,
 }
 
-/// What one environment shows before a step.
+/// The observation of one environment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observation {
     /// State vectors by name (`joint_position` `[7]`, …), SI units.
     pub state: BTreeMap<String, Vec<f32>>,
-    /// Pictures by camera name; empty when the step was not rendered.
+    /// Images by camera name; empty if the step was not rendered.
     pub video: BTreeMap<String, Frame>,
-    /// The task in words.
+    /// The task instruction.
     pub language: Arc<str>,
-    /// Full simulator state by Isaac Lab's recorder path (`articulation/robot/joint_position`, …).
+    /// The full simulator state by Isaac Lab's recorder path (`articulation/robot/joint_position`,
+    /// …).
     pub sim_state: BTreeMap<String, Vec<f32>>,
-    /// What the environment says beside it, if it says anything.
+    /// Feedback beside the observation, if the environment has any.
     pub feedback: Option<Arc<Feedback>>,
 }
 
 impl Observation {
-    /// Shows nothing: what there is of an episode that could not begin.
+    /// Returns an observation without contents, for an episode that could not start.
     pub fn empty() -> Self {
         Self {
             state: BTreeMap::new(),
@@ -73,14 +74,14 @@ impl Observation {
     }
 }
 
-/// Size of one camera's pictures.
+/// Name and image size of one camera.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CameraSpec {
-    /// Name, the key in [`Observation::video`].
+    /// Camera name: the key in [`Observation::video`].
     pub name: String,
-    /// Rows.
+    /// Height in pixels.
     pub height: u32,
-    /// Columns.
+    /// Width in pixels.
     pub width: u32,
 }
 
@@ -93,22 +94,22 @@ pub struct ActionSpec {
     pub low: Vec<f32>,
     /// Highest accepted value of each dimension.
     pub high: Vec<f32>,
-    /// Distance of neighbouring values of each dimension, from the lowest on; 0 where every number is one (a float), as
-    /// everywhere if the list is empty.
+    /// Step between neighbouring values of each dimension, counted from the lowest; 0 for a
+    /// continuous dimension. An empty list means that all are continuous.
     pub grid: Vec<f32>,
 }
 
 impl ActionSpec {
-    /// See [`ActionSpec::grid`].
+    /// Returns the step between neighbouring values of a dimension; see [`ActionSpec::grid`].
     pub fn grid_of(&self, dimension: usize) -> f32 {
         self.grid.get(dimension).copied().unwrap_or(0.0)
     }
 }
 
-/// What does not change while a [`VectorEnv`] lives.
+/// The properties of a [`VectorEnv`] that do not change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EnvSpec {
-    /// The name it was made by.
+    /// Name under which the environment was created.
     pub name: String,
     /// Keys and lengths of [`Observation::state`].
     pub state: Vec<(String, usize)>,
@@ -116,113 +117,117 @@ pub struct EnvSpec {
     pub cameras: Vec<CameraSpec>,
     /// The action vector.
     pub action: ActionSpec,
-    /// The action is one of a list, and the vector has its number alone.
+    /// The discrete action space, if there is one; then the action vector has one number.
     pub discrete: Option<Discrete>,
-    /// Steps a second, also the frame rate of videos.
+    /// Control frequency in steps per second, also the frame rate of videos.
     pub control_hz: u32,
-    /// Steps after which an episode is truncated.
+    /// Maximum number of steps, after which an episode is truncated.
     pub max_episode_steps: u32,
-    /// The task in words, unless the job says otherwise.
+    /// Task instruction, unless the job sets another.
     pub language: String,
-    /// An episode is over when the success predicate holds, whether or not the environment says so; else it goes on
-    /// until the environment ends it, and the success is remembered.
+    /// True if a success ends the episode, whether or not the environment terminates it. Otherwise
+    /// the episode goes on until the environment ends it, and the success is remembered.
     pub ends_on_success: bool,
-    /// Physics steps in one step.
+    /// Number of physics steps per control step.
     pub decimation: u32,
-    /// Seconds of one physics step.
+    /// Duration of one physics step in seconds.
     pub sim_dt: f64,
 }
 
-/// What one step led to.
+/// The result of one step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// After the step.
+    /// Observation after the step.
     pub observation: Observation,
-    /// What the environment took: the action after transforms, rounding and clamping.
+    /// The action that the environment took, after transforms, rounding and clamping.
     pub processed_action: Vec<f32>,
-    /// Before the clamping, if there is any, a number of it was beyond the range of the environment.
+    /// True if the action had a value outside the environment's range, before any clamping.
     pub out_of_bounds: bool,
     /// Reward of this step.
     pub reward: f32,
-    /// The success predicate holds (in the built-in tasks, has held long enough).
+    /// The success predicate holds (in the built-in tasks, it has held long enough).
     pub success: bool,
-    /// The task ended (success, or a state from which it cannot go on).
+    /// The task ended: success, or a state from which it cannot continue.
     pub terminated: bool,
-    /// The time limit ended it.
+    /// The time limit ended the episode.
     pub truncated: bool,
 }
 
-/// Whether pictures are made at a reset or step.
+/// Whether a reset or step renders images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Render {
-    /// Fill [`Observation::video`].
+    /// Render images into [`Observation::video`].
     Yes,
-    /// Leave it empty.
+    /// Leave [`Observation::video`] empty.
     No,
 }
 
-/// What can go wrong in a simulator.
+/// An error of a simulator.
 #[derive(Debug, thiserror::Error)]
 pub enum EnvError {
-    /// The name is not known.
+    /// The environment name is not known.
     #[error("unknown environment `{name}`: known are {known}")]
     Unknown {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is, comma separated.
+        /// The known names, comma-separated.
         known: String,
     },
     /// An environment argument has a wrong name, type or value.
     #[error("`arena_env_args.{field}` is {found}, {wanted}")]
     Argument {
-        /// The argument.
+        /// Name of the argument.
         field: String,
         /// Its value as JSON.
         found: String,
         /// What is accepted, as a clause: "a number above 0 is needed".
         wanted: String,
     },
-    /// This episode cannot go on; the environment can be reset.
+    /// This episode cannot continue; the environment can be reset.
     #[error("environment {}: {reason}", env.0)]
     Episode {
-        /// Which copy.
+        /// The copy of the environment.
         env: EnvIndex,
         /// What happened, with step and values.
         reason: String,
     },
-    /// The process of this copy is gone; its episode can be run again, the next reset starts another process.
+    /// The process of this copy is gone. Its episode can be run again; the next reset starts
+    /// another process.
     #[error("environment {}: {reason}", env.0)]
     Lost {
-        /// Which copy.
+        /// The copy of the environment.
         env: EnvIndex,
         /// What happened, with step and last call.
         reason: String,
-        /// The last lines that the process wrote to its standard error.
+        /// The last lines of the process's stderr.
         stderr: Vec<String>,
     },
-    /// The simulator or its renderer cannot be made.
+    /// The simulator or its renderer cannot be created.
     #[error("{0}")]
     Setup(String),
 }
 
-/// `num_envs` copies of one simulator, each at work on its own.
+/// `num_envs` copies of one simulator that work independently of each other.
 pub trait VectorEnv {
-    /// What does not change.
+    /// Returns the properties that do not change.
     fn spec(&self) -> &EnvSpec;
 
-    /// Number of copies.
+    /// Returns the number of copies.
     fn num_envs(&self) -> usize;
 
-    /// Hands work to copies and returns at once; copies that are not named stand still. Each command is answered once,
-    /// through the [`Answers`] that the environment was made with, in any order. A copy has one command at a time.
+    /// Sends commands to copies and returns at once; copies without a command do nothing. Each
+    /// command is answered once, in any order, through the [`Answers`] that the environment was
+    /// created with. A copy has at most one command at a time.
     ///
-    /// The initial state of an episode is a function of the seed alone: not of the copy, of `num_envs`, or of what the
-    /// copy did before.
+    /// The initial state of an episode is a function of the seed alone: not of the copy, of
+    /// `num_envs`, or of what the copy did before.
     fn send(&mut self, work: Vec<(EnvIndex, Command)>, render: Render);
 
-    /// Opens what draws pictures, before the first is asked for. The answer is what the user should know of it, once.
+    /// Opens the renderers before the first image is requested. Returns messages for the user, to
+    /// be shown once.
     ///
     /// # Errors
-    /// [`EnvError::Setup`] if nothing can be drawn; it would be the answer to the first [`Render::Yes`].
+    /// Returns [`EnvError::Setup`] if nothing can be rendered; the first [`Render::Yes`] would
+    /// return the same error.
     fn open_renderers(&mut self) -> Result<Vec<String>, EnvError>;
 }

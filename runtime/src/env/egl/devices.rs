@@ -1,4 +1,4 @@
-//! The EGL devices of this machine.
+//! Lists the EGL devices of this machine.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -8,22 +8,22 @@ use glutin::api::egl::device::Device;
 use super::ffi::cuda_device;
 use super::{Driver, EglDevice};
 
-/// Where the kernel keeps what it knows of cards.
+/// Folder in which the kernel describes graphics cards.
 const DRM: &str = "/sys/class/drm";
 
-/// What EGL has listed.
+/// The devices that EGL lists.
 pub struct Devices {
-    /// What is known of each, in EGL's order.
+    /// Properties of each device, in EGL's order.
     pub known: Vec<EglDevice>,
-    /// Each by EGL's own handle.
+    /// EGL's handle of each device, in the same order.
     pub handles: Vec<Device>,
 }
 
-/// The EGL devices of this process. The first call loads EGL and the drivers' parts of it, some
-/// milliseconds and megabytes; further calls answer from memory.
+/// Returns the EGL devices of this process. The first call loads EGL and its drivers, which takes
+/// some milliseconds and megabytes; later calls return the cached result.
 ///
 /// # Errors
-/// EGL is not installed, or too old to list devices.
+/// Returns an error if EGL is not installed, or too old to list devices.
 pub fn devices() -> Result<&'static Devices, String> {
     static DEVICES: OnceLock<Result<Devices, String>> = OnceLock::new();
     DEVICES.get_or_init(query).as_ref().map_err(String::clone)
@@ -51,7 +51,7 @@ fn describe(device: &Device) -> EglDevice {
     EglDevice { driver, pci }
 }
 
-/// `0000:3b:00` of `0000:3b:00.0`; a card on no PCI bus has no address.
+/// Returns `0000:3b:00` for `0000:3b:00.0`; a card that is not on a PCI bus has no address.
 fn without_function(name: &str) -> Option<String> {
     let (address, _) = name.split_once('.')?;
     (address.split(':').count() == 3).then(|| address.to_owned())

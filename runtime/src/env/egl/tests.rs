@@ -1,4 +1,4 @@
-//! Decisions about devices that are not here.
+//! Tests of the device choice with made-up devices.
 
 use super::*;
 

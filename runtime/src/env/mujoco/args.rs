@@ -1,4 +1,4 @@
-//! `arena_env_args` of a job, checked before anything is built.
+//! Parses the `arena_env_args` of a job, and checks them before anything is built.
 
 use jobs::memory::DECLARED;
 use serde_json::{Map, Value};
@@ -7,26 +7,28 @@ use super::MujocoConfig;
 use super::task::{Object, TASKS, Task, find};
 use crate::env::EnvError;
 
-/// Steps a second.
+/// Control frequency in steps per second.
 pub(super) const CONTROL_HZ: u32 = 20;
 
-/// Accepted edge lengths of a picture: MuJoCo keeps one off-screen buffer of this size a thread.
+/// Accepted height and width of an image: MuJoCo has one off-screen buffer of this size in each
+/// thread.
 const CAMERA_EDGE: std::ops::RangeInclusive<u64> = 16..=2048;
 
-/// Steps for which success must hold: a quarter of a second.
+/// Default number of steps for which success must hold: a quarter of a second.
 const SUCCESS_HOLD_STEPS: u64 = 5;
 
-/// The light of Arena's examples: 500 means as the scene was designed.
+/// Light intensity in Arena's examples; 500 leaves the scene as designed.
 const LIGHT_INTENSITY: f64 = 500.0;
 
-/// Whether pictures have shadows and smooth edges. On a CPU that takes eight times as long: 58 against 7 ms for two.
+/// Whether images have shadows and anti-aliasing. On a CPU that takes eight times as long: 58 ms
+/// instead of 7 ms for two images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Quality {
     Fast,
     High,
 }
 
-/// A job's environment, with every default filled in.
+/// A job's environment, with all defaults filled in.
 pub(super) struct Settings {
     pub(super) task: &'static Task,
     pub(super) object: Option<&'static Object>,
@@ -35,17 +37,18 @@ pub(super) struct Settings {
     pub(super) camera_width: u32,
     pub(super) max_episode_steps: u32,
     pub(super) success_hold_steps: u32,
-    /// Metres.
+    /// Largest distance that counts as success, in metres.
     pub(super) success_threshold: f64,
-    /// 1 leaves the scene's lights as they are.
+    /// Factor on the scene's lights; 1 leaves them as they are.
     pub(super) light_scale: f32,
     pub(super) quality: Quality,
-    /// Arguments that mean nothing here.
+    /// Names of arguments that have no meaning here.
     pub(super) ignored: Vec<String>,
 }
 
 impl Settings {
-    /// Reads the arguments; a value in `config` wins over the same one in `args`, but `args` is checked all the same.
+    /// Reads the arguments. A value in `config` wins over the same one in `args`, but `args` is
+    /// checked anyway.
     pub(super) fn new(config: &MujocoConfig, args: &Map<String, Value>) -> Result<Self, EnvError> {
         let task = find(&config.task)
             .ok_or_else(|| EnvError::Unknown { name: config.task.clone(), known: TASKS.join(", ") })?;
@@ -75,7 +78,7 @@ impl Settings {
     }
 }
 
-/// The arguments, and which of them were asked for.
+/// The arguments, and the names of those that were read.
 struct Args<'a> {
     values: &'a Map<String, Value>,
     known: Vec<&'static str>,
@@ -86,7 +89,7 @@ impl<'a> Args<'a> {
         Self { values, known: vec!["environment", "num_envs", "enable_cameras", DECLARED] }
     }
 
-    /// The value of a field; null is as good as absent.
+    /// Returns the value of a field; null counts as absent.
     fn get(&mut self, field: &'static str) -> Option<&'a Value> {
         self.known.push(field);
         self.values.get(field).filter(|value| !value.is_null())
@@ -110,7 +113,7 @@ impl<'a> Args<'a> {
         text.ok_or_else(|| refuse(field, value, "a text is needed".to_owned()))
     }
 
-    /// A limit given in steps or in seconds, not in both.
+    /// Returns the episode limit, which is given in steps or in seconds, but not both.
     fn episode_steps(&mut self) -> Result<Option<u32>, EnvError> {
         let steps = self.integer("max_episode_steps", 1..=1_000_000)?.map(|steps| steps as u32);
         let seconds = self.number("episode_length_s", 1.0 / f64::from(CONTROL_HZ)..=50_000.0)?;

@@ -1,9 +1,9 @@
-//! From actions to joint targets.
+//! Converts actions to joint targets.
 //!
-//! An action moves a *commanded* pose of the hand, not the measured one: a zero action holds still, and errors of the
-//! servo do not add up. Joint targets follow the commanded pose by damped least squares with the home posture in the
-//! null space. (robosuite, `OperationalSpaceController`: the same seven numbers and scales; torques there, position
-//! servos here.)
+//! An action moves a *commanded* pose of the hand, not the measured one, so that a zero action
+//! holds still and servo errors do not add up. Joint targets follow the commanded pose by damped
+//! least squares with the home posture in the null space. (robosuite's `OperationalSpaceController`
+//! has the same seven numbers and scales, but controls torques; here they are position servos.)
 
 use std::sync::Arc;
 
@@ -12,31 +12,32 @@ use mujoco_rs::prelude::{MjData, MjModel};
 use super::model::{ARM_JOINTS, Model};
 use super::rotation::{difference, from_matrix, from_vector, minus, multiply, norm, normalize, shorten};
 
-/// Metres that a component of 1 moves the hand in a step (robosuite, LIBERO: `output_max` 0.05).
+/// Metres that a component of 1 moves the hand in one step (robosuite, LIBERO: `output_max` 0.05).
 pub(crate) const METRES_PER_ACTION: f64 = 0.05;
 
-/// Radians that a component of 1 turns the hand in a step (robosuite, LIBERO: `output_max` 0.5).
+/// Radians that a component of 1 turns the hand in one step (robosuite, LIBERO: `output_max` 0.5).
 pub(crate) const RADIANS_PER_ACTION: f64 = 0.5;
 
-/// Joint angles of an episode's start, before noise: hand over the table, pointing down.
+/// Joint angles at the start of an episode, before noise: hand over the table, pointing down.
 pub(super) const HOME: [f64; ARM_JOINTS] = [0.0, 0.47, 0.0, 1.665, 0.0, 1.0066, 0.0];
 
-/// The commanded pose stays that near to the measured one, in metres and radians: a blocked hand does not wind up.
+/// Largest distance between commanded and measured pose, in metres and radians, so that a blocked
+/// hand does not wind up.
 const LEASH: (f64, f64) = (0.08, 0.7);
 
-/// Box of the commanded position: lowest and highest x, y, z in metres.
+/// Bounds of the commanded position: lowest and highest x, y, z in metres.
 const WORKSPACE: [[f64; 2]; 3] = [[0.20, 0.72], [-0.45, 0.45], [0.014, 0.60]];
 
-/// Damping of the least squares, in metres a radian.
+/// Damping of the least squares, in metres per radian.
 const DAMPING: f64 = 0.02;
 
-/// Iterations of inverse kinematics in a step, each starting where the last one ended.
+/// Iterations of inverse kinematics in one step; each starts where the last one ended.
 const ITERATIONS: usize = 5;
 
-/// Largest change of a joint target in a step, in radians.
+/// Largest change of a joint target in one step, in radians.
 const JOINT_STEP: f64 = 0.5;
 
-/// Place and orientation (`[w, x, y, z]`) of the hand in the base frame.
+/// Position and orientation (`[w, x, y, z]`) of the hand in the base frame.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Pose {
     pub(super) position: [f64; 3],
@@ -44,17 +45,17 @@ pub(super) struct Pose {
 }
 
 impl Pose {
-    /// The hand's pose in `data`, whose kinematics are up to date.
+    /// Returns the pose of the hand in `data`, whose kinematics must be up to date.
     ///
-    /// Of the two quaternions of an orientation it takes the one with `y >= 0`: a hand that points down is near
-    /// `[0, 0, 1, 0]`, so the sign does not jump there.
+    /// Of the two quaternions of an orientation it returns the one with `y >= 0`. A hand that
+    /// points down is near `[0, 0, 1, 0]`, so the sign does not jump there.
     pub(super) fn of_hand(model: &Model, data: &MjData<Arc<MjModel>>) -> Self {
         let q = from_matrix(&data.site_xmat()[model.grip]);
         let quaternion = if q[2] < 0.0 { q.map(|v| -v) } else { q };
         Self { position: data.site_xpos()[model.grip], quaternion }
     }
 
-    /// Metres and rotation vector from here to `to`.
+    /// Returns the translation in metres and the rotation vector from this pose to `to`.
     fn error(&self, to: &Self) -> [f64; 6] {
         let [x, y, z] = minus(to.position, self.position);
         let [a, b, c] = difference(self.quaternion, to.quaternion);
@@ -69,18 +70,18 @@ pub(super) struct Commander {
 }
 
 impl Commander {
-    /// Starts at where the arm is.
+    /// Creates a commander for the current pose of the arm.
     pub(super) fn new(pose: Pose, joints: [f64; ARM_JOINTS]) -> Self {
         Self { pose, joints }
     }
 
-    /// Joint targets of the last step.
+    /// Returns the joint targets of the last step.
     pub(super) fn joints(&self) -> &[f64; ARM_JOINTS] {
         &self.joints
     }
 
-    /// Applies the first six components of an action and returns joint targets. `scratch` is for kinematics only:
-    /// nothing in it outlives the call.
+    /// Applies the first six components of an action and returns joint targets. `scratch` is only
+    /// used for kinematics; nothing in it outlives the call.
     pub(super) fn command(
         &mut self,
         model: &Model,
@@ -105,7 +106,8 @@ impl Commander {
         self.joints
     }
 
-    /// Out of reach: the command becomes what can be reached, so that the way back starts at once.
+    /// If the command is out of reach, replaces it with the reached pose, so that the way back
+    /// starts at once.
     fn give_way(&mut self, model: &Model, scratch: &mut MjData<Arc<MjModel>>) {
         let reached = self.kinematics(model, scratch);
         let [x, y, z, a, b, c] = reached.error(&self.pose);
@@ -140,14 +142,14 @@ fn leashed(pose: Pose, measured: Pose) -> Pose {
     Pose { position, quaternion: normalize(multiply(from_vector(turn), measured.quaternion)) }
 }
 
-/// The arm's columns of both Jacobians (`[3, nv]` each, row-major): `[6, 7]`.
+/// Returns the arm's columns of both Jacobians (`[3, nv]` each, row-major) as `[6, 7]`.
 fn rows(position: &[f64], rotation: &[f64]) -> [[f64; ARM_JOINTS]; 6] {
     let nv = position.len() / 3;
     let row = |source: &[f64], index: usize| std::array::from_fn(|joint| source[index * nv + joint]);
     std::array::from_fn(|index| if index < 3 { row(position, index) } else { row(rotation, index - 3) })
 }
 
-/// The joint step `Jᵀ (J Jᵀ + λ² I)⁻¹ (e - J h) + h`, where `h` pulls towards [`HOME`].
+/// Returns the joint step `Jᵀ (J Jᵀ + λ² I)⁻¹ (e - J h) + h`, where `h` pulls towards [`HOME`].
 fn least_squares(jacobian: &[[f64; ARM_JOINTS]; 6], error: &[f64; 6], joints: &[f64; ARM_JOINTS]) -> [f64; ARM_JOINTS] {
     let home: [f64; ARM_JOINTS] = std::array::from_fn(|joint| 0.02 * (HOME[joint] - joints[joint]));
     let dot = |a: &[f64; ARM_JOINTS], b: &[f64; ARM_JOINTS]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
@@ -161,7 +163,8 @@ fn least_squares(jacobian: &[[f64; ARM_JOINTS]; 6], error: &[f64; 6], joints: &[
     std::array::from_fn(|joint| home[joint] + (0..6).map(|row| jacobian[row][joint] * solution[row]).sum::<f64>())
 }
 
-/// Solves a symmetric positive definite system by Gaussian elimination; damping keeps the pivots above zero.
+/// Solves a symmetric positive definite system by Gaussian elimination; the damping keeps the
+/// pivots above zero.
 fn solve(mut matrix: [[f64; 6]; 6], mut right: [f64; 6]) -> [f64; 6] {
     for pivot in 0..6 {
         let upper = matrix[pivot];

@@ -1,4 +1,4 @@
-//! One copy of the environment: MuJoCo's state, the commanded pose, and how the episode goes.
+//! One copy of the environment: MuJoCo's state, the commanded pose, and the state of the episode.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,19 +16,19 @@ use crate::env::Observation;
 /// Physics steps in one control step: 20 of 2.5 ms make 50 ms.
 pub(super) const DECIMATION: u32 = 20;
 
-/// Components of an action.
+/// Number of components of an action.
 pub(super) const ACTION_DIM: usize = 7;
 
 /// Travel of each finger from closed to open, in metres.
 const OPEN: f64 = 0.04;
 
-/// Noise on each arm joint at the start, in radians.
+/// Noise on each arm joint at the start of an episode, in radians.
 const START_NOISE: f64 = 0.03;
 
-/// An object below this height has fallen off the table, in metres.
+/// Height in metres below which an object has fallen off the table.
 const FALLEN: f64 = -0.05;
 
-/// One copy.
+/// One copy of the environment.
 pub(super) struct Copy {
     data: MjData<Arc<MjModel>>,
     episode: Option<Episode>,
@@ -40,7 +40,7 @@ struct Episode {
     held: u32,
 }
 
-/// What a step says beside the observation.
+/// The result of a step without the observation.
 pub(super) struct Outcome {
     pub(super) reward: f32,
     pub(super) success: bool,
@@ -57,17 +57,17 @@ impl Copy {
         &mut self.data
     }
 
-    /// Steps of the episode so far.
+    /// Returns the number of steps of the episode so far.
     pub(super) fn step_count(&self) -> u32 {
         self.episode.as_ref().map_or(0, |episode| episode.step)
     }
 
-    /// Starts an episode: everything comes from `seed`.
+    /// Starts an episode whose randomness comes from `seed` alone.
     pub(super) fn reset(&mut self, model: &Model, settings: &Settings, seed: u64) {
         let mut rng = Rng::new(seed);
         let layout = (settings.task.sample)(&mut rng);
         let joints = HOME.map(|angle| angle + rng.uniform(-START_NOISE, START_NOISE));
-        // Clears time, warm start, controls and warnings too.
+        // This also clears time, warm start, controls and warnings.
         self.data.reset();
         let start: [f64; ROBOT_JOINTS] = std::array::from_fn(|joint| joints.get(joint).copied().unwrap_or(OPEN));
         self.data.qpos_mut()[..ROBOT_JOINTS].copy_from_slice(&start);
@@ -83,10 +83,10 @@ impl Copy {
         self.episode = Some(Episode { commander, step: 0, held: 0 });
     }
 
-    /// Acts for one control step.
+    /// Runs one control step with an action.
     ///
     /// # Errors
-    /// Why the episode cannot go on; the copy waits for a reset then.
+    /// Returns the reason if the episode cannot continue; the copy then needs a reset.
     pub(super) fn step(
         &mut self,
         (model, scratch): (&Model, &mut MjData<Arc<MjModel>>),
@@ -102,7 +102,7 @@ impl Copy {
         let to = episode.commander.command(model, scratch, (measured, &action));
         self.data.ctrl_mut()[ARM_JOINTS..].fill(if action[6] > 0.0 { 0.0 } else { OPEN });
         for tick in 1..=DECIMATION {
-            // Targets move evenly through the step: a jump of the servos would throw what the hand holds.
+            // Targets move evenly through the step: a jump of the servos would throw a held object.
             let part = f64::from(tick) / f64::from(DECIMATION);
             let ctrl = &mut self.data.ctrl_mut()[..ARM_JOINTS];
             ctrl.iter_mut().zip(from.iter().zip(&to)).for_each(|(ctrl, (from, to))| *ctrl = from + (to - from) * part);
@@ -111,14 +111,14 @@ impl Copy {
         }
         self.refresh();
         let outcome = self.judge(&mut episode, model, settings);
-        // Who ignores that the task has ended goes on with it until its time is over.
+        // A caller that ignores the termination can continue until the time limit.
         if episode.step < settings.max_episode_steps {
             self.episode = Some(episode);
         }
         Ok((outcome, action))
     }
 
-    /// MuJoCo resets diverged data by itself and only counts it.
+    /// Checks for divergence. MuJoCo resets diverged data by itself and only counts it.
     fn check(&self) -> Result<(), String> {
         let bad = [
             (MjtWarning::mjWARN_BADQPOS, "position"),
@@ -134,7 +134,8 @@ impl Copy {
         Ok(())
     }
 
-    /// Poses of bodies, sites, cameras and lights from the joint positions; dynamics are not touched.
+    /// Updates the poses of bodies, sites, cameras and lights from the joint positions; dynamics
+    /// are not computed.
     fn refresh(&mut self) {
         self.data.kinematics();
         self.data.com_pos();
@@ -156,12 +157,12 @@ impl Copy {
         Outcome { reward: f32::from(u8::from(holds)), success, terminated, truncated }
     }
 
-    /// Position and quaternion of the object, if there is one.
+    /// Returns position and quaternion of the object, if there is one.
     fn object_pose(&self) -> Option<[f64; 7]> {
         self.data.qpos()[ROBOT_JOINTS..].first_chunk().copied()
     }
 
-    /// What the copy shows now, without pictures.
+    /// Returns the current observation without images.
     pub(super) fn observe(&self, model: &Model, language: &Arc<str>) -> Observation {
         let hand = Pose::of_hand(model, &self.data);
         let (qpos, qvel) = (self.data.qpos(), self.data.qvel());
@@ -200,7 +201,7 @@ impl Copy {
     }
 }
 
-/// Names and lengths of the state vectors.
+/// Returns names and lengths of the state vectors.
 pub(super) fn state_spec(settings: &Settings) -> Vec<(String, usize)> {
     let always: [(&str, usize); 6] = [
         ("joint_position", ARM_JOINTS),
@@ -215,7 +216,8 @@ pub(super) fn state_spec(settings: &Settings) -> Vec<(String, usize)> {
     always.iter().chain(object).map(|&(name, length)| (name.to_owned(), length)).collect()
 }
 
-/// MuJoCo gives a free body's turning in its own frame, Isaac Lab in the world's.
+/// Converts the velocity of a free body to the world frame. MuJoCo gives the angular velocity in
+/// the body's own frame, Isaac Lab in the world frame.
 fn world_velocity(pose: &[f64; 7], velocity: &[f64]) -> [f64; 6] {
     let turning = rotate([pose[3], pose[4], pose[5], pose[6]], [velocity[3], velocity[4], velocity[5]]);
     [velocity[0], velocity[1], velocity[2], turning[0], turning[1], turning[2]]

@@ -1,4 +1,5 @@
-//! The unsafe file of the simulator: a head-less OpenGL context, and the handler of MuJoCo's fatal errors.
+//! The unsafe code of the simulator: a headless OpenGL context, and the handler of MuJoCo's fatal
+//! errors.
 
 use std::cell::Cell;
 use std::num::NonZeroU32;
@@ -19,16 +20,17 @@ use mujoco_rs::prelude::{MjLogMessage, MjModel, MjrContext, MjtLogLevel};
 
 use crate::env::egl::{Wanted, candidates, devices, note};
 
-/// Lets Mesa draw in the thread that asks for a picture, instead of in threads of its own.
+/// Makes Mesa render in the calling thread instead of its own threads.
 ///
-/// Copies of an environment are spread over threads already, so this costs nothing; and with Mesa 22.3's drawing threads
-/// the heap broke in two of some fifty runs on a busy machine. To be called first in `main`: it does nothing
-/// once there is a second thread. A user's own `LP_NUM_THREADS` is left alone.
+/// The copies of an environment are already spread over threads, so this costs nothing. With the
+/// rendering threads of Mesa 22.3, the heap was corrupted in two of some fifty runs on a busy
+/// machine. Call this first in `main`: it does nothing once there is a second thread. It does not
+/// change an `LP_NUM_THREADS` set by the user.
 pub fn draw_without_threads() {
     const THREADS: &str = "LP_NUM_THREADS";
     let alone = std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1);
     if alone && std::env::var_os(THREADS).is_none() {
-        // SAFETY: this is the only thread, so nobody reads the environment meanwhile.
+        // SAFETY: this is the only thread, so no other thread reads the environment meanwhile.
         #[expect(clippy::disallowed_methods, reason = "Mesa has no other way to be told")]
         unsafe {
             std::env::set_var(THREADS, "0");
@@ -36,16 +38,16 @@ pub fn draw_without_threads() {
     }
 }
 
-/// MuJoCo's renderer with the OpenGL context that it draws in, current on the thread that made it.
+/// MuJoCo's renderer with its OpenGL context, which is current on the thread that created it.
 pub(super) struct Gl {
-    // Dropped in this order: MuJoCo frees its textures while the context is still there.
+    // Dropped in this order: MuJoCo frees its textures while the context still exists.
     pub(super) context: MjrContext,
     _current: Current,
-    /// What the user should know of the device that draws.
+    /// Message for the user about the device that renders.
     pub(super) note: Option<String>,
 }
 
-/// A context, current on this thread until it is dropped, and what it draws on.
+/// An OpenGL context that is current on this thread until it is dropped, with its surface.
 struct Current {
     gl: PossiblyCurrentContext,
     _surface: Surface<PbufferSurface>,
@@ -53,28 +55,28 @@ struct Current {
 
 impl Drop for Current {
     fn drop(&mut self) {
-        // A context that is destroyed while it is current lives on with its thread, and Mesa keeps 20 MB of it even
-        // then. It can only fail where there is no context any more.
+        // A context that is destroyed while it is current lives until its thread ends, and Mesa
+        // keeps 20 MB of it even then. This can only fail if the context no longer exists.
         self.gl.make_not_current_in_place().ok();
     }
 }
 
 impl Gl {
-    /// Opens an off-screen context on the best EGL device that opens.
+    /// Opens an off-screen context on the most suitable EGL device that opens.
     pub(super) fn new(model: &MjModel, wanted: &Wanted) -> Result<Self, NoGl> {
         let (current, note) = open(wanted)?;
-        // SAFETY: `open` has just made a context current on this thread. It stays so until drop: this file makes no
-        // other one current on a thread that has one (a worker has one renderer), and `Gl` is not `Send`, because
-        // neither of the two contexts is.
+        // SAFETY: `open` has just made a context current on this thread. It stays current until
+        // drop: this file makes no other context current on a thread that has one (a worker has one
+        // renderer), and `Gl` is not `Send`, because neither of its two contexts is.
         let mut context = unsafe { MjrContext::new(model) };
         context.offscreen();
         Ok(Self { context, _current: current, note })
     }
 }
 
-/// Why nothing can be drawn.
+/// The reason why nothing can be rendered.
 pub(super) enum NoGl {
-    /// There is no device of the number that was asked for.
+    /// The requested device index does not exist.
     Refused(String),
     /// No device opens.
     Absent(String),
@@ -96,9 +98,11 @@ fn open(wanted: &Wanted) -> Result<(Current, Option<String>), NoGl> {
     Err(NoGl::Absent(reason))
 }
 
-/// A compatibility context, which MuJoCo's renderer needs. The surface is one pixel: pictures are drawn off screen.
+/// Opens a compatibility context, which MuJoCo's renderer needs. The surface has one pixel, because
+/// images are rendered off screen.
 fn on_device(device: &Device) -> Result<Current, glutin::error::Error> {
-    // SAFETY: the device comes from `query_devices`; there is no native display to outlive.
+    // SAFETY: the device comes from `query_devices`; there is no native display that it has to
+    // outlive.
     let display = unsafe { Display::with_device(device, None)? };
     let template = ConfigTemplateBuilder::new().with_surface_type(ConfigSurfaceTypes::PBUFFER).with_alpha_size(0);
     // SAFETY: the template names no native window, so no handle can be invalid.
@@ -108,10 +112,10 @@ fn on_device(device: &Device) -> Result<Current, glutin::error::Error> {
         .with_profile(GlProfile::Compatibility)
         .with_context_api(ContextApi::OpenGl(Some(Version::new(2, 0))))
         .build(None);
-    // SAFETY: the configuration is one of this display; no window handle is passed.
+    // SAFETY: the configuration belongs to this display; no window handle is passed.
     let context = unsafe { display.create_context(&config, &attributes)? };
     let pixel = SurfaceAttributesBuilder::<PbufferSurface>::new().build(NonZeroU32::MIN, NonZeroU32::MIN);
-    // SAFETY: the configuration is one of this display and allows pbuffers.
+    // SAFETY: the configuration belongs to this display and allows pbuffers.
     let surface = unsafe { display.create_pbuffer_surface(&config, &pixel)? };
     Ok(Current { gl: context.make_current(&surface)?, _surface: surface })
 }
@@ -129,25 +133,27 @@ thread_local! {
     static DOING: Cell<Option<Doing>> = const { Cell::new(None) };
 }
 
-/// Says what this thread is about to simulate.
+/// Sets what this thread is about to simulate.
 pub(super) fn set_doing(doing: Doing) {
     DOING.set(Some(doing));
 }
 
-/// Where torchelastic wants to find the reason of a death.
+/// Path of torchelastic's error file.
 static ERROR_FILE: OnceLock<Option<PathBuf>> = OnceLock::new();
 
-/// Lets MuJoCo tell its fatal errors before the process ends. Every use of MuJoCo in this crate comes after a call.
+/// Installs the handler that reports MuJoCo's fatal errors before the process ends. Every use of
+/// MuJoCo in this crate comes after a call of this function.
 pub(super) fn install_log_handler() {
     ERROR_FILE.get_or_init(|| {
-        // SAFETY: `make` calls this before it loads a model and nothing else in the process uses MuJoCo; a second
-        // caller waits here until the first is done.
+        // SAFETY: `make` calls this before it loads a model, and nothing else in the process uses
+        // MuJoCo; a second caller waits here until the first is done.
         unsafe { set_log_handler(on_message) };
         std::env::var_os("TORCHELASTIC_ERROR_FILE").map(PathBuf::from)
     });
 }
 
-/// MuJoCo cannot go on after an error: returning would run C code on broken state, unwinding would cross it.
+/// Handles MuJoCo's messages; an error ends the process. Returning would run C code on broken
+/// state, and unwinding would cross C frames.
 fn on_message(message: &MjLogMessage) {
     if message.level() != MjtLogLevel::mjLOG_ERROR {
         tracing::debug!(target: "mujoco", "{}", message.subject());
@@ -156,7 +162,8 @@ fn on_message(message: &MjLogMessage) {
     let text = describe(message.subject(), DOING.get());
     eprintln!("rrun-rank: {text}");
     write_error_file(&text);
-    // SAFETY: `_exit` has no condition. Destructors do not run, so none of them can wait for this thread.
+    // SAFETY: `_exit` has no preconditions. Destructors do not run, so none of them can wait for
+    // this thread.
     unsafe { libc::_exit(1) }
 }
 
@@ -168,7 +175,8 @@ fn describe(reason: &str, doing: Option<Doing>) -> String {
     format!("MuJoCo stopped in task `{task}`, environment {env}, step {step}{seed}: {reason}")
 }
 
-/// torch/distributed/elastic/multiprocessing/errors/error_handler.py, torch 2.11: `ErrorHandler.record_exception`.
+/// Writes torchelastic's error file. Source: `ErrorHandler.record_exception` in
+/// torch/distributed/elastic/multiprocessing/errors/error_handler.py, torch 2.11.
 fn write_error_file(text: &str) {
     let Some(Some(path)) = ERROR_FILE.get() else { return };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());

@@ -1,16 +1,17 @@
-//! The default environment: a table-top suite in MuJoCo, in process.
+//! The default environment: table-top tasks in MuJoCo, simulated in this process.
 //!
-//! A seven-joint arm with a parallel gripper stands on a table. The model is made of primitives, so that a picture
-//! without a GPU takes milliseconds. Copies are spread over threads (`worker`); an action moves the commanded pose
-//! of the hand (`arm`); the tasks are a table (`task`).
+//! A seven-joint arm with a parallel gripper stands on a table. The model consists of primitives,
+//! so that an image without a GPU takes milliseconds. Copies are spread over threads (`worker`); an
+//! action moves the commanded pose of the hand (`arm`); the tasks are a table (`task`).
 //!
 //! ```text
 //! MujocoEnv ── Batch ──▶ worker 0: copies 0, 2, 4, … ── Answers ──▶
 //!                        worker 1: copies 1, 3, 5, …    scratch state, renderer (lazy)
 //! ```
 //!
-//! Action `[7]`, each in -1..1: `dx dy dz` (0.05 m a step), `droll dpitch dyaw` (a rotation vector, 0.5 rad a step),
-//! both in the base frame, and `gripper`, which closes above 0. The frame is the arm's base: x over the table, z up.
+//! The action is `[7]`, each in -1..1: `dx dy dz` (0.05 m per step) and `droll dpitch dyaw` (a
+//! rotation vector, 0.5 rad per step), both in the base frame, and `gripper`, which closes above 0.
+//! The frame is that of the arm's base: x over the table, z up.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -42,29 +43,29 @@ mod tests;
 pub use ffi::draw_without_threads;
 pub use task::TASKS;
 
-/// What to build.
+/// Configuration of the environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MujocoConfig {
-    /// One of [`TASKS`].
+    /// Name of the task, one of [`TASKS`].
     pub task: String,
     /// Number of copies, at least 1.
     pub num_envs: usize,
-    /// Rows of a picture; `arena_env_args.camera_height` wins.
+    /// Image height in pixels; `arena_env_args.camera_height` wins.
     pub camera_height: u32,
-    /// Columns of a picture; `arena_env_args.camera_width` wins.
+    /// Image width in pixels; `arena_env_args.camera_width` wins.
     pub camera_width: u32,
-    /// For each copy what it wants to be drawn on; those that are missing want nothing.
+    /// The requested EGL device of each copy; missing entries request none.
     pub egl: Vec<Wanted>,
-    /// The task in other words than its own.
+    /// Task instruction in place of the task's own.
     pub language: Option<String>,
     /// Steps until truncation; wins over `arena_env_args`.
     pub max_episode_steps: Option<u32>,
-    /// Simulation threads; see [`default_threads`] if absent.
+    /// Number of simulation threads; [`default_threads`] if absent.
     pub threads: Option<usize>,
 }
 
 impl MujocoConfig {
-    /// One copy of a task with pictures of 224 x 224.
+    /// Returns the configuration of one copy of a task, with images of 224 x 224.
     pub fn new(task: &str) -> Self {
         Self {
             task: task.to_owned(),
@@ -82,19 +83,21 @@ impl MujocoConfig {
 /// Checks a job's `arena_env_args` for a task without building anything.
 ///
 /// # Errors
-/// [`EnvError::Unknown`] for the task, [`EnvError::Argument`] for an argument.
+/// Returns [`EnvError::Unknown`] for the task, or [`EnvError::Argument`] for an argument.
 pub fn check_args(task: &str, args: &Map<String, Value>) -> Result<(), EnvError> {
     Settings::new(&MujocoConfig::new(task), args).map(drop)
 }
 
-/// Builds the copies. Pictures need nothing before the first step with [`Render::Yes`].
+/// Builds the copies. OpenGL is only needed from the first step with [`Render::Yes`].
 ///
-/// `args` are a job's `arena_env_args`. Known are `camera_height`, `camera_width`, `max_episode_steps` or
-/// `episode_length_s`, `success_hold_steps`, `success_threshold` (m), `object`, `light_intensity` (500 is normal),
-/// `render_quality` (`fast` or `high`) and `task_description`; the rest is in [`MujocoEnv::ignored_args`].
+/// `args` are a job's `arena_env_args`. Known are `camera_height`, `camera_width`,
+/// `max_episode_steps` or `episode_length_s`, `success_hold_steps`, `success_threshold` (m),
+/// `object`, `light_intensity` (500 is normal), `render_quality` (`fast` or `high`) and
+/// `task_description`; all others are listed in [`MujocoEnv::ignored_args`].
 ///
 /// # Errors
-/// As [`check_args`]; [`EnvError::Setup`] if a scene does not compile or a thread does not start.
+/// Returns the errors of [`check_args`], and [`EnvError::Setup`] if a scene does not compile or a
+/// thread does not start.
 pub fn make(config: MujocoConfig, args: &Map<String, Value>, answers: Answers) -> Result<MujocoEnv, EnvError> {
     let settings = Settings::new(&config, args)?;
     if config.num_envs == 0 {
@@ -117,7 +120,8 @@ pub fn make(config: MujocoConfig, args: &Map<String, Value>, answers: Answers) -
     Ok(MujocoEnv { spec, ignored, owners, workers, answers })
 }
 
-/// Deals copies to threads in turn, those of one EGL device to threads of their own: a thread has one renderer.
+/// Deals the copies to threads in turn. Copies on different EGL devices have separate threads,
+/// because a thread has one renderer.
 fn charges(num_envs: usize, egl: &[Wanted], threads: usize) -> Vec<Charge> {
     let mut by_device: BTreeMap<Wanted, Vec<EnvIndex>> = BTreeMap::new();
     for env in 0..num_envs {
@@ -132,7 +136,7 @@ fn charges(num_envs: usize, egl: &[Wanted], threads: usize) -> Vec<Charge> {
     charges.collect()
 }
 
-/// Threads of one rank: its share of the cores, at least 1.
+/// Returns the number of threads of one rank: its share of the cores, at least 1.
 pub fn default_threads(cores: usize, local_world_size: usize) -> usize {
     (cores / local_world_size.max(1)).max(1)
 }
@@ -141,7 +145,7 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Ranks on this machine, which share its cores.
+/// Returns the number of ranks on this machine, which share its cores.
 fn local_world_size() -> usize {
     std::env::var("LOCAL_WORLD_SIZE").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
 }
@@ -170,18 +174,18 @@ fn spec(settings: &Settings, model: &Model) -> EnvSpec {
     }
 }
 
-/// Copies of one task.
+/// The copies of one task.
 pub struct MujocoEnv {
     spec: EnvSpec,
     ignored: Vec<String>,
-    /// Worker of each copy.
+    /// Index of the worker that owns each copy.
     owners: Vec<usize>,
     workers: Vec<Handle>,
     answers: Answers,
 }
 
 impl MujocoEnv {
-    /// Names of `arena_env_args` that mean nothing here, in the file's order.
+    /// Returns the names of `arena_env_args` without a meaning here, in the file's order.
     pub fn ignored_args(&self) -> &[String] {
         &self.ignored
     }
@@ -192,7 +196,7 @@ impl MujocoEnv {
         self.workers[self.owners[env.0]].send(Batch::Corrupt(env));
     }
 
-    /// Raises an error of MuJoCo in the thread of a copy.
+    /// Raises a MuJoCo error in the thread of a copy.
     #[cfg(test)]
     fn fail(&self, env: EnvIndex) {
         self.workers[self.owners[env.0]].send(Batch::FatalError(env));
@@ -211,7 +215,7 @@ impl VectorEnv for MujocoEnv {
     fn open_renderers(&mut self) -> Result<Vec<String>, EnvError> {
         let (to, notes) = channel();
         self.workers.iter().for_each(|worker| worker.send(Batch::OpenRenderer(to.clone())));
-        // A thread that is dead says so at its first command.
+        // A thread that has ended reports that at its first command.
         drop(to);
         let notes = notes.iter().collect::<Result<Vec<_>, _>>()?;
         Ok(notes.into_iter().flatten().collect::<BTreeSet<_>>().into_iter().collect())

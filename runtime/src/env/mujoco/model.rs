@@ -1,4 +1,4 @@
-//! The compiled model of a job, and where its parts lie in MuJoCo's arrays.
+//! The compiled model of a job, and the indices of its parts in MuJoCo's arrays.
 
 use std::sync::Arc;
 
@@ -8,22 +8,22 @@ use mujoco_rs::wrappers::mj_auxiliary::MjVfs;
 use super::args::{Quality, Settings};
 use crate::env::EnvError;
 
-/// Joints of the arm; they come first in the model, fingers next, then the object.
+/// Number of joints of the arm. They come first in the model, then the fingers, then the object.
 pub(super) const ARM_JOINTS: usize = 7;
 
-/// Joints of arm and gripper.
+/// Number of joints of arm and gripper.
 pub(super) const ROBOT_JOINTS: usize = 9;
 
 /// Names of the cameras, from left to right in a video.
 pub(super) const CAMERAS: [&str; 2] = ["front", "wrist"];
 
-/// A model and the indices that are used every step.
+/// A model and the indices that every step needs.
 #[derive(Clone)]
 pub(super) struct Model {
     pub(super) mj: Arc<MjModel>,
-    /// Site between the finger tips.
+    /// Index of the site between the finger tips.
     pub(super) grip: usize,
-    /// Ids of [`CAMERAS`].
+    /// IDs of [`CAMERAS`].
     pub(super) cameras: [usize; 2],
     /// Limits of the arm's joints, in radians.
     pub(super) limits: [[f64; 2]; ARM_JOINTS],
@@ -69,7 +69,7 @@ fn compile(settings: &Settings) -> Result<MjModel, String> {
     MjModel::from_xml_vfs("task.xml", &files).map_err(|error| error.to_string())
 }
 
-/// Picture size, light and quality.
+/// Sets image size, light and quality.
 fn look(mj: &mut MjModel, settings: &Settings) {
     let visual = mj.vis_mut();
     visual.global.offwidth = settings.camera_width as i32;

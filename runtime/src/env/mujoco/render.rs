@@ -1,4 +1,4 @@
-//! Pictures: one renderer a thread, made at the first picture.
+//! Renders images: one renderer per thread, created at the first image.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use super::model::{CAMERAS, Model};
 use crate::env::Frame;
 use crate::env::egl::Wanted;
 
-/// Geoms that a scene has room for; the largest task has 35.
+/// Maximum number of geoms in a scene; the largest task has 35.
 const MAX_GEOMS: usize = 200;
 
-/// Draws the copies of one thread.
+/// Renders the copies of one thread.
 pub(super) struct Renderer {
     gl: Gl,
     scene: MjvScene,
@@ -23,10 +23,10 @@ pub(super) struct Renderer {
 }
 
 impl Renderer {
-    /// Opens OpenGL.
+    /// Opens the OpenGL context.
     ///
     /// # Errors
-    /// What is missing, and what the user can do.
+    /// Returns what is missing, and what the user can do.
     pub(super) fn new(model: &Model, wanted: &Wanted) -> Result<Self, String> {
         let gl = Gl::new(&model.mj, wanted).map_err(explain)?;
         let global = &model.mj.vis().global;
@@ -43,12 +43,12 @@ impl Renderer {
         })
     }
 
-    /// What the user should know of the device that draws.
+    /// Returns a message for the user about the device that renders, if there is one.
     pub(super) fn note(&self) -> Option<&str> {
         self.gl.note.as_deref()
     }
 
-    /// One picture a camera.
+    /// Renders one image for each camera.
     pub(super) fn draw(&mut self, data: &mut MjData<Arc<MjModel>>) -> Result<BTreeMap<String, Frame>, String> {
         let mut video = BTreeMap::new();
         for (name, camera) in CAMERAS.iter().zip(&mut self.cameras) {
@@ -70,7 +70,7 @@ fn explain(none: NoGl) -> String {
     }
 }
 
-/// OpenGL's first row is the lowest, a picture's the highest.
+/// Reads the rendered image. OpenGL's first row is the bottom, an image's first row the top.
 fn read(gl: &Gl, viewport: MjrRectangle) -> Result<Frame, String> {
     let (height, width) = (viewport.height as usize, viewport.width as usize);
     let mut pixels = vec![0_u8; height * width * 3];

@@ -1,4 +1,4 @@
-//! Random initial states: one small generator whose only state is the episode's seed.
+//! The random number generator for initial states, whose only state is the episode's seed.
 
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
 pub(super) struct Rng(u64);
@@ -15,7 +15,7 @@ impl Rng {
         mixed ^ (mixed >> 31)
     }
 
-    /// Uniform in `low..high`, from the upper 53 bits.
+    /// Returns a number that is uniform in `low..high`, from the upper 53 bits.
     pub(super) fn uniform(&mut self, low: f64, high: f64) -> f64 {
         let unit = (self.next() >> 11) as f64 / (1_u64 << 53) as f64;
         low + (high - low) * unit

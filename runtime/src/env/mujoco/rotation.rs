@@ -1,6 +1,6 @@
-//! Unit quaternions `[w, x, y, z]` and rotation vectors (axis times angle, radians).
+//! Functions for unit quaternions `[w, x, y, z]` and rotation vectors (axis times angle, radians).
 
-/// `a` after `b`.
+/// Returns the product of two quaternions: the rotation `b` followed by `a`.
 pub(crate) fn multiply(a: [f64; 4], b: [f64; 4]) -> [f64; 4] {
     let ([aw, ax, ay, az], [bw, bx, by, bz]) = (a, b);
     [
@@ -11,18 +11,18 @@ pub(crate) fn multiply(a: [f64; 4], b: [f64; 4]) -> [f64; 4] {
     ]
 }
 
-/// The inverse of a unit quaternion.
+/// Returns the inverse of a unit quaternion.
 pub(crate) fn conjugate([w, x, y, z]: [f64; 4]) -> [f64; 4] {
     [w, -x, -y, -z]
 }
 
-/// Length 1 again, after many products.
+/// Scales a quaternion to length 1, which rounding errors change after many products.
 pub(crate) fn normalize(q: [f64; 4]) -> [f64; 4] {
     let length = q.iter().map(|v| v * v).sum::<f64>().sqrt();
     if length < 1e-9 { [1.0, 0.0, 0.0, 0.0] } else { q.map(|v| v / length) }
 }
 
-/// The quaternion of a rotation vector.
+/// Returns the quaternion of a rotation vector.
 pub(crate) fn from_vector(v: [f64; 3]) -> [f64; 4] {
     let angle = norm(v);
     if angle < 1e-9 {
@@ -32,7 +32,7 @@ pub(crate) fn from_vector(v: [f64; 3]) -> [f64; 4] {
     [(angle / 2.0).cos(), v[0] * scale, v[1] * scale, v[2] * scale]
 }
 
-/// The shortest rotation vector of a quaternion.
+/// Returns the shortest rotation vector of a quaternion.
 pub(crate) fn to_vector(q: [f64; 4]) -> [f64; 3] {
     let [w, x, y, z] = if q[0] < 0.0 { q.map(|v| -v) } else { q };
     let sine = norm([x, y, z]);
@@ -40,18 +40,18 @@ pub(crate) fn to_vector(q: [f64; 4]) -> [f64; 3] {
     [x * scale, y * scale, z * scale]
 }
 
-/// The rotation vector, in the base frame, that turns `from` into `to`.
+/// Returns the rotation vector, in the base frame, that turns `from` into `to`.
 pub(crate) fn difference(from: [f64; 4], to: [f64; 4]) -> [f64; 3] {
     to_vector(multiply(to, conjugate(from)))
 }
 
-/// Turns a vector.
+/// Rotates a vector by a quaternion.
 pub(crate) fn rotate(q: [f64; 4], v: [f64; 3]) -> [f64; 3] {
     let [_, x, y, z] = multiply(multiply(q, [0.0, v[0], v[1], v[2]]), conjugate(q));
     [x, y, z]
 }
 
-/// The quaternion of a row-major rotation matrix.
+/// Returns the quaternion of a row-major rotation matrix.
 pub(crate) fn from_matrix(m: &[f64; 9]) -> [f64; 4] {
     let squares =
         [1.0 + m[0] + m[4] + m[8], 1.0 + m[0] - m[4] - m[8], 1.0 - m[0] + m[4] - m[8], 1.0 - m[0] - m[4] + m[8]];
@@ -67,17 +67,17 @@ pub(crate) fn from_matrix(m: &[f64; 9]) -> [f64; 4] {
     })
 }
 
-/// Euclidean length.
+/// Returns the Euclidean length of a vector.
 pub(crate) fn norm(v: [f64; 3]) -> f64 {
     v.iter().map(|x| x * x).sum::<f64>().sqrt()
 }
 
-/// `a - b`.
+/// Returns `a - b`.
 pub(crate) fn minus(a: [f64; 3], b: [f64; 3]) -> [f64; 3] {
     [a[0] - b[0], a[1] - b[1], a[2] - b[2]]
 }
 
-/// `v`, shortened to `length` if it is longer.
+/// Returns `v`, shortened to `length` if it is longer.
 pub(crate) fn shorten(v: [f64; 3], length: f64) -> [f64; 3] {
     let found = norm(v);
     if found <= length { v } else { v.map(|x| x * length / found) }

@@ -1,36 +1,38 @@
-//! The tasks: scene, words, limits, initial states and what counts as success. A new task is a row in [`TABLE`].
+//! The tasks: scene, instruction, limits, initial states and success predicate. A new task is a row
+//! in [`TABLE`].
 
 use super::rng::Rng;
 use super::rotation::{minus, norm};
 
-/// Names of the tasks, the `environment` of a job.
+/// Names of the tasks, which a job's `environment` selects.
 pub const TASKS: &[&str] = &["reach", "push", "pick_and_place"];
 
-/// What is manipulated: name, MJCF, and height of its centre above what it rests on, in metres.
+/// An object to manipulate: name, MJCF, and the height of its centre above its support in metres.
 pub(super) struct Object {
     pub(super) name: &'static str,
     pub(super) mjcf: &'static str,
     pub(super) rest_height: f64,
 }
 
-/// One row of the table.
+/// One task.
 pub(super) struct Task {
     pub(super) name: &'static str,
     pub(super) language: &'static str,
     pub(super) mjcf: &'static str,
-    /// The first is the default; none for a task without an object.
+    /// Objects of the task, the default first; empty for a task without an object.
     pub(super) objects: &'static [Object],
-    /// Steps until truncation, several times what the scripted expert takes.
+    /// Steps until truncation: several times what the scripted expert needs.
     pub(super) max_episode_steps: u32,
     /// Largest distance that counts as success, in metres.
     pub(super) success_threshold: f64,
-    /// Draws an initial state.
+    /// Draws a random initial state.
     pub(super) sample: fn(&mut Rng) -> Layout,
-    /// How far the state is from success.
+    /// Returns the distance of a state from success, in metres.
     pub(super) distance: fn(&Scene) -> f64,
 }
 
-/// Where the goal and, if the task has one, the object start: metres, and radians about the vertical.
+/// Initial positions of the goal and, if the task has one, the object: in metres, and in radians
+/// about the vertical axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Layout {
     pub(super) goal: [f64; 3],
@@ -38,12 +40,12 @@ pub(super) struct Layout {
     pub(super) object_yaw: f64,
 }
 
-/// What a success predicate looks at, in metres.
+/// The inputs of a success predicate, in metres.
 pub(super) struct Scene {
     pub(super) hand: [f64; 3],
     pub(super) goal: [f64; 3],
     pub(super) object: [f64; 3],
-    /// Height of the object's centre above its support, when it rests.
+    /// Height of the object's centre above its support when it rests.
     pub(super) rest_height: f64,
 }
 
@@ -51,10 +53,11 @@ const CUBE: Object = Object { name: "cube", mjcf: include_str!("assets/cube.xml"
 const CYLINDER: Object = Object { name: "cylinder", mjcf: include_str!("assets/cylinder.xml"), rest_height: 0.025 };
 const PUCK: Object = Object { name: "puck", mjcf: include_str!("assets/puck.xml"), rest_height: 0.015 };
 
-/// Height of the plate in `pick_and_place.xml`: its centre lies half of it above the table.
+/// Height of the plate in `pick_and_place.xml`; its centre is half of that above the table.
 const PLATE_HEIGHT: f64 = 0.01;
 
-/// The hand is away from an object that far above its centre, in metres: a closed hand holds it nearer.
+/// Distance in metres from the object's centre beyond which the hand has released it; a closed hand
+/// that holds it is nearer.
 const RELEASED: f64 = 0.06;
 
 static TABLE: [Task; 3] = [
@@ -105,12 +108,12 @@ static TABLE: [Task; 3] = [
     },
 ];
 
-/// The row of a name.
+/// Returns the task of a name.
 pub(super) fn find(name: &str) -> Option<&'static Task> {
     TABLE.iter().find(|task| task.name == name)
 }
 
-/// Two places on the table, `near` to `far` metres apart.
+/// Draws two places on the table, `near` to `far` metres apart.
 fn apart(rng: &mut Rng, near: f64, far: f64) -> ([f64; 2], [f64; 2]) {
     loop {
         let object = [rng.uniform(0.40, 0.54), rng.uniform(-0.18, 0.18)];

@@ -1,4 +1,4 @@
-//! The environment as its users see it.
+//! Tests of the environment through its public interface.
 
 use std::process::Command;
 
@@ -24,7 +24,8 @@ fn step(env: &mut Lockstep<MujocoEnv>, copy: usize, action: [f32; 7]) -> Result<
     env.step(&[(EnvIndex(copy), action.to_vec())], Render::No).remove(0)
 }
 
-/// An action that depends on the time alone, moves every joint and closes and opens the gripper.
+/// Returns an action that depends on the time alone, moves every joint, and closes and opens the
+/// gripper.
 fn wave(time: usize) -> [f32; 7] {
     let phase = time as f32 * 0.37;
     [phase.sin() * 0.4, phase.cos() * 0.4, -0.25, 0.1, -0.1, (phase * 0.5).sin(), (phase * 0.3).sin()]
@@ -176,7 +177,7 @@ fn threads_share_the_cores_with_other_ranks() {
     assert_eq!([default_threads(16, 2), default_threads(2, 2), default_threads(1, 8)], [8, 1, 1]);
 }
 
-/// Pictures of one reset, or `None` on a machine without EGL.
+/// Returns the images of one reset, or `None` on a machine without EGL.
 fn pictures(config: MujocoConfig, args: Value) -> Option<Observation> {
     match env_with(config, args).reset(&[(EnvIndex(0), 1)], Render::Yes).remove(0) {
         Ok(observation) => Some(observation),
@@ -219,13 +220,13 @@ fn pictures_larger_than_mujocos_default_buffer_are_whole() {
     assert_ne!(corner, [0, 0, 0], "the lower right corner was not drawn");
 }
 
-/// What a rank on this GPU asks for.
+/// Returns the request of a rank on this GPU.
 fn on_gpu(index: usize) -> Wanted {
     let gpu = Gpu { index, number: u32::try_from(index).ok(), pci: Some("0000:81:00".to_owned()) };
     Wanted { gpu: Some(gpu), local_rank: index, ..Wanted::default() }
 }
 
-/// What EGL lists here; without a card of NVIDIA no GPU has a device of its own.
+/// Returns the EGL devices of this machine if none is NVIDIA's; then no GPU has its own device.
 fn devices_without_nvidia() -> Option<&'static [EglDevice]> {
     let known = &egl::devices().ok()?.known;
     let is_nvidia = |device: &EglDevice| matches!(device.driver, Driver::Nvidia { .. });

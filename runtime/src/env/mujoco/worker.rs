@@ -1,4 +1,5 @@
-//! Threads: each owns some copies, one scratch state for kinematics and at most one renderer.
+//! The simulation threads: each owns some copies, one scratch state for kinematics and at most one
+//! renderer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,14 +17,14 @@ use super::render::Renderer;
 use crate::env::egl::Wanted;
 use crate::env::{Answer, Answers, Command, EnvError, EnvIndex, Observation, Render, Step};
 
-/// What all threads of an environment share.
+/// The data that all threads of an environment share.
 pub(super) struct Shared {
     pub(super) model: Model,
     pub(super) settings: Settings,
     pub(super) language: Arc<str>,
 }
 
-/// What one thread is in charge of.
+/// The copies of one thread, and its EGL device.
 pub(super) struct Charge {
     pub(super) envs: Vec<EnvIndex>,
     pub(super) egl: Wanted,
@@ -32,7 +33,7 @@ pub(super) struct Charge {
 /// Work for one thread, about its own copies only.
 pub(super) enum Batch {
     Work(Vec<(EnvIndex, Command)>, Render),
-    /// Opens the renderer and answers with what the user should know of it.
+    /// Opens the renderer and sends a message for the user, if there is one.
     OpenRenderer(Sender<Result<Option<String>, EnvError>>),
     #[cfg(test)]
     Corrupt(EnvIndex),
@@ -40,16 +41,16 @@ pub(super) enum Batch {
     FatalError(EnvIndex),
 }
 
-/// The caller's end of a thread.
+/// The caller's handle of a thread.
 pub(super) struct Handle {
-    // `None` once the thread is told to end.
+    // `None` after the thread was told to end.
     batches: Option<Sender<Batch>>,
     answers: Answers,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Handle {
-    /// Starts the thread that owns these copies.
+    /// Starts the thread that owns the copies in `charge`.
     pub(super) fn spawn(shared: Arc<Shared>, index: usize, charge: Charge, answers: Answers) -> Result<Self, EnvError> {
         let (batches, inbox) = channel();
         let outbox = answers.clone();
@@ -59,7 +60,7 @@ impl Handle {
         Ok(Self { batches: Some(batches), answers, thread: Some(thread) })
     }
 
-    /// Hands a batch over. A thread that is dead has its answers given here.
+    /// Sends a batch. If the thread has ended, the commands are answered here with errors.
     pub(super) fn send(&self, batch: Batch) {
         let Some(batches) = &self.batches else { return };
         if let Err(unsent) = batches.send(batch)
@@ -80,7 +81,8 @@ impl Drop for Handle {
     }
 }
 
-/// Work that a thread has taken; what is left of it when the thread dies is answered all the same.
+/// Work that a thread has taken. On drop, the rest of it is answered with errors, so that a panic
+/// leaves no command without an answer.
 struct Taken<'a> {
     work: std::vec::IntoIter<(EnvIndex, Command)>,
     current: Option<(EnvIndex, Command)>,
@@ -98,7 +100,7 @@ fn dead(env: EnvIndex) -> EnvError {
     EnvError::Setup(format!("the simulation thread of environment {} has ended", env.0))
 }
 
-/// The thread's side.
+/// The state of a simulation thread.
 struct Worker {
     shared: Arc<Shared>,
     scratch: MjData<Arc<MjModel>>,
@@ -120,7 +122,7 @@ impl Worker {
                 Batch::Work(work, render) => self.work(work, render, answers),
                 Batch::OpenRenderer(to) => {
                     let note = self.renderer().map(|renderer| renderer.note().map(str::to_owned));
-                    // One who does not wait for it finds the renderer open all the same.
+                    // If the caller no longer waits, the renderer is open anyway.
                     to.send(note).ok();
                 }
                 #[cfg(test)]
@@ -178,7 +180,7 @@ impl Worker {
         Ok(observation)
     }
 
-    /// The renderer of this thread, opened if it is not yet.
+    /// Returns the renderer of this thread, which is opened at the first call.
     fn renderer(&mut self) -> Result<&mut Renderer, EnvError> {
         match &mut self.renderer {
             Some(renderer) => Ok(renderer),
@@ -186,7 +188,7 @@ impl Worker {
         }
     }
 
-    /// Notes where this thread is, should MuJoCo stop the process.
+    /// Records what this thread simulates, for the message if MuJoCo ends the process.
     fn say(&self, env: EnvIndex) {
         let (step, seed) = self.copies.get(&env).map_or((0, None), |(copy, seed)| (copy.step_count(), *seed));
         set_doing(Doing { task: self.shared.settings.task.name, env: env.0, seed, step });

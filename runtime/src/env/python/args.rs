@@ -1,4 +1,4 @@
-//! A job's `arena_env_args`, as far as they are for a Python environment.
+//! Parses the fields of a job's `arena_env_args` that concern a Python environment.
 
 use std::path::{Path, PathBuf};
 
@@ -11,56 +11,58 @@ use super::mapping;
 use super::variables::Variable;
 use crate::env::EnvError;
 
-/// Bytes of `env_kwargs` and the mapping, at most: they travel in one packet, which holds some 200 kB.
+/// Maximum bytes of `env_kwargs` and the mapping, which are sent in one packet of at most some 200
+/// kB.
 const LONGEST_CONFIG: usize = 64 << 10;
 
-/// What a job says of its Python environment.
+/// The configuration of a job's Python environment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// `gym:<id>`, `pkg.mod:factory`, `pkg.mod.factory` or `file.py:factory`.
+    /// Name of the environment: `gym:<id>`, `pkg.mod:factory`, `pkg.mod.factory` or
+    /// `file.py:factory`.
     pub environment: String,
-    /// Keyword arguments.
+    /// Keyword arguments of the factory.
     pub env_kwargs: Map<String, Value>,
     /// Modules to import first.
     pub imports: Vec<String>,
-    /// The interpreter.
+    /// Path of the Python interpreter.
     pub python: PathBuf,
-    /// Copies in one process.
+    /// Number of copies in one process.
     pub envs_per_process: usize,
-    /// Steps a second, unless the environment says so.
+    /// Control frequency in steps per second, if the environment does not define it.
     pub control_hz: Option<u32>,
-    /// Steps of an episode, unless the environment says so.
+    /// Maximum number of steps of an episode, if the environment does not define it.
     pub max_episode_steps: Option<u32>,
-    /// When an episode is solved.
+    /// Rule that decides whether an episode is successful.
     pub success: Option<String>,
-    /// Checked, but not against the environment.
+    /// The mapping of observations and actions; validated, but not yet against the environment.
     pub mapping: Map<String, Value>,
-    /// Variables for the process; null takes one away.
+    /// Environment variables of the process; a null value removes one.
     pub variables: Vec<Variable>,
-    /// Where windows go.
+    /// X display of the process.
     pub display: Display,
-    /// Episodes after which a process is replaced.
+    /// Number of episodes after which a process is replaced.
     pub recycle_after: Option<u64>,
-    /// `reset` is told the number of the episode.
+    /// True if `reset` receives the number of the episode.
     pub pass_episode: bool,
-    /// Actions are brought into their range before the environment gets them.
+    /// True if actions are clamped to their range before the environment gets them.
     pub clip_actions: bool,
-    /// An episode is over when the success rule holds, even if the environment goes on.
+    /// True if the episode ends when the success rule holds, even if the environment continues.
     pub end_on_success: bool,
-    /// Whether the factory makes a VectorEnv; by what it makes if it is not said.
+    /// Whether the factory returns a VectorEnv; `None` means that its result decides.
     pub vector: Option<bool>,
-    /// Fields without effect.
+    /// Names of fields without effect.
     pub ignored: Vec<String>,
 }
 
 /// The X display of a simulator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Display {
-    /// What the rank has, if anything; the command line may ask for more.
+    /// The display of the rank, if there is one; the command line may request another.
     Inherited,
-    /// One of its own, started for it.
+    /// A display that is started for the simulator.
     Own,
-    /// This one.
+    /// The display with this name.
     Named(String),
 }
 
@@ -68,7 +70,7 @@ impl Settings {
     /// Reads the fields of a job.
     ///
     /// # Errors
-    /// [`EnvError::Argument`] for the first that is wrong or unknown.
+    /// Returns [`EnvError::Argument`] for the first field that is wrong or unknown.
     pub fn new(job: &Job) -> Result<Self, EnvError> {
         let fields = Fields(&job.env_args);
         fields.refuse_unknown()?;
@@ -118,14 +120,14 @@ impl Settings {
         Ok(())
     }
 
-    /// Whether the mapping wants `render()`.
+    /// Returns whether the mapping uses `render()`.
     pub fn renders(&self) -> bool {
         let cameras = self.mapping.get("video").and_then(Value::as_object);
         cameras.is_some_and(|cameras| cameras.values().any(|camera| camera.get("render") == Some(&Value::Bool(true))))
     }
 }
 
-/// The form of the name, and the file if it names one.
+/// Checks the form of the name, and that the file exists if it names one.
 fn check_name(name: &str) -> Result<(), EnvError> {
     let wanted = if let Some(id) = name.strip_prefix("gym:") {
         (id.is_empty() || id.contains(char::is_whitespace)).then_some("an id is needed, as `gym:Pusher-v5`")
@@ -166,7 +168,7 @@ fn check_success(rule: &str) -> Result<(), EnvError> {
     if known { Ok(()) } else { Err(refuse("success", &rule.into(), wanted)) }
 }
 
-/// An interpreter, by name or path, or in the folder of a virtual environment.
+/// Finds the interpreter: a name in `PATH`, a path, or the folder of a virtual environment.
 fn interpreter(given: Option<&str>) -> Result<PathBuf, EnvError> {
     let name = given.unwrap_or("python3");
     let refuse = |wanted: &str| refuse("python", &name.into(), wanted);
@@ -185,12 +187,12 @@ fn is_program(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
-/// `arena_env_args`, field by field; null is absent.
+/// Access to the fields of `arena_env_args`; null counts as absent.
 struct Fields<'a>(&'a Map<String, Value>);
 
 impl<'a> Fields<'a> {
     fn refuse_unknown(&self) -> Result<(), EnvError> {
-        // What it takes of a GPU is for the planner.
+        // The planner uses the declared GPU memory.
         let known = |key: &str| PYTHON.contains(&key) || ARENAS.contains(&key) || key == DECLARED;
         match self.0.iter().find(|(key, _)| !known(key)) {
             Some((key, value)) => Err(refuse(key, value, &unknown(key, PYTHON))),
@@ -265,7 +267,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// That a key means nothing, and the nearest that does.
+/// Returns the text that a key is unknown, with the nearest known key.
 pub(super) fn unknown(key: &str, known: &[&str]) -> String {
     let nearest = known.iter().map(|name| (strsim::jaro_winkler(name, key), name)).max_by(|a, b| a.0.total_cmp(&b.0));
     match nearest {

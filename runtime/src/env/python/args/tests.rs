@@ -47,7 +47,7 @@ fn an_unknown_field_is_refused_with_the_nearest() {
 
 #[test]
 fn a_folder_is_that_of_a_venv_however_it_is_written() {
-    // The working directory of a test is its crate's.
+    // The working directory of a test is that of its crate.
     let folder = tempfile::tempdir_in(".").unwrap();
     let (name, bin) = (folder.path().file_name().unwrap().to_str().unwrap(), folder.path().join("bin"));
     std::fs::create_dir(&bin).unwrap();
