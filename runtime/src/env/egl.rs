@@ -12,7 +12,7 @@
 //!
 //! ```text
 //! --egl-device N        ─► device N, or an error
-//! GPU of the rank       ─► its own device ─► other NVIDIA devices ─► other cards ─► Mesa on the CPU
+//! GPU of the rank       ─► its own device ─► other NVIDIA devices ─► other cards ─► Mesa (CPU)
 //! no GPU                ─► the first that opens
 //! ```
 //!

@@ -1,4 +1,4 @@
-//! Environments by name.
+//! The registry: creates environments by name.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,23 +15,23 @@ use crate::env::{Answers, EnvError, VectorEnv};
 
 mod variation;
 
-/// Rows and columns of a camera unless the job says otherwise.
+/// Default height and width of a camera image.
 const CAMERA_SIDE: u32 = 224;
 
-/// An environment, and what of its job it has no use for.
+/// A new environment, and what it does not use of its job.
 pub struct Made {
     /// The environment.
     pub env: Box<dyn VectorEnv>,
-    /// Fields of `arena_env_args` and `variations` without effect.
+    /// Names of the fields in `arena_env_args` and `variations` without effect.
     pub ignored: Vec<String>,
-    /// What the environment took for granted, or leaves out.
+    /// Messages for the user about assumptions and omissions of the environment.
     pub notes: Vec<String>,
 }
 
 /// Checks the arguments of a job's environment without building anything.
 ///
 /// # Errors
-/// [`EnvError`] for an unknown name or a wrong argument.
+/// Returns an [`EnvError`] for an unknown name or a wrong argument.
 pub fn check(job: &Job) -> Result<(), EnvError> {
     let job = variation::applied(job);
     if is_python_environment(&job.environment) {
@@ -40,45 +40,47 @@ pub fn check(job: &Job) -> Result<(), EnvError> {
     mujoco::check_args(&job.environment, &job.env_args)
 }
 
-/// Where the copies of an environment are to run.
+/// The placement of an environment's copies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// For each copy the GPU that simulates and renders it.
+    /// The GPU that simulates and renders each copy.
     pub gpus: Vec<Option<Gpu>>,
-    /// EGL device of all copies, where the user names one.
+    /// EGL device of all copies, if the user names one.
     pub egl_device: Option<u32>,
-    /// The rank.
+    /// Global rank.
     pub rank: usize,
-    /// The rank on this machine.
+    /// Rank on this machine.
     pub local_rank: usize,
-    /// Ranks on this machine.
+    /// Number of ranks on this machine.
     pub local_world_size: usize,
     /// Time without an answer after which the process of a simulator is given up.
     pub stall_timeout: Duration,
-    /// Episodes after which it is replaced, unless the job says.
+    /// Number of episodes after which a process is replaced, unless the job sets it.
     pub recycle_after: Option<u64>,
-    /// An X display for simulators that name none.
+    /// Screen of an X display for simulators that do not name one.
     pub xvfb: Option<Screen>,
 }
 
 impl Place {
-    /// What each copy wants to be drawn on.
+    /// Returns the EGL request of each copy.
     fn egl(&self) -> Vec<Wanted> {
         let wanted =
             |gpu: &Option<Gpu>| Wanted { device: self.egl_device, gpu: gpu.clone(), local_rank: self.local_rank };
         self.gpus.iter().map(wanted).collect()
     }
 
-    /// GPU of each copy as `nvidia-smi` counts.
+    /// Returns the GPU of each copy, as `nvidia-smi` counts.
     fn numbers(&self) -> Vec<Option<u32>> {
         self.gpus.iter().map(|gpu| gpu.as_ref()?.number).collect()
     }
 }
 
-/// Makes the environments of a job, one copy for each entry of the place; `first_seed` is that of its first episode.
+/// Creates the environments of a job, one copy for each entry of the place; `first_seed` is the
+/// seed of its first episode.
 ///
 /// # Errors
-/// [`EnvError`] for an unknown name, a wrong argument, or a simulator that does not start.
+/// Returns an [`EnvError`] for an unknown name, a wrong argument, or a simulator that does not
+/// start.
 pub fn make(job: &Job, first_seed: u64, place: &Place, answers: Answers) -> Result<Made, EnvError> {
     let varied: Cow<Job> = variation::applied(job);
     if is_python_environment(&job.environment) {
@@ -109,24 +111,26 @@ fn make_python(job: &Job, first_seed: u64, place: &Place, answers: Answers) -> R
     Ok(Made { env: Box::new(env), ignored, notes })
 }
 
-/// What simulators in Python are told of EGL.
+/// The EGL devices for simulators in Python.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Told {
-    /// EGL device by the number of the GPU.
+    /// EGL device by GPU number.
     devices: BTreeMap<Option<u32>, u32>,
-    /// What the user should know of them.
+    /// Message for the user about the devices.
     note: Option<String>,
 }
 
-/// Asks EGL only for those who have a GPU or name a device; the others find a device themselves.
+/// Queries EGL only if a copy has a GPU or the user names a device; otherwise simulators find a
+/// device themselves.
 fn tell_egl_devices(place: &Place) -> Result<Told, String> {
     let asks = place.egl_device.is_some() || place.numbers().iter().any(Option::is_some);
     let devices = if asks { egl::devices().ok() } else { None };
     told(place, devices.map(|devices| devices.known.as_slice()))
 }
 
-/// Chooses as for pictures in process. But a simulator opens its device itself, and will say so if that does not open.
-/// Where EGL cannot be asked, only what the user has named is told.
+/// Chooses devices like those of in-process rendering. But a simulator opens its device itself, and
+/// reports an error if that fails. If EGL cannot be queried, only a device that the user names is
+/// passed on.
 fn told(place: &Place, devices: Option<&[EglDevice]>) -> Result<Told, String> {
     let mut told = Told::default();
     for (wanted, number) in place.egl().iter().zip(place.numbers()) {
@@ -171,7 +175,8 @@ mod tests {
 
     const SOFTWARE: EglDevice = EglDevice { driver: Driver::Software, pci: None };
 
-    /// One copy on each GPU, which CUDA and `nvidia-smi` count alike.
+    /// Returns a place with one copy on each GPU, for which CUDA and `nvidia-smi` use the same
+    /// numbers.
     fn place(numbers: &[u32], egl_device: Option<u32>) -> Place {
         let gpu = |&number: &u32| {
             let pci = Some(format!("0000:{number}0:00"));

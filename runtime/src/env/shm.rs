@@ -1,13 +1,17 @@
-//! Memory that this process and a simulator's process share: a memfd. The unsafe file of the bridge.
+//! Memory that this process shares with a simulator's process: a memfd. The unsafe code of the
+//! bridge.
 //!
-//! The simulator may write to it at any moment, so no reference into it exists here, and no access that the compiler knows
-//! of: bytes are copied out by one instruction of the processor (x86-64) or by the kernel (elsewhere, and always inwards),
-//! and what a simulator does meanwhile changes values and nothing else.
+//! The simulator may write to it at any moment. So this module creates no reference into it, and
+//! makes no access that the compiler knows of. Bytes are copied out by one CPU instruction (x86-64)
+//! or by the kernel (elsewhere, and always for writes). What a simulator does meanwhile changes
+//! values and nothing else.
 //!
-//! Buffers are used again once whoever has the bytes lets go of them: pages that are new cost more than the copy.
+//! Buffers are reused after the last reference to their bytes is dropped, because new pages cost
+//! more than the copy.
 //!
-//! A memfd is made empty, inherited by the child, and given its size once the child has said what it shows; then it is
-//! sealed. Places in it are decided here, never read from it: every bit pattern is a number, and every byte a colour.
+//! A memfd is created empty, inherited by the child, and sized after the child has described its
+//! environment; then it is sealed. Offsets into it are computed here, never read from it. Every bit
+//! pattern is a valid number, and every byte a valid colour.
 
 use std::io;
 use std::ops::Range;
@@ -20,12 +24,12 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use rustix::io::{Errno, pread, pwrite};
 use rustix::process::{Resource, getrlimit};
 
-/// A memfd without a size, closed on `exec` until it is given to a child.
+/// Creates a memfd without a size, with close-on-exec until it is given to a child.
 pub fn create() -> io::Result<OwnedFd> {
     Ok(memfd_create("rrun-env", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?)
 }
 
-/// The memfd as this process sees it, for copies out of it. Nothing here writes to it.
+/// A read-only mapping of the memfd, from which bytes are copied. Nothing here writes to it.
 #[cfg(target_arch = "x86_64")]
 #[derive(Debug)]
 struct Mapping {
@@ -33,7 +37,7 @@ struct Mapping {
     len: usize,
 }
 
-// SAFETY: the mapping belongs to no thread, and is only read, by copies that order nothing.
+// SAFETY: the mapping is not bound to a thread, and is only read, by copies that need no ordering.
 #[cfg(target_arch = "x86_64")]
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
@@ -42,21 +46,24 @@ unsafe impl Sync for Mapping {}
 
 #[cfg(target_arch = "x86_64")]
 impl Mapping {
-    /// Of a memfd that is sealed against being cut short, which would make reading a SIGBUS.
+    /// Maps a memfd, which must be sealed against shrinking: reading beyond a shorter end would
+    /// raise SIGBUS.
     fn new(memfd: &OwnedFd, len: usize) -> io::Result<Self> {
         use rustix::mm::{MapFlags, ProtFlags, mmap};
-        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing of ours.
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps no memory in use.
         let begin = unsafe { mmap(std::ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, memfd, 0)? };
         let begin = std::ptr::NonNull::new(begin.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
         Ok(Self { begin, len })
     }
 
-    /// Appends these bytes, for which there is room. A third of the time of `pread`, which goes page by page.
+    /// Appends the bytes of `range` to `bytes`, which must have room. Takes a third of the time of
+    /// `pread`, which copies page by page.
     fn append(&self, range: &Range<usize>, bytes: &mut Vec<u8>) {
         assert!(range.start <= range.end && range.end <= self.len && bytes.capacity() - bytes.len() >= range.len());
-        // SAFETY: source and room are as long as the assertion says, and do not overlap, as the mapping is nobody's vector.
-        // The bytes may change while they are copied: the compiler knows of no access to them, as an instruction of ours
-        // makes it, and every byte is a `u8`. The direction flag is clear by the calling convention.
+        // SAFETY: source and destination are as long as the assertion says, and do not overlap,
+        // because the mapping is not part of a vector. The bytes may change while they are copied:
+        // the compiler knows of no access to them, because the assembly instruction makes it, and
+        // every byte is a valid `u8`. The direction flag is clear by the calling convention.
         unsafe {
             std::arch::asm!(
                 "rep movsb",
@@ -73,13 +80,14 @@ impl Mapping {
 #[cfg(target_arch = "x86_64")]
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: `begin` and `len` are those of the mapping, of which nobody has a reference. An error could only mean that
-        // they are not.
+        // SAFETY: `begin` and `len` are those of the mapping, to which no reference exists. An
+        // error could only mean that they are not.
         unsafe { rustix::mm::munmap(self.begin.as_ptr().cast(), self.len) }.ok();
     }
 }
 
-/// A memfd of a fixed size. Its pages go back to the system when this is dropped and the child is gone.
+/// A memfd of a fixed size. Its pages are freed after this value is dropped and the child has
+/// exited.
 #[derive(Debug)]
 pub struct SharedMemory {
     memfd: Arc<OwnedFd>,
@@ -90,16 +98,16 @@ pub struct SharedMemory {
     buffers: Arc<Buffers>,
 }
 
-/// Buffers that nobody has any more.
+/// A pool of unused buffers.
 #[derive(Debug)]
 struct Buffers {
     free: Mutex<Vec<Vec<u8>>>,
-    /// So many are kept; recordings may have taken many more for a while.
+    /// Maximum number of buffers kept; recordings may use many more for a while.
     most: usize,
 }
 
 impl Buffers {
-    /// An empty buffer.
+    /// Returns an empty buffer.
     fn take(&self) -> Vec<u8> {
         self.free.lock().ok().and_then(|mut free| free.pop()).unwrap_or_default()
     }
@@ -114,7 +122,7 @@ impl Buffers {
     }
 }
 
-/// Bytes that were copied out, whose buffer goes back when the last of them is dropped.
+/// Bytes that were copied out; their buffer returns to the pool when the last reference is dropped.
 struct Copied {
     bytes: Vec<u8>,
     buffers: Arc<Buffers>,
@@ -133,12 +141,15 @@ impl Drop for Copied {
 }
 
 impl SharedMemory {
-    /// Gives the memfd its size (bytes, above 0), once and for all. So many buffers are kept to be used again.
+    /// Sets the size of the memfd (in bytes, above 0) for good. At most `buffers` unused buffers
+    /// are kept.
     ///
     /// # Errors
-    /// A size beyond `ulimit -f`, and those of the system: a child may have sealed it.
+    /// Returns an error if the size exceeds `ulimit -f`, or the error of the system: a child may
+    /// have sealed the memfd.
     pub fn with_size(memfd: &Arc<OwnedFd>, len: usize, buffers: usize) -> io::Result<Self> {
-        // A memfd counts as a file, and going beyond the limit is a signal that ends this process (SIGXFSZ).
+        // A memfd counts as a file, and exceeding the limit raises a signal that ends this process
+        // (SIGXFSZ).
         if let Some(limit) = getrlimit(Resource::Fsize).current.filter(|limit| *limit < len as u64) {
             let reason = format!("files may have {limit} bytes here (`ulimit -f`)");
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));
@@ -155,10 +166,10 @@ impl SharedMemory {
         })
     }
 
-    /// Copies these bytes out.
+    /// Copies the bytes of `range` out.
     ///
     /// # Errors
-    /// Those of the system.
+    /// Returns the error of the system.
     pub fn read(&self, range: Range<usize>) -> io::Result<Bytes> {
         self.check(&range);
         let mut copied = Copied { bytes: self.buffers.take(), buffers: Arc::clone(&self.buffers) };
@@ -174,15 +185,15 @@ impl SharedMemory {
                 Err(err) => return Err(err.into()),
             }
         }
-        // The buffer may be larger than what was asked for.
+        // The buffer may be larger than the range.
         bytes.truncate(range.len());
         Ok(Bytes::from_owner(copied))
     }
 
-    /// Copies numbers to this byte offset.
+    /// Writes numbers at a byte offset.
     ///
     /// # Errors
-    /// Those of the system: memory may be at its end.
+    /// Returns the error of the system: it may be out of memory.
     pub fn write(&self, offset: usize, numbers: &[f32]) -> io::Result<()> {
         self.check(&(offset..offset + size_of_val(numbers)));
         let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
@@ -198,13 +209,14 @@ impl SharedMemory {
         Ok(())
     }
 
-    /// A refusal to touch what is outside; ranges come from our own layout, so it is never seen.
+    /// Panics if `range` is out of bounds, which cannot happen because all ranges come from our own
+    /// layout.
     fn check(&self, range: &Range<usize>) {
         assert!(range.start <= range.end && range.end <= self.len, "bytes {range:?} are outside of {}", self.len);
     }
 }
 
-/// The numbers that these bytes are; an incomplete one at the end is left out.
+/// Converts bytes to numbers; an incomplete number at the end is dropped.
 pub fn numbers(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks().0.iter().map(|number| f32::from_ne_bytes(*number)).collect()
 }

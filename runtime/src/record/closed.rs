@@ -1,13 +1,13 @@
-//! What a thread of the recorder says last.
+//! The result of closing a thread of the recorder.
 
 use super::RecordError;
 
-/// How closing went.
+/// The result of closing a thread of the recorder.
 #[derive(Debug)]
 pub(super) struct Closed {
-    /// What the user should know, one line each.
+    /// Messages for the user, one line each.
     pub(super) notes: Vec<String>,
-    /// The first refusal.
+    /// Success, or the first error.
     pub(super) result: Result<(), RecordError>,
 }
 
@@ -18,19 +18,19 @@ impl Default for Closed {
 }
 
 impl Closed {
-    /// Nothing to say but how it went.
+    /// Returns a result without messages.
     pub(super) fn of(result: Result<(), RecordError>) -> Self {
         Self { notes: Vec::new(), result }
     }
 
-    /// A thread that panicked.
+    /// Returns the result of a thread that panicked.
     pub(super) fn panicked(panic: &(dyn std::any::Any + Send)) -> Self {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
         Self::of(Err(RecordError::Stopped(text.unwrap_or_else(|| "a panic without words".to_owned()))))
     }
 
-    /// Both; of two refusals the first.
+    /// Combines two results: all messages, and the first error.
     pub(super) fn and(mut self, other: Self) -> Self {
         self.notes.extend(other.notes);
         Self { notes: self.notes, result: self.result.and(other.result) }

@@ -1,4 +1,4 @@
-//! What a recording takes of a disk, told before it starts.
+//! Estimates the disk space of a recording before it starts.
 
 use std::io;
 use std::path::Path;
@@ -6,40 +6,42 @@ use std::path::Path;
 use super::{DatasetPlan, Export, RecordError, RecordPlan, VideoPlan};
 use crate::env::EnvSpec;
 
-/// Boxes of a picture in an mp4 file: 16 bytes while in fragments, and those of the fragment.
+/// Bytes of metadata for an image in an mp4 file: 16 in its fragment, and its part of the
+/// fragment's boxes.
 const FRAME_OVERHEAD: u64 = 24;
-/// Groups, attributes and headers of an episode in HDF5.
+/// Bytes of the groups, attributes and headers of an episode in HDF5.
 const EPISODE_OVERHEAD: u64 = 64 << 10;
-/// A picture that was rendered shrinks so much at least when it is compressed without loss. Flat backgrounds of the
-/// built-in scenes give 14; noise gives 1, which nobody renders.
+/// Best factor of lossless compression for a rendered image. The flat backgrounds of the built-in
+/// scenes give 14; noise, which is not realistic, gives 1.
 const LOSSLESS_AT_BEST: u64 = 20;
-/// Of its bit rate a video takes a tenth at least: pictures that hardly change.
+/// A video uses at least one part in this many of its bit rate, if its images hardly change.
 const VIDEO_AT_BEST: u64 = 10;
-/// Numbers that hardly change.
+/// Best factor of lossless compression for numbers that hardly change.
 const NUMBERS_AT_BEST: u64 = 10;
 
-/// How much is going to be recorded.
+/// The amount of data to record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Amount {
-    /// Steps of all environments together, at most.
+    /// Maximum number of steps of all environments together.
     pub steps: u64,
-    /// Steps that there will be in any case: an episode may end after its first.
+    /// Minimum number of steps of all environments together: an episode may end after its first.
     pub sure_steps: u64,
-    /// Episodes of all environments together.
+    /// Number of episodes of all environments together.
     pub episodes: u64,
 }
 
-/// Bytes on a disk.
+/// Bounds of the disk space in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Estimate {
-    /// More than this it will not be.
+    /// Upper bound in bytes.
     pub most: u64,
-    /// Less than this it can hardly be.
+    /// Practical lower bound in bytes.
     pub least: u64,
 }
 
 impl Estimate {
-    /// What a plan takes. `plan.video.fps` may be 0, for the steps a second of the environment.
+    /// Estimates the space of a plan. If `plan.video.fps` is 0, the control frequency of the
+    /// environment is used.
     pub fn of(plan: &RecordPlan, amount: Amount) -> Self {
         let video = plan.video.as_ref().map_or_else(Self::default, |video| Self::of_video(video, &plan.env, amount));
         let dataset =
@@ -47,8 +49,8 @@ impl Estimate {
         video.and(dataset)
     }
 
-    /// Refuses a file system that has less free than the least, and warns of one that has less than the most.
-    /// `folder` need not exist yet.
+    /// Returns an error if the file system has less free space than the lower bound, and a warning
+    /// if it has less than the upper bound. `folder` need not exist yet.
     pub fn check(self, folder: &Path) -> Result<Option<String>, RecordError> {
         let free = free(folder).map_err(|err| RecordError::file(folder, err))?;
         let (free_words, most, least) = (in_words(free), in_words(self.most), in_words(self.least));
@@ -60,11 +62,11 @@ impl Estimate {
         Ok(short.then(|| format!("`{}`: {free_words} are free, the recording takes up to {most}", folder.display())))
     }
 
-    /// A bit rate bounds a video whatever its size. While one is rewritten it is there twice, one a thread at the same
-    /// time, so all of them in the worst case.
+    /// The bit rate bounds a video whatever its size. While a video is rewritten, it exists twice.
+    /// Each thread rewrites one at a time, so in the worst case all of them exist twice.
     fn of_video(plan: &VideoPlan, env: &EnvSpec, amount: Amount) -> Self {
         let fps = u64::from(if plan.fps == 0 { env.control_hz.max(1) } else { plan.fps });
-        // One picture a step, and one of the reset.
+        // One image for each step, and one for the reset.
         let frames = amount.steps.saturating_add(amount.episodes);
         let streams = 1 + u64::from(plan.per_episode) + u64::from(!plan.grids.is_empty());
         let coded = frames.saturating_mul(u64::from(plan.bitrate) / 8) / fps;
@@ -73,8 +75,9 @@ impl Estimate {
         Self { most: once.saturating_mul(2), least: sure / VIDEO_AT_BEST }
     }
 
-    /// Everything as it is before compression. The simulator's state, whose size nobody tells beforehand, is taken for
-    /// three times the observed one; it is written after each step, the observation before it.
+    /// Uses the size of all data before compression. The size of the simulator's state is not known
+    /// in advance; it is assumed to be three times that of the observed state. It is written after
+    /// each step, the observation before it.
     fn of_dataset(plan: &DatasetPlan, env: &EnvSpec, amount: Amount) -> Self {
         let observed: usize = env.state.iter().map(|(_, length)| length).sum();
         let numbers = (4 * observed + 2 * env.action.names.len() + 2) as u64 * size_of::<f32>() as u64;
@@ -91,7 +94,8 @@ impl Estimate {
     }
 }
 
-/// Bytes that a user may still write where `folder` is or will be.
+/// Returns the bytes that a user may still write to the file system of `folder`, which need not
+/// exist yet.
 fn free(folder: &Path) -> io::Result<u64> {
     let there = folder.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("."));
     let there = if there.as_os_str().is_empty() { Path::new(".") } else { there };
@@ -99,7 +103,7 @@ fn free(folder: &Path) -> io::Result<u64> {
     Ok(system.blocks_available() as u64 * system.fragment_size() as u64)
 }
 
-/// `1.5 GB`.
+/// Formats a size as `1.5 GB`.
 fn in_words(bytes: u64) -> String {
     const UNITS: [(u64, &str); 3] = [(1_000_000_000_000, "TB"), (1_000_000_000, "GB"), (1_000_000, "MB")];
     match UNITS.iter().find(|(unit, _)| bytes >= *unit) {
@@ -114,7 +118,7 @@ mod tests {
     use crate::env::{ActionSpec, CameraSpec};
     use crate::record::{CameraSize, Export, Format};
 
-    /// 1000 steps of one environment, as s001 counts.
+    /// 1000 steps of one environment, as in document s001.
     const THOUSAND: Amount = Amount { steps: 1000, sure_steps: 1000, episodes: 2 };
     const MB: u64 = 1_000_000;
 
@@ -160,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_video_is_within_what_the_guide_says_or_smaller() {
-        // "Low-res (128x128): ~10-50 MB per 1000 steps, high-res: ~100-500 MB".
+        // From the guide: "Low-res (128x128): ~10-50 MB per 1000 steps, high-res: ~100-500 MB".
         let low = Estimate::of(&plan(128, true, None), THOUSAND);
         assert!((5 * MB..=50 * MB).contains(&low.most), "{low:?}");
         let mut high = plan(960, true, None);

@@ -1,6 +1,7 @@
-//! One episode in memory: columns that grow by a row a step.
+//! One episode in memory: columns that grow by one row per step.
 //!
-//! Row `t` holds the observation before action `t`, the action, and what came after it: reward, done, simulator state.
+//! Row `t` holds the observation before action `t`, the action, and the results: reward, done,
+//! simulator state.
 
 use std::collections::BTreeMap;
 
@@ -11,57 +12,57 @@ use crate::env::{EnvIndex, Frame};
 /// Values of one name: `[rows, width]`, row-major.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Column {
-    /// Values in a row.
+    /// Number of values in a row.
     pub(super) width: usize,
     /// All rows, one after the other.
     pub(super) values: Vec<f32>,
 }
 
-/// Pictures of one camera, one a row.
+/// Images of one camera, one for each row.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pictures {
-    /// In order; all of the first one's size.
+    /// Images in order, all of the size of the first.
     pub(super) frames: Vec<Frame>,
 }
 
-/// What one step adds to the episode.
+/// The data that one step adds to the episode.
 #[derive(Clone, Debug)]
 pub(super) struct StepRow {
-    /// The action that was taken, as the policy gave it.
+    /// The action as the policy gave it.
     pub(super) action: Vec<f32>,
-    /// The action after clamping and scaling, where the environment tells.
+    /// The action after clamping and scaling, if the environment reports it.
     pub(super) processed: Option<Vec<f32>>,
-    /// After the step.
+    /// Observation and state after the step.
     pub(super) after: Snapshot,
-    /// Of this step.
+    /// Reward of this step.
     pub(super) reward: f32,
-    /// The step ended the episode.
+    /// True if the step ended the episode.
     pub(super) done: bool,
 }
 
 /// An episode that has begun.
 #[derive(Clone, Debug)]
 pub(super) struct Episode {
-    /// Who it is.
+    /// Number, seed and instruction of the episode.
     pub(super) meta: EpisodeMeta,
-    /// Where it runs.
+    /// The environment that runs it.
     pub(super) env: EnvIndex,
-    /// `initial_state/…`: one row each.
+    /// Values of `initial_state/…`: one row each.
     pub(super) initial: BTreeMap<String, Vec<f32>>,
-    /// `obs/…`, `states/…`, `actions`, `processed_actions`.
+    /// Columns `obs/…`, `states/…`, `actions`, `processed_actions`.
     pub(super) columns: BTreeMap<String, Column>,
-    /// `obs/<camera>`.
+    /// Images of `obs/<camera>`.
     pub(super) pictures: BTreeMap<String, Pictures>,
-    /// `[rows]`.
+    /// Rewards, `[rows]`.
     pub(super) rewards: Vec<f32>,
-    /// `[rows]`, 0 or 1.
+    /// Done flags, `[rows]`, 0 or 1.
     pub(super) dones: Vec<u8>,
     before: Snapshot,
     cameras: bool,
 }
 
 impl Episode {
-    /// Begins with the observation of the reset; `cameras` keeps pictures as well.
+    /// Begins an episode with the observation of the reset; `cameras` says whether to keep images.
     pub(super) fn begin(env: EnvIndex, meta: EpisodeMeta, first: Snapshot, cameras: bool) -> Self {
         Self {
             meta,
@@ -76,12 +77,13 @@ impl Episode {
         }
     }
 
-    /// Number of steps taken.
+    /// Returns the number of steps so far.
     pub(super) fn rows(&self) -> usize {
         self.rewards.len()
     }
 
-    /// Adds a step. On `Err` (a clause that names the value) the episode cannot become a demo.
+    /// Adds a step. After an error (a clause that names the value) the episode cannot become a
+    /// demo.
     pub(super) fn push(&mut self, row: StepRow) -> Result<(), String> {
         let before = std::mem::replace(&mut self.before, row.after);
         for (name, values) in &before.state {
@@ -118,7 +120,7 @@ impl Episode {
         }
     }
 
-    /// Bytes of all values before compression.
+    /// Returns the bytes of all values before compression.
     pub(super) fn bytes(&self) -> u64 {
         let columns: usize = self.columns.values().map(|column| column.values.len() * size_of::<f32>()).sum();
         let pictures: usize = self.pictures.values().flat_map(|p| &p.frames).map(|frame| frame.rgb.len()).sum();

@@ -1,4 +1,5 @@
-//! A bounded line to a thread that counts how often, and how long, the sender had to wait for a place in it.
+//! A bounded channel to a thread that counts how often, and how long, the sender had to wait for
+//! free space.
 
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::time::{Duration, Instant};
@@ -6,9 +7,9 @@ use std::time::{Duration, Instant};
 /// How often and how long a sender had to wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waits {
-    /// Messages that found no place at once.
+    /// Number of messages that had to wait for free space.
     pub count: u64,
-    /// Time until they had one.
+    /// Total time of these waits.
     pub time: Duration,
 }
 
@@ -18,21 +19,22 @@ impl std::iter::Sum for Waits {
     }
 }
 
-/// The sender's end.
+/// The sending side of the channel.
 #[derive(Debug)]
 pub(super) struct Line<T> {
     sender: SyncSender<T>,
     waits: Waits,
 }
 
-/// A line with places for `depth` messages.
+/// Creates a channel with room for `depth` messages.
 pub(super) fn line<T>(depth: usize) -> (Line<T>, Receiver<T>) {
     let (sender, receiver) = mpsc::sync_channel(depth);
     (Line { sender, waits: Waits::default() }, receiver)
 }
 
 impl<T> Line<T> {
-    /// Sends, waiting for a place if need be; `false` when nobody receives any more.
+    /// Sends a message, and waits for free space if necessary; returns `false` if the receiver is
+    /// gone.
     pub(super) fn send(&mut self, message: T) -> bool {
         match self.sender.try_send(message) {
             Ok(()) => true,
@@ -41,7 +43,7 @@ impl<T> Line<T> {
         }
     }
 
-    /// What was waited so far.
+    /// Returns the waits so far.
     pub(super) fn waits(&self) -> Waits {
         self.waits
     }
@@ -69,7 +71,8 @@ mod tests {
         assert_eq!(line.waits(), Waits::default());
         let received = thread::scope(|scope| {
             let reader = scope.spawn(move || receiver.iter().take(2).collect::<Vec<i32>>());
-            // Until the reader has taken the first, the second waits; afterwards it does not.
+            // The second message waits until the reader has taken the first; after that it does
+            // not.
             assert!(line.send(2));
             reader.join().unwrap()
         });

@@ -1,4 +1,5 @@
-//! Recording: one dataset a rank and one mp4 an environment, written by threads of their own.
+//! Recording: one dataset for each rank and one mp4 for each environment, written by background
+//! threads.
 //!
 //! ```text
 //!              ┌► video threads  ─► *_env<i>.mp4, *_episode<e>_success.mp4, *_grid.mp4
@@ -7,10 +8,11 @@
 //!  poll: Recorded ◄─ parts ─ both
 //! ```
 //!
-//! The loop never waits for a file, unless one of the bounded lines to the threads is full; how often and how long it
-//! did is counted ([`Recorder::pressure`]). Neither kind of thread waits for the other. Pictures travel as shared memory.
-//! An episode of a dataset lives in memory until its end and is then written in one go; once its [`Recorded`] is out, a
-//! kill cannot take it away. How a dataset stays whole is told in `dataset`, how a video does in `video`.
+//! The evaluation loop never waits for a file, unless one of the bounded channels to the threads is
+//! full; how often and how long that happened is counted ([`Recorder::pressure`]). The two kinds of
+//! threads do not wait for each other. Images are passed as shared memory. An episode of a dataset
+//! is kept in memory until its end and then written at once; after its [`Recorded`] was returned, a
+//! kill cannot destroy it. The modules `dataset` and `video` explain how their files stay valid.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -39,27 +41,27 @@ pub use line::Waits;
 pub use recorder::{Pressure, Recorder};
 pub use video::{CameraSize, GridPlan, VideoPlan};
 
-/// What to record.
+/// Configuration of a recording.
 #[derive(Clone, Debug)]
 pub struct RecordPlan {
-    /// The dataset file, if one is wanted.
+    /// The dataset, if one is recorded.
     pub dataset: Option<DatasetPlan>,
-    /// Videos, if wanted.
+    /// The videos, if they are recorded.
     pub video: Option<VideoPlan>,
-    /// Environments are `0..num_envs`.
+    /// Number of environments; their indices are `0..num_envs`.
     pub num_envs: usize,
-    /// What they are.
+    /// Properties of the environments.
     pub env: EnvSpec,
 }
 
-/// Who an episode is.
+/// Identifies an episode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EpisodeMeta {
-    /// Its number in the job.
+    /// Number of the episode in the job.
     pub episode: u64,
-    /// What it was reset with.
+    /// Seed of its reset.
     pub seed: u64,
-    /// The task in words.
+    /// The task instruction.
     pub language: Arc<str>,
 }
 
@@ -68,42 +70,42 @@ pub struct EpisodeMeta {
 pub struct EpisodeEnd {
     /// The success predicate held.
     pub success: bool,
-    /// The task ended.
+    /// The environment terminated the episode.
     pub terminated: bool,
-    /// The time limit ended it.
+    /// The time limit truncated the episode.
     pub truncated: bool,
 }
 
-/// Where a recorded episode is.
+/// The files of a recorded episode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recorded {
-    /// Where it ran.
+    /// The environment that ran it.
     pub env: EnvIndex,
-    /// Its number in the job.
+    /// Number of the episode in the job.
     pub episode: u64,
-    /// The dataset that it is in, if the plan wants it there.
+    /// Path of its dataset, if the plan records it.
     pub dataset: Option<PathBuf>,
-    /// Its name there, of HDF5 the group below `data`: `demo_12`.
+    /// Its name in the dataset; for HDF5 the group below `data`: `demo_12`.
     pub demo: Option<String>,
-    /// Its part of the video of its environment.
+    /// Its part of the environment's video.
     pub video: Option<VideoSpan>,
-    /// The video that has it alone, if the plan wants one.
+    /// Path of its own video, if the plan records one.
     pub episode_video: Option<PathBuf>,
-    /// What it goes without from now on, and why; names the file.
+    /// What is not recorded from now on, and why; names the file.
     pub warning: Option<String>,
-    /// Why something of it is not there that has to be; names the file.
+    /// Why a required part is missing; names the file.
     pub error: Option<String>,
 }
 
-/// A part of a video.
+/// A range of frames in a video.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VideoSpan {
-    /// The file.
+    /// Path of the video.
     pub path: PathBuf,
-    /// Frames before it.
+    /// Number of frames before the range.
     pub first_frame: u64,
-    /// Frames of it, at least 1.
+    /// Number of frames in the range, at least 1.
     pub frames: u64,
-    /// Frames a second.
+    /// Frame rate in frames per second.
     pub fps: u32,
 }

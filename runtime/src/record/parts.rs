@@ -1,28 +1,28 @@
-//! The answers of several threads about one episode, put together.
+//! Combines the answers of several threads about one episode.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::{Recorded, VideoSpan};
 
-/// What one thread says about an ended episode.
+/// One thread's answer about a finished episode.
 #[derive(Debug, Default)]
 pub(super) struct Part {
-    /// Which one: counted by `end`.
+    /// The ticket that `expect` returned for the episode.
     pub(super) ticket: u64,
     /// File and name of the demo.
     pub(super) demo: Option<(PathBuf, String)>,
     /// Its part of the environment's video.
     pub(super) video: Option<VideoSpan>,
-    /// A video of its own.
+    /// Path of its own video.
     pub(super) episode_video: Option<PathBuf>,
-    /// What it goes without, and why.
+    /// What is not recorded, and why.
     pub(super) warning: Option<String>,
-    /// Why something of it is not there.
+    /// Why a required part is missing.
     pub(super) error: Option<String>,
 }
 
-/// Ended episodes of which not every thread has spoken.
+/// Finished episodes that still lack the answer of a thread.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
     next: u64,
@@ -31,7 +31,7 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// An episode of which so many threads will speak; the value is its ticket.
+    /// Registers an episode about which `threads` threads will answer; returns its ticket.
     pub(super) fn expect(&mut self, recorded: Recorded, threads: usize) -> u64 {
         let ticket = self.next;
         self.next += 1;
@@ -43,7 +43,7 @@ impl Parts {
         ticket
     }
 
-    /// A thread spoke.
+    /// Adds the answer of a thread.
     pub(super) fn add(&mut self, part: Part) {
         let Some((missing, recorded)) = self.waiting.get_mut(&part.ticket) else { return };
         if let Some((file, demo)) = part.demo {
@@ -63,7 +63,7 @@ impl Parts {
         }
     }
 
-    /// Episodes of which all have spoken, each once, in the order of their ends.
+    /// Returns the complete episodes, each once, in the order of their ends.
     pub(super) fn take(&mut self) -> Vec<Recorded> {
         std::mem::take(&mut self.ready).into_values().collect()
     }

@@ -1,4 +1,4 @@
-//! What the eval loop holds.
+//! The recorder: the handle of the evaluation loop.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -15,21 +15,22 @@ use super::writer::{Message, Slot, Writer};
 use super::{EpisodeEnd, EpisodeMeta, RecordError, RecordPlan, Recorded, dataset};
 use crate::env::{EnvIndex, EnvSpec, Observation, Step};
 
-/// Bytes of rows that may wait for the dataset thread, so that the loop goes on while a long episode is compressed.
+/// Maximum bytes of rows in the channel to the dataset thread, so that the loop continues while a
+/// long episode is compressed.
 const WAITING: u64 = 256 << 20;
-/// Messages that may wait: as many as [`WAITING`] holds, between these.
+/// Limits of the number of messages in the channel; within them, [`WAITING`] decides.
 const QUEUE: (u64, u64) = (16, 8192);
-/// A row without pictures, with its names, generously.
+/// Size of a row without images, with its names, generously.
 const ROW_BYTES: u64 = 16 << 10;
 
-/// The caller's end.
+/// Records the episodes of all environments.
 #[derive(Debug)]
 pub struct Recorder {
     crew: Option<Crew>,
     writer: Option<Desk>,
     pub(super) answers: Receiver<Part>,
     pub(super) parts: Parts,
-    /// The open episode of each environment.
+    /// Number of the open episode of each environment.
     open: Vec<Option<u64>>,
     pub(super) wanted: Wanted,
     actions: usize,
@@ -38,24 +39,24 @@ pub struct Recorder {
     over: bool,
 }
 
-/// The end of the dataset thread that the recorder holds.
+/// The handle of the dataset thread.
 #[derive(Debug)]
 struct Desk {
     line: Line<Message>,
     thread: JoinHandle<Closed>,
 }
 
-/// How often and how long the loop had to wait because files are slower than simulators.
+/// How often and how long the loop had to wait because writing files is slower than simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pressure {
-    /// For the threads that code videos.
+    /// Waits for the threads that encode videos.
     pub video: Waits,
-    /// For the dataset thread.
+    /// Waits for the dataset thread.
     pub dataset: Waits,
 }
 
 impl Recorder {
-    /// Opens the dataset and starts the threads. Videos are made at their first picture.
+    /// Opens the dataset and starts the threads. A video is created with its first image.
     pub fn start(plan: RecordPlan) -> Result<Self, RecordError> {
         let video = plan.video.map(|video| video.resolve(&plan.env, plan.num_envs)).transpose()?;
         let cameras = plan.dataset.as_ref().is_some_and(|dataset| dataset.cameras);
@@ -85,19 +86,20 @@ impl Recorder {
         })
     }
 
-    /// What was lost or kept aside at the start and, after [`Recorder::drain`], what was at the end; one line each.
+    /// Returns what was lost or kept aside at the start and, after [`Recorder::drain`], at the end;
+    /// one line each.
     pub fn warnings(&self) -> &[String] {
         &self.closed.notes
     }
 
-    /// How often and how long the caller had to wait so far.
+    /// Returns how often and how long the caller had to wait so far.
     pub fn pressure(&self) -> Pressure {
         let video = self.crew.as_ref().map_or(self.pressure.video, Crew::waits);
         let dataset = self.writer.as_ref().map_or(self.pressure.dataset, |desk| desk.line.waits());
         Pressure { video, dataset }
     }
 
-    /// An episode begins with what the reset showed.
+    /// Begins an episode with the observation of the reset.
     pub fn begin(&mut self, env: EnvIndex, meta: EpisodeMeta, first: &Observation) -> Result<(), RecordError> {
         self.alive()?;
         let num_envs = self.open.len();
@@ -112,7 +114,7 @@ impl Recorder {
         self.send(Message::Begin { env, meta, first })
     }
 
-    /// A step was taken with `action`, of which the environment made `processed`.
+    /// Records a step with `action`, which the environment processed to `processed`.
     pub fn step(
         &mut self,
         env: EnvIndex,
@@ -140,7 +142,7 @@ impl Recorder {
         self.send(Message::Step { env, row })
     }
 
-    /// The episode ended. It is written from now on; [`Recorder::poll`] says where.
+    /// Ends the episode, which is then written; [`Recorder::poll`] returns where.
     pub fn end(&mut self, env: EnvIndex, end: EpisodeEnd) -> Result<(), RecordError> {
         self.opened(env)?;
         let episode = self.open[env.0].take().unwrap_or_default();
@@ -161,7 +163,7 @@ impl Recorder {
         self.send(Message::End { env, ticket, end })
     }
 
-    /// The episode does not count: no demo, no answer. Its frames stay in the video.
+    /// Discards the open episode: it gets no demo and no answer. Its frames stay in the video.
     pub fn discard(&mut self, env: EnvIndex) -> Result<(), RecordError> {
         self.opened(env)?;
         self.open[env.0] = None;
@@ -170,19 +172,19 @@ impl Recorder {
         self.send(Message::Discard { env })
     }
 
-    /// As [`Recorder::discard`], for an episode that may not have begun.
+    /// Discards the open episode, if there is one; see [`Recorder::discard`].
     pub fn forget(&mut self, env: EnvIndex) -> Result<(), RecordError> {
         if self.open.get(env.0).is_some_and(Option::is_some) { self.discard(env) } else { Ok(()) }
     }
 
-    /// What was written since the last call. Does not wait.
+    /// Returns the episodes that were written since the last call. Does not wait.
     pub fn poll(&mut self) -> Vec<Recorded> {
         self.answers.try_iter().for_each(|part| self.parts.add(part));
         self.parts.take()
     }
 
-    /// As [`Recorder::poll`], after waiting at most `patience` for the next piece of work to be done;
-    /// `None` when there is nobody left to do any.
+    /// Works like [`Recorder::poll`], but first waits for the next answer, at most for `patience`;
+    /// returns `None` if all threads have ended.
     pub fn poll_within(&mut self, patience: Duration) -> Option<Vec<Recorded>> {
         match self.answers.recv_timeout(patience) {
             Ok(part) => self.parts.add(part),
@@ -192,14 +194,15 @@ impl Recorder {
         Some(self.poll())
     }
 
-    /// Waits until all is written and closed. Nothing can be recorded after it; open episodes are discarded.
+    /// Waits until everything is written and closed. Open episodes are discarded, and nothing can
+    /// be recorded afterwards.
     pub fn drain(&mut self) -> Vec<Recorded> {
         self.hang_up();
         self.poll()
     }
 
-    /// Waits until all is written and closed. On `Err` the last answers are gone: [`Recorder::drain`] first, to have
-    /// them in any case.
+    /// Waits until everything is written and closed. An error drops the last answers; call
+    /// [`Recorder::drain`] first to get them in any case.
     pub fn finish(mut self) -> Result<Vec<Recorded>, RecordError> {
         let recorded = self.drain();
         std::mem::replace(&mut self.closed.result, Ok(())).map(|()| recorded)
@@ -226,7 +229,7 @@ impl Recorder {
         self.delivered(sent)
     }
 
-    /// After a message that nobody took, all threads end and the first reason is told.
+    /// If a message could not be sent, ends all threads and returns the first error.
     fn delivered(&mut self, sent: bool) -> Result<(), RecordError> {
         if sent {
             return Ok(());
@@ -235,11 +238,11 @@ impl Recorder {
         self.alive()
     }
 
-    /// Ends the threads and keeps what they said last.
+    /// Ends the threads and keeps their results.
     fn hang_up(&mut self) {
         self.pressure = self.pressure();
         let crew = self.crew.take();
-        // Dataset and videos are closed at the same time.
+        // Dataset and videos are closed in parallel.
         let desk = self.writer.take().map(|Desk { line, thread }| {
             drop(line);
             thread
@@ -267,7 +270,7 @@ impl Desk {
     }
 }
 
-/// Messages that may wait: one is a row.
+/// Returns the capacity of the channel in messages; each is a row.
 fn depth(env: &EnvSpec, cameras: bool) -> usize {
     let sizes = env.cameras.iter().map(|camera| u64::from(camera.height) * u64::from(camera.width) * 3);
     let pictures: u64 = if cameras { sizes.sum() } else { 0 };

@@ -1,32 +1,32 @@
-//! What of an observation goes to the recorder thread.
+//! The parts of an observation that the recorder thread needs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::env::{Frame, Observation};
 
-/// Which parts of an observation the plan needs.
+/// Selects the parts of an observation that the plan needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
     /// State vectors and simulator state, for the dataset.
     pub(super) state: bool,
-    /// Pictures, for the dataset or a video.
+    /// Images, for the dataset or a video.
     pub(super) pictures: bool,
 }
 
-/// The wanted parts of one observation. Pictures are shared, not copied.
+/// The selected parts of one observation. Images are shared, not copied.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Snapshot {
     /// State vectors by name.
     pub(super) state: BTreeMap<String, Vec<f32>>,
     /// Simulator state by recorder path.
     pub(super) sim_state: BTreeMap<String, Vec<f32>>,
-    /// Pictures by camera.
+    /// Images by camera.
     pub(super) video: Arc<BTreeMap<String, Frame>>,
 }
 
 impl Snapshot {
-    /// Takes what is wanted.
+    /// Copies the selected parts.
     pub(super) fn of(observation: &Observation, wanted: Wanted) -> Self {
         let mut snapshot = Self::default();
         if wanted.state {

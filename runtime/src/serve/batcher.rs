@@ -1,8 +1,9 @@
 //! Decides which rows are inferred together, and when. A state machine without sockets or clocks.
 //!
 //! ```text
-//! Asked ─► queue ─┬─ the policy is free, and (max_rows are queued, or every client that may still ask is queued,
-//!                 │                           or the oldest has waited for max_wait) ─► Infer
+//! Asked ─► queue ─┬─ the policy is free, and (max_rows are queued,
+//!                 │    or every client that may still ask is queued,
+//!                 │    or the oldest request has waited for max_wait) ─► Infer
 //!                 └─ full, or stopping ─► Refuse
 //! Inferred ─► the policy is free          Stop ─► the queue is inferred, then Finished
 //! ```

@@ -4,8 +4,8 @@
 //!             ┌ door (listener): one port; the first byte of a connection tells its protocol
 //! clients ◄──►├ zmtp ──────► gr00t (endpoints, two dialects) ─┬─► decoder (fair queue) ─► limits ─┐
 //!             ├ websocket ─► openpi ──────────────────────────┘                                   │
-//!             └ http: /healthz, /metrics ◄─ stats    ◄─ answers ◄─ desk (dispatcher, batcher) ◄───┘
-//!                                                                         └─► policy thread
+//!             └ http: /healthz, /metrics ◄─ stats  ◄─ answers ◄─ desk (dispatcher, batcher) ◄───┘
+//!                                                                      └─► policy thread
 //! ```
 //! Connections are tasks of one thread, decoding and inference have others; between them goes at most one request a
 //! connection. In the thread of the connections nothing takes long: a message is read in slices, and before it is decoded

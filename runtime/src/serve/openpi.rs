@@ -4,7 +4,7 @@
 //! observation/<view>   [H, W, 3] or [T, H, W, 3]     also video/<view>, <view>, and images: {<view>: …}
 //! observation/<state>  [D] or [T, D]                 also state/<state>, <state>;
 //!                                                    or observation/state with all of them
-//! prompt               text                          noise_seed, noise: GR00T's options for the row
+//! prompt               text                          noise_seed, noise: GR00T's row options
 //! ─► {"actions": [horizon, all widths], "policy_timing": {"infer_ms": …},
 //!     "server_timing": {"infer_ms": …}}
 //! ```

@@ -1,6 +1,7 @@
-//! The thread between the loop and the simulators' processes.
+//! The bridge thread between the evaluation loop and the simulator processes.
 //!
-//! It owns the processes (they die with it), and does nothing but wait: for commands, answers, output, ends, deadlines.
+//! It owns the processes, which are killed when it ends. It waits for commands, answers, output,
+//! exits and deadlines, and never blocks on anything else.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -19,31 +20,31 @@ use super::host::{Host, Ready, Terms};
 use crate::env::display::{Display, START_LIMIT};
 use crate::env::{Answers, Command, EnvError, EnvIndex, Render};
 
-/// The display of a job that asks for one and gives no size.
+/// Screen of an X display if the job gives no size.
 const SCREEN: Screen = Screen { width: 1024, height: 768, depth: 24 };
-/// Not the number of any process.
+/// Event token of the eventfd, which is not the number of any process.
 const WAKE: u64 = u64::MAX;
-/// Events that are taken at once.
+/// Maximum number of events handled at once.
 const EVENTS: usize = 64;
 
-/// What the loop asks for.
+/// A request of the evaluation loop.
 pub enum Request {
-    /// Commands, at most one a copy.
+    /// Commands, at most one for each copy.
     Work(Vec<(EnvIndex, Command)>, Render),
-    /// The end.
+    /// Close all processes.
     Close,
 }
 
-/// Copies that share a process.
+/// The copies that share a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Which.
+    /// Indices of the copies.
     pub envs: Vec<EnvIndex>,
-    /// Their GPU.
+    /// GPU of the process, as `nvidia-smi` counts.
     pub gpu: Option<u32>,
 }
 
-/// The loop's end of the thread.
+/// The handle of the bridge thread in the evaluation loop.
 pub struct Handle {
     requests: Sender<Request>,
     wake: Arc<OwnedFd>,
@@ -51,10 +52,11 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Starts the thread, and a process for each share; returns when all can be given work.
+    /// Starts the thread, and a process for each share. Returns when all of them are ready for
+    /// work.
     ///
     /// # Errors
-    /// Why the first that cannot is not.
+    /// Returns the error of the first process that does not become ready.
     pub fn start(
         terms: Terms,
         shares: Vec<Share>,
@@ -94,9 +96,9 @@ impl Handle {
         Ok((handle, hello))
     }
 
-    /// Hands a request over.
+    /// Sends a request to the thread.
     pub fn ask(&self, request: Request) {
-        // A thread that is gone has told so by its panic.
+        // If the thread is gone, its panic was printed.
         self.requests.send(request).ok();
         rustix::io::write(&*self.wake, &1u64.to_ne_bytes()).ok();
     }
@@ -114,10 +116,10 @@ struct Bridge {
     inbox: Receiver<Request>,
     wake: Arc<OwnedFd>,
     epoll: Arc<OwnedFd>,
-    /// Child and place in it of each copy.
+    /// Index of the child that owns each copy, and the position of the copy in it.
     owner: Vec<(usize, usize)>,
     children: Vec<Child>,
-    /// Since when everything is being closed.
+    /// Time at which closing began.
     closing: Option<Instant>,
     display: Option<Display>,
 }
@@ -131,7 +133,7 @@ impl Bridge {
         let hello =
             made.and_then(|()| self.host.hello.clone().ok_or_else(|| EnvError::Setup("no copy is there".to_owned())));
         let failed = hello.is_err();
-        // If nobody waits for it any more, the requests are at their end too.
+        // If the caller no longer waits, the channel of requests is closed too.
         opened.send(hello).ok();
         while !failed && self.closing.is_none() {
             self.turn();
@@ -149,7 +151,7 @@ impl Bridge {
         Ok(())
     }
 
-    /// The display that the processes are told, started here if it has to be.
+    /// Returns the X display for the processes, and starts it if necessary.
     fn display(&mut self, screen: Option<Screen>) -> Result<Option<String>, EnvError> {
         let wanted = match (&self.host.terms.settings.display, screen) {
             (Wanted::Named(name), _) => return Ok(Some(name.clone())),
@@ -160,7 +162,7 @@ impl Bridge {
         Ok(Some(self.display.insert(started).name().to_owned()))
     }
 
-    /// Goes on until all is well, or something failed, or nobody waits.
+    /// Handles events until `well` holds, a failure occurs, or closing begins.
     fn turn_until(&mut self, well: impl Fn(&Self) -> bool) -> Result<(), EnvError> {
         loop {
             if let Some(failure) = self.host.failure.take() {
@@ -173,13 +175,13 @@ impl Bridge {
         }
     }
 
-    /// Waits for what comes next, and does it.
+    /// Waits for the next events or deadline, and handles them.
     fn turn(&mut self) {
         let deadlines = self.children.iter().filter_map(|child| child.deadline(&self.host));
         let deadline = deadlines.chain(self.closing.map(|since| since + 2 * CLOSE_LIMIT)).min();
         let timeout = deadline.map(|deadline| timespec(deadline.saturating_duration_since(now())));
         let mut events = Vec::with_capacity(EVENTS);
-        // An interruption is a turn with nothing in it.
+        // An interrupted wait counts as one without events.
         epoll::wait(&*self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()).ok();
         for event in events {
             self.on_event(event.data.u64());
@@ -233,13 +235,14 @@ impl Bridge {
         touched.into_iter().for_each(|index| self.children[index].flush(&mut self.host, now()));
     }
 
-    /// Lets every process close its environments, and kills what does not.
+    /// Lets every process close its environments, and kills those that do not.
     fn close(&mut self) {
         self.closing = Some(now());
         self.children.iter_mut().for_each(|child| child.shut(&mut self.host, now()));
         let is_left =
             |bridge: &Self| bridge.host.mourns() || bridge.children.iter().any(|child| child.process_id().is_some());
-        // Twice the limit: once to close, once to die. What hangs in a driver even then is left to the kernel.
+        // Twice the limit: once to close, once to die. A process that hangs in a driver even then
+        // is left to the kernel.
         while is_left(self) && self.closing.is_some_and(|since| now() < since + 2 * CLOSE_LIMIT) {
             self.turn();
         }
@@ -248,7 +251,7 @@ impl Bridge {
 }
 
 fn timespec(duration: Duration) -> Timespec {
-    // A nanosecond more, so that the deadline has passed when the wait is over.
+    // One nanosecond more, so that the deadline has passed when the wait is over.
     Timespec { tv_sec: duration.as_secs() as i64, tv_nsec: i64::from(duration.subsec_nanos()) }
 }
 

@@ -1,4 +1,5 @@
-//! What a child says of its environment, checked: it sizes memory and reaches policies and files.
+//! The description that a child sends of its environment. It is validated, because it sizes memory
+//! and reaches policies and files.
 
 use std::collections::BTreeSet;
 
@@ -7,45 +8,46 @@ use serde_json::Value;
 
 use crate::env::{ActionSpec, CameraSpec, Discrete, EnvSpec};
 
-/// Rows and columns of a picture, at most.
+/// Maximum height and width of an image in pixels.
 const LARGEST_SIDE: u32 = 8192;
-/// Numbers in a state or action vector, at most.
+/// Maximum length of a state or action vector.
 const LONGEST_VECTOR: usize = 1 << 20;
-/// Cameras, or state vectors, at most.
+/// Maximum number of cameras, and of state vectors.
 const MOST_NAMES: usize = 512;
-/// Bytes of a name, at most: it becomes part of a file's.
+/// Maximum bytes of a name, which becomes part of a file name.
 const LONGEST_NAME: usize = 128;
-/// Steps a second, at most: ten times those of the fastest controllers. It is the frame rate of videos too.
+/// Maximum control frequency in steps per second: ten times that of the fastest controllers. It is
+/// also the frame rate of videos.
 const FASTEST: u32 = 10_000;
 
-/// What a child says of its environment.
+/// The description that a child sends of its environment.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Hello {
-    /// Names and lengths of state vectors.
+    /// Names and lengths of the state vectors.
     pub state: Vec<(String, usize)>,
-    /// Names, rows and columns of cameras.
+    /// Name, height and width of each camera.
     pub cameras: Vec<(String, u32, u32)>,
     /// The action vector.
     #[serde(deserialize_with = "action")]
     pub action: ActionSpec,
-    /// The action space is one `Discrete`.
+    /// The discrete action space, if the environment has one `Discrete`.
     #[serde(default)]
     pub discrete: Option<Discrete>,
-    /// Steps a second.
+    /// Control frequency in steps per second.
     pub control_hz: u32,
-    /// Steps after which an episode is truncated.
+    /// Maximum number of steps, after which an episode is truncated.
     pub max_episode_steps: u32,
-    /// The task in words.
+    /// The task instruction.
     pub language: String,
-    /// All copies step at once: a VectorEnv.
+    /// True for a VectorEnv: all copies step at once.
     pub together: bool,
-    /// What the user should know.
+    /// Messages for the user.
     pub notes: Vec<String>,
-    /// Versions by name, for the log.
+    /// Versions by package name, for the log.
     pub versions: Value,
 }
 
-/// The action vector as JSON has it: an end that is null is infinite.
+/// The action vector in JSON, where a null bound means infinity.
 #[derive(Deserialize)]
 struct Action {
     names: Vec<String>,
@@ -64,10 +66,10 @@ fn action<'de, D: Deserializer<'de>>(from: D) -> Result<ActionSpec, D::Error> {
 }
 
 impl Hello {
-    /// Reads and checks what a child says.
+    /// Parses and validates a child's description.
     ///
     /// # Errors
-    /// What is wrong with it, as a clause.
+    /// Returns what is wrong with it, as a clause.
     pub fn new(value: Value) -> Result<Self, String> {
         let hello: Self = serde_json::from_value(value).map_err(|err| format!("its description is broken: {err}"))?;
         hello.check()?;
@@ -110,14 +112,14 @@ impl Hello {
         }
     }
 
-    /// Whether two children show the same.
+    /// Returns whether two children describe the same environment.
     pub fn same(&self, other: &Self) -> bool {
         let shown = |hello: &Self| (hello.state.clone(), hello.cameras.clone(), hello.action.clone(), hello.together);
         shown(self) == shown(other)
     }
 
-    /// As the rest of the program knows an environment. One step of the job is one step of physics, as far as anyone
-    /// outside can tell.
+    /// Converts the description to an [`EnvSpec`]. One control step counts as one physics step,
+    /// because nothing else is visible from outside.
     pub fn spec(&self, name: &str, language: Option<&str>, ends_on_success: bool) -> EnvSpec {
         let camera = |(name, height, width): &(String, u32, u32)| CameraSpec {
             name: name.clone(),

@@ -1,4 +1,4 @@
-//! What the processes of one environment have in common: how they are started, watched and buried.
+//! Starts, watches and reaps the processes of one environment.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,7 +16,7 @@ use super::process::Process;
 use super::variables::{Numbers, ProcessPlace, pci, variables};
 use crate::env::{Answers, EnvError, EnvIndex};
 
-/// The worker's modules, in the order in which they need each other.
+/// The worker's Python modules, in the order of their dependencies.
 const MODULES: &[(&str, &str)] = &[
     ("rrun_observation", include_str!("worker/rrun_observation.py")),
     ("rrun_mapping", include_str!("worker/rrun_mapping.py")),
@@ -28,57 +28,57 @@ const MODULES: &[(&str, &str)] = &[
     ("rrun_worker", include_str!("worker/rrun_worker.py")),
 ];
 
-/// Which of a process's descriptors is ready.
+/// The descriptor of a process that is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ready {
-    /// Something to receive.
+    /// The socket has a packet.
     Socket,
-    /// It has ended.
+    /// The process has ended.
     Ended,
-    /// It has written.
+    /// The process has written output.
     Output,
 }
 
 const READY: [Ready; 3] = [Ready::Socket, Ready::Ended, Ready::Output];
 
-/// What does not change while an environment lives.
+/// The settings of an environment that do not change.
 #[derive(Clone, Debug)]
 pub struct Terms {
-    /// Of the job.
+    /// Settings of the job.
     pub settings: Settings,
-    /// The job's name.
+    /// Name of the job.
     pub job: String,
-    /// The task in other words than the environment's.
+    /// Task instruction in place of the environment's own.
     pub language: Option<String>,
-    /// This rank.
+    /// Rank of this process.
     pub rank: usize,
     /// Time without an answer after which a process is given up.
     pub stall_timeout: Duration,
-    /// Episodes after which a process is replaced.
+    /// Number of episodes after which a process is replaced.
     pub recycle_after: Option<u64>,
-    /// Cores of the machine and simulator processes on it.
+    /// Number of CPU cores of the machine.
     pub cores: usize,
-    /// Simulator processes on the machine.
+    /// Number of simulator processes on the machine.
     pub processes: usize,
-    /// EGL device of each GPU, where it is not that of the same number.
+    /// EGL device of each GPU whose EGL index differs from its own number.
     pub egl_devices: BTreeMap<Option<u32>, u32>,
     /// Seed of the job's first episode.
     pub first_seed: u64,
 }
 
-/// Starts, watches and buries processes.
+/// Starts, watches and reaps processes.
 pub struct Host {
-    /// What does not change.
+    /// The settings that do not change.
     pub terms: Terms,
-    /// Where answers go.
+    /// Destination of the answers.
     pub answers: Answers,
-    /// What the first process said; the others have to say the same.
+    /// Description sent by the first process; the others have to send the same.
     pub hello: Option<Arc<Hello>>,
     /// X display of the processes.
     pub display: Option<String>,
-    /// Why the environment cannot be had, while it is made.
+    /// The reason why the environment cannot be created, until it is reported.
     pub failure: Option<EnvError>,
-    /// Bytes of a packet, used again.
+    /// Buffer for packets, which is reused.
     pub buffer: Vec<u8>,
     epoll: Arc<OwnedFd>,
     owners: BTreeMap<u64, usize>,
@@ -87,7 +87,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// A host of no processes.
+    /// Creates a host without processes.
     pub fn new(terms: Terms, answers: Answers, epoll: Arc<OwnedFd>) -> Self {
         Self {
             terms,
@@ -103,7 +103,7 @@ impl Host {
         }
     }
 
-    /// Starts the process of child `owner` and tells it what to make.
+    /// Starts the process of child `owner` and sends it its configuration.
     pub fn start(&mut self, owner: usize, envs: &[EnvIndex], gpu: Option<u32>) -> io::Result<Process> {
         let (first, last) = (envs.first().map_or(0, |env| env.0), envs.last().map_or(0, |env| env.0));
         let rank = self.terms.rank;
@@ -130,7 +130,7 @@ impl Host {
         Ok(process)
     }
 
-    /// Tells a process what it is to make, and watches it.
+    /// Sends a process its configuration, and watches its descriptors.
     fn introduce(&self, process: &Process, envs: &[EnvIndex], numbers: &impl Fn(usize) -> Numbers) -> io::Result<()> {
         let settings = &self.terms.settings;
         let kwargs = Value::from(settings.env_kwargs.clone());
@@ -152,7 +152,7 @@ impl Host {
             "renders": settings.renders(),
         });
         match process.send(config.to_string().as_bytes()) {
-            // It has ended already, which is an event of its own.
+            // The process has ended already, which arrives as an event.
             Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => {}
             Err(err) => return Err(err.into()),
         }
@@ -165,20 +165,21 @@ impl Host {
         Ok(epoll::add(&*self.epoll, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN)?)
     }
 
-    /// Reports nothing of this descriptor any more: it is at its end, and would be ready for ever.
+    /// Stops watching a descriptor that is at its end and would be ready for ever.
     pub fn ignore(&self, fd: impl std::os::fd::AsFd) {
-        // One that is not watched needs no ignoring.
+        // An error means that the descriptor was not watched.
         epoll::delete(&*self.epoll, fd).ok();
     }
 
-    /// Whose event this is: the process, the child that owns it (none if it is being buried), and what is ready.
+    /// Decodes an event token: the process, the child that owns it (`None` if the process is being
+    /// reaped), and the ready descriptor.
     pub fn event(&self, token: u64) -> Option<(u64, Option<usize>, Ready)> {
         let ready = *READY.get((token % 4) as usize)?;
         Some((token / 4, self.owners.get(&(token / 4)).copied(), ready))
     }
 
-    /// Kills a process and all that it started. It is reaped when it has ended, which may take its time where a driver
-    /// hangs.
+    /// Kills a process and everything it started. The process is reaped when it has ended, which
+    /// may take long if a driver hangs.
     pub fn bury(&mut self, mut process: Process) {
         process.kill();
         self.owners.remove(&process.id);
@@ -189,12 +190,12 @@ impl Host {
         }
     }
 
-    /// A process that is being buried has ended.
+    /// Reaps a killed process that has ended.
     pub fn reap(&mut self, id: u64) {
         self.dying.retain_mut(|process| process.id != id || process.reap().is_none());
     }
 
-    /// Whether processes are left that were not reaped.
+    /// Returns whether any process has not been reaped yet.
     pub fn mourns(&self) -> bool {
         !self.dying.is_empty()
     }

@@ -1,13 +1,13 @@
-//! The last lines that a child wrote, out of pieces as they come.
+//! Collects the last lines that a child wrote, from pieces of any size.
 
 use std::collections::VecDeque;
 
-/// Lines that a report shows: a traceback and what came before it.
+/// Number of lines in a report: enough for a traceback and what came before it.
 const LINES: usize = 40;
-/// Bytes of a line that are kept.
+/// Maximum number of bytes kept of a line.
 const LONGEST: usize = 2000;
 
-/// A ring of lines.
+/// A ring buffer of lines.
 #[derive(Debug, Default)]
 pub struct LastLines {
     lines: VecDeque<String>,
@@ -15,7 +15,7 @@ pub struct LastLines {
 }
 
 impl LastLines {
-    /// Takes a piece; the lines that it ends.
+    /// Adds a piece of output; returns the lines that it completes.
     pub fn push(&mut self, piece: &[u8]) -> Vec<String> {
         let mut ended = Vec::new();
         for (index, part) in piece.split(|byte| *byte == b'\n').enumerate() {
@@ -31,7 +31,7 @@ impl LastLines {
         ended
     }
 
-    /// The lines, the unfinished one included, without empty ones at the ends.
+    /// Returns the lines, including an unfinished last one, without empty lines at the ends.
     pub fn all(&self) -> Vec<String> {
         let open = (!self.open.is_empty()).then(|| text(&self.open));
         let mut lines: Vec<_> = self.lines.iter().cloned().chain(open).skip_while(|line| line.is_empty()).collect();
@@ -42,7 +42,8 @@ impl LastLines {
     }
 }
 
-/// Without a carriage return, and without what a progress bar drew before its last one.
+/// Returns a line as text, without a trailing carriage return, and with only the last state of a
+/// progress bar.
 fn text(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let text = text.trim_end_matches('\r');

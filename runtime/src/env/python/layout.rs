@@ -1,10 +1,11 @@
-//! Where everything is in the memory that is shared with one child.
+//! The layout of the memory that is shared with one child.
 //!
 //! ```text
-//! copy now, call now | copy 0: action, state, pictures | copy 1 …
+//! copy now, call now | copy 0: action, state, images | copy 1 …
 //! ```
 //!
-//! Every part begins at a multiple of 64 bytes: a cache line, and more than any number needs.
+//! Every part begins at a multiple of 64 bytes: a cache line, and more than the alignment of any
+//! number.
 
 use std::ops::Range;
 
@@ -12,35 +13,35 @@ use serde_json::{Value, json};
 
 use super::hello::Hello;
 
-/// Bytes of shared memory of one child, at most.
+/// Maximum bytes of shared memory of one child.
 const MOST_BYTES: usize = 64 << 30;
-/// Bytes of one observation, at most: what is read at once. Five pictures of the largest size.
+/// Maximum bytes of one observation, which is read at once: five images of the largest size.
 const LARGEST_OBSERVATION: usize = 1 << 30;
 
-/// Bytes of the copy that a child is busy with and of what it is calling, each a `u32`.
+/// Byte range of the copy that the child is working on and of the call that it is in, each a `u32`.
 pub const CALL_NOW: Range<usize> = 0..8;
 
 const LINE: usize = 64;
 
-/// Byte ranges in one child's memory.
+/// Byte ranges in the memory of one child.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Size of the memory.
+    /// Size of the memory in bytes.
     pub bytes: usize,
-    /// Size of a copy, and of its numbers: what comes before its pictures.
+    /// Size of a copy, and of its numbers, which precede its images.
     copy: usize,
     numbers: usize,
-    /// Within a copy, as are those below.
+    /// Byte range within a copy, like the two fields below.
     action: Range<usize>,
     cameras: Vec<Range<usize>>,
     states: Vec<Range<usize>>,
 }
 
 impl Layout {
-    /// Lays out `copies` copies.
+    /// Computes the layout of `copies` copies.
     ///
     /// # Errors
-    /// The size that would be needed, as a clause, if it is out of proportion.
+    /// Returns the required size, as a clause, if it exceeds a limit.
     pub fn new(hello: &Hello, copies: usize) -> Result<Self, String> {
         let mut free = Cursor(0);
         let pixels = |height: u32, width: u32| height as usize * width as usize * 3;
@@ -61,28 +62,29 @@ impl Layout {
         Ok(Self { bytes: LINE + copy * copies, copy, numbers, action, cameras, states })
     }
 
-    /// A copy in the memory, its action first; without its pictures if they are not wanted.
+    /// Returns the byte range of a copy, which begins with its action; without its images unless
+    /// `pictures`.
     pub fn copy(&self, local: usize, pictures: bool) -> Range<usize> {
         let begin = LINE + self.copy * local;
         begin..begin + if pictures { self.copy } else { self.numbers }
     }
 
-    /// The action within a copy.
+    /// Returns the byte range of the action within a copy.
     pub fn action(&self) -> Range<usize> {
         self.action.clone()
     }
 
-    /// Pictures within a copy, in the order of the cameras.
+    /// Returns the byte ranges of the images within a copy, in the order of the cameras.
     pub fn cameras(&self) -> impl Iterator<Item = Range<usize>> {
         self.cameras.iter().cloned()
     }
 
-    /// State vectors within a copy, in their order.
+    /// Returns the byte ranges of the state vectors within a copy, in order.
     pub fn states(&self) -> impl Iterator<Item = Range<usize>> {
         self.states.iter().cloned()
     }
 
-    /// As the child reads it.
+    /// Returns the layout in the form that the child reads.
     pub fn to_json(&self) -> Value {
         let cameras: Vec<_> = self.cameras.iter().map(|range| range.start).collect();
         let states: Vec<_> = self.states.iter().map(|range| range.start).collect();
@@ -90,7 +92,7 @@ impl Layout {
     }
 }
 
-/// The first byte that is free.
+/// Offset of the first free byte.
 struct Cursor(usize);
 
 impl Cursor {

@@ -1,6 +1,8 @@
-//! The mapping of a job, as far as it can be checked without the environment: names, types, words.
+//! Validates the mapping of a job as far as that is possible without the environment: names, types
+//! and keywords.
 //!
-//! Whether keys and shapes are there is for the child to say, which has a real observation (`rrun_mapping.py`).
+//! The child checks whether keys and shapes exist, because it has a real observation
+//! (`rrun_mapping.py`).
 
 use std::path::Path;
 
@@ -12,7 +14,7 @@ use crate::env::EnvError;
 /// Reads a mapping: an object, or the path of a YAML or JSON file with one.
 ///
 /// # Errors
-/// [`EnvError::Argument`] for the first thing that is wrong.
+/// Returns [`EnvError::Argument`] for the first problem.
 pub fn read(value: &Value) -> Result<Map<String, Value>, EnvError> {
     let map = match value {
         Value::Object(map) => map.clone(),
@@ -25,7 +27,7 @@ pub fn read(value: &Value) -> Result<Map<String, Value>, EnvError> {
 
 fn from_file(path: &Path) -> Result<Map<String, Value>, String> {
     let text = std::fs::read_to_string(path).map_err(|err| format!("which cannot be read: {err}"))?;
-    // Only true and false are booleans: `y` is the name of an axis.
+    // Only `true` and `false` are booleans, because `y` is the name of an axis.
     let options = serde_saphyr::options! { strict_booleans: true };
     match serde_saphyr::from_str_with_options::<Value>(&text, options) {
         Ok(Value::Object(map)) => Ok(map),
@@ -49,7 +51,7 @@ fn check(map: &Map<String, Value>) -> Result<(), EnvError> {
     self::action("mapping.action", &action)
 }
 
-/// Entries of a section that may be absent.
+/// Returns the entries of an optional section.
 fn section<'a>(
     map: &'a Map<String, Value>,
     name: &str,
@@ -81,7 +83,7 @@ fn camera(place: &str, entry: &Value) -> Result<(), EnvError> {
     one_of(field("layout"), &["hwc", "chw"])
 }
 
-/// How pictures that are not three channels of bytes become so.
+/// Checks how images that are not three channels of bytes are converted.
 fn conversions(
     (place, convert): (String, Option<&Value>),
     (range_place, range): (String, Option<&Value>),

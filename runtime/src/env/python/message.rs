@@ -1,70 +1,71 @@
-//! Packets between this process and a simulator's, in the machine's byte order; `rrun_worker.py` has the table.
+//! The packets between this process and a simulator's, in native byte order; `rrun_worker.py`
+//! documents the format.
 //!
-//! What arrives was written by a process that may be broken: every length and code is checked, and what does not fit is
-//! [`Malformed`].
+//! Received packets come from a process that may be broken. Every length and code is checked, and a
+//! packet that does not fit is [`Malformed`].
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::env::Feedback;
 
-/// What begins an episode or steps in it.
+/// The kind of a command: reset or step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Starts an episode.
     Reset,
-    /// One step.
+    /// Takes one step.
     Step,
 }
 
 /// A command to one copy. The action, if any, is in shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Copy within the process.
+    /// Index of the copy within the process.
     pub local: u16,
-    /// What to do.
+    /// The kind of the command.
     pub op: Op,
-    /// Whether pictures are looked at.
+    /// True if images are needed.
     pub render: bool,
-    /// Of the episode; 0 for a step.
+    /// Seed of the episode; 0 for a step.
     pub seed: u64,
     /// Number of the episode; 0 for a step.
     pub episode: u64,
 }
 
-/// What came of a command.
+/// The reply to a command.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reply {
-    /// Copy within the process.
+    /// Index of the copy within the process.
     pub local: u16,
-    /// What was done.
+    /// The kind of the command.
     pub op: Op,
-    /// The success rule holds.
+    /// True if the success rule holds.
     pub success: bool,
-    /// As gymnasium says.
+    /// `terminated` as gymnasium defines it.
     pub terminated: bool,
-    /// As gymnasium says, or the step limit.
+    /// `truncated` as gymnasium defines it, or the step limit.
     pub truncated: bool,
-    /// Pictures were written.
+    /// True if images were written.
     pub rendered: bool,
-    /// The action had a number beyond the range of the environment.
+    /// True if the action had a value outside the environment's range.
     pub out_of_bounds: bool,
     /// Reward of the step.
     pub reward: f32,
-    /// What it says in words.
+    /// The text of the reply.
     pub told: Told,
 }
 
-/// The text of a reply: JSON, or nothing.
+/// The text of a reply: JSON, or empty.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Told {
-    /// The task, when it is another one than before.
+    /// The task instruction, if it has changed.
     #[serde(default)]
     pub language: Option<String>,
-    /// What it says of the last action and of those to come.
+    /// Feedback about the last action and the available actions.
     #[serde(default)]
     pub feedback: Option<Feedback>,
-    /// What is wrong with what the environment gave; its episode is over.
+    /// The reason why the environment's values are invalid; the episode is over.
     #[serde(default)]
     pub wrong: Option<String>,
 }
@@ -72,31 +73,31 @@ pub struct Told {
 /// A packet from the child.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Packet {
-    /// What is being done, before `Hello`.
+    /// The stage of the start, before `Hello`.
     Stage(String),
-    /// What the environment is.
+    /// The description of the environment.
     Hello(Value),
-    /// It cannot be used.
+    /// The reason why the environment cannot be used.
     Refused(String),
-    /// Shared memory is mapped.
+    /// The shared memory is mapped.
     Ready,
-    /// Replies to the work of this number.
+    /// The replies to a batch of commands.
     Answers {
-        /// Number of the work.
+        /// Number of the batch.
         sequence: u32,
-        /// One an entry, in order.
+        /// One reply for each command, in order.
         replies: Vec<Reply>,
     },
-    /// An exception or a wrong observation; the child ends.
+    /// An exception or a malformed observation; the child exits.
     Error {
-        /// Copy within the process that it happened to.
+        /// Index of the copy within the process.
         local: u16,
         /// What the simulator did, as a clause: `raised ValueError: …`.
         reason: String,
     },
 }
 
-/// A packet that is none.
+/// An invalid packet.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a packet of {bytes} bytes means nothing: {reason}")]
 pub struct Malformed {
@@ -112,10 +113,10 @@ const TRUNCATED: u8 = 4;
 const RENDERED: u8 = 8;
 const OUT_OF_BOUNDS: u8 = 16;
 
-/// The packet that tells the child to close its environments and end.
+/// The packet that tells the child to close its environments and exit.
 pub const CLOSE: &[u8] = b"C";
 
-/// The packet of this work.
+/// Encodes a batch of commands as a packet.
 pub fn work(sequence: u32, entries: &[Entry]) -> Vec<u8> {
     let count = u16::try_from(entries.len()).expect("a process has at most 4096 copies, each with one command");
     let mut packet = vec![b'W', 0];
@@ -131,10 +132,10 @@ pub fn work(sequence: u32, entries: &[Entry]) -> Vec<u8> {
 }
 
 impl Packet {
-    /// What a packet says.
+    /// Parses a packet.
     ///
     /// # Errors
-    /// [`Malformed`] if it says nothing.
+    /// Returns [`Malformed`] if the packet is invalid.
     pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
         let refuse = |reason| Malformed { bytes: bytes.len(), reason };
         let (kind, rest) = bytes.split_first().ok_or_else(|| refuse("it is empty"))?;
@@ -203,7 +204,7 @@ mod tests {
 
     use super::*;
 
-    /// As `rrun_worker.py` packs it.
+    /// Packs replies as `rrun_worker.py` does.
     fn pack(sequence: u32, replies: &[Reply]) -> Vec<u8> {
         let mut packet = vec![b'A', 0];
         packet.extend((replies.len() as u16).to_ne_bytes());

@@ -1,17 +1,19 @@
-//! Environments in Python: any gymnasium environment, each in a process of its own.
+//! Python environments: any gymnasium environment, in a separate process.
 //!
 //! ```text
 //! loop ── send ──► bridge thread ── packets ──► python: rrun_worker.py, the simulator
 //!      ◄─ Answers ─┘     │   ◄───── packets ────┘   │
-//!                        └────── shared memory ─────┘   actions in, state and pictures out
+//!                        └────── shared memory ─────┘   actions in, state and images out
 //! ```
 //!
-//! A process holds one copy, or several (`envs_per_process`), or a VectorEnv. What it shows is copied out of its memory
-//! once, by the kernel: it may write there at any moment. A process that dies, hangs or raises costs the episodes of its
-//! copies ([`EnvError::Lost`]), and the next reset starts another. A value that cannot be right costs one episode
-//! ([`EnvError::Episode`]), and the process lives on.
+//! A process holds one copy, several copies (`envs_per_process`), or a VectorEnv. Its observations
+//! are copied out of shared memory once, by the kernel, because the process may write there at any
+//! moment. A process that dies, hangs or raises loses the episodes of its copies
+//! ([`EnvError::Lost`]), and the next reset starts another. An invalid value ends one episode
+//! ([`EnvError::Episode`]), and the process goes on.
 //!
-//! What an observation is called, and what an action is made of, says a mapping (`mapping`, `worker/rrun_mapping.py`).
+//! A mapping defines the names of the observations and the composition of the actions (`mapping`,
+//! `worker/rrun_mapping.py`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -42,31 +44,32 @@ mod variables;
 #[cfg(test)]
 mod tests;
 
-/// What a job does not say about its processes.
+/// Configuration of the processes that does not come from the job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PythonConfig {
-    /// GPU of each copy, as `nvidia-smi` counts; as many copies are made.
+    /// GPU of each copy, as `nvidia-smi` counts. The length is the number of copies.
     pub gpus: Vec<Option<u32>>,
-    /// EGL device of the copies on a GPU; the device of the GPU's own number for one that is not named.
+    /// EGL device of the copies on a GPU; a GPU that is not listed has the EGL device of its own
+    /// number.
     pub egl_devices: BTreeMap<Option<u32>, u32>,
-    /// What the user should know of these devices.
+    /// Message for the user about these devices.
     pub egl_note: Option<String>,
-    /// This rank, for messages and `{rank}`.
+    /// Rank of this process, for messages and `{rank}`.
     pub rank: usize,
-    /// Ranks on this machine, which share its cores.
+    /// Number of ranks on this machine, which share its cores.
     pub local_world_size: usize,
     /// Time without an answer after which a process is given up.
     pub stall_timeout: Duration,
-    /// Episodes after which a process is replaced, unless the job says.
+    /// Number of episodes after which a process is replaced, unless the job sets it.
     pub recycle_after: Option<u64>,
-    /// An own X display for jobs that do not name one.
+    /// Screen of an X display that is started for jobs that do not name one.
     pub xvfb: Option<Screen>,
     /// Seed of the job's first episode.
     pub first_seed: u64,
 }
 
 impl PythonConfig {
-    /// Copies without a GPU, in a rank that is alone.
+    /// Returns the configuration of copies without a GPU, in a single rank.
     pub fn new(num_envs: usize) -> Self {
         Self {
             gpus: vec![None; num_envs],
@@ -85,7 +88,7 @@ impl PythonConfig {
 /// Checks a job's arguments without starting anything.
 ///
 /// # Errors
-/// [`EnvError::Argument`] for the first that is wrong or unknown.
+/// Returns [`EnvError::Argument`] for the first argument that is wrong or unknown.
 pub fn check(job: &Job) -> Result<(), EnvError> {
     Settings::new(job).map(drop)
 }
@@ -93,7 +96,8 @@ pub fn check(job: &Job) -> Result<(), EnvError> {
 /// Starts the processes of a job's environment and returns when all are ready.
 ///
 /// # Errors
-/// As [`check`]; [`EnvError::Setup`] if a process does not start, or its environment does not fit the mapping.
+/// Returns the errors of [`check`], and [`EnvError::Setup`] if a process does not start or its
+/// environment does not fit the mapping.
 pub fn make(job: &Job, config: PythonConfig, answers: Answers) -> Result<PythonEnv, EnvError> {
     let settings = Settings::new(job)?;
     let shares = shares(&config.gpus, settings.envs_per_process);
@@ -121,7 +125,7 @@ pub fn make(job: &Job, config: PythonConfig, answers: Answers) -> Result<PythonE
     Ok(PythonEnv { spec, num_envs, ignored, notes, egl_note: config.egl_note, bridge })
 }
 
-/// Neighbouring copies on the same GPU share a process, as far as the job allows.
+/// Groups neighbouring copies on the same GPU into processes, as far as the job allows.
 fn shares(gpus: &[Option<u32>], envs_per_process: usize) -> Vec<Share> {
     let mut shares: Vec<Share> = Vec::new();
     for (env, gpu) in gpus.iter().enumerate() {
@@ -133,7 +137,7 @@ fn shares(gpus: &[Option<u32>], envs_per_process: usize) -> Vec<Share> {
     shares
 }
 
-/// Copies of one Python environment.
+/// The copies of one Python environment.
 pub struct PythonEnv {
     spec: EnvSpec,
     num_envs: usize,
@@ -144,12 +148,12 @@ pub struct PythonEnv {
 }
 
 impl PythonEnv {
-    /// Fields of `arena_env_args` without effect.
+    /// Returns the names of `arena_env_args` fields without effect.
     pub fn ignored_args(&self) -> &[String] {
         &self.ignored
     }
 
-    /// What was taken for granted, or left out.
+    /// Returns messages for the user about assumptions and omissions.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
@@ -165,7 +169,7 @@ impl VectorEnv for PythonEnv {
     }
 
     fn open_renderers(&mut self) -> Result<Vec<String>, EnvError> {
-        // The simulators open theirs themselves, at the first picture.
+        // The simulators open their renderers themselves, at the first image.
         Ok(self.egl_note.iter().cloned().collect())
     }
 

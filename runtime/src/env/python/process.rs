@@ -1,4 +1,4 @@
-//! One simulator's process: its command line, its socket, its last words, its end.
+//! One simulator process: its command line, its socket, its output and its exit.
 
 use std::io::{self, PipeReader, Read as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -19,43 +19,44 @@ use crate::env::shm;
 
 const BOOTSTRAP: &str = include_str!("worker/bootstrap.py");
 
-/// Bytes of a packet, at most: the kernel's default for a Unix socket is 212992.
+/// Maximum bytes of a packet; the kernel's default limit for a Unix socket is 212992.
 const LARGEST_PACKET: usize = 1 << 18;
 
-/// A started process; it is killed and reaped by [`super::bridge`], whose thread starts it.
+/// A started process. [`super::bridge`], whose thread starts it, kills and reaps it.
 pub struct Process {
-    /// Counts processes of one environment, from 0: what events are told apart by.
+    /// Number of the process within its environment, from 0; identifies its events.
     pub id: u64,
-    /// Commands and answers.
+    /// Socket for commands and answers.
     pub socket: OwnedFd,
-    /// Readable when the process has ended, whoever keeps its pipes.
+    /// Readable after the process has ended, even if another process keeps its pipes open.
     pub pidfd: OwnedFd,
-    /// Its standard output and error.
+    /// Its stdout and stderr.
     pub output: PipeReader,
-    /// Shared memory, without a size yet.
+    /// Shared memory, which has no size yet.
     pub memfd: Arc<OwnedFd>,
-    /// The last of `output`.
+    /// The last lines of `output`.
     pub lines: LastLines,
     child: Child,
     group: Pid,
 }
 
-/// What came through the socket.
+/// The result of receiving from the socket.
 #[derive(Debug)]
 pub enum Received {
-    /// One packet, or what should have been one.
+    /// One packet, valid or not.
     Packet(Result<Packet, Malformed>),
-    /// None for now.
+    /// No packet is available now.
     Nothing,
-    /// None any more.
+    /// The socket is closed.
     Closed,
 }
 
 impl Process {
-    /// Starts `python`, labelled for `ps`, with these variables. The calling thread has to outlive it.
+    /// Starts `python` with these variables and a label for `ps`. The calling thread has to outlive
+    /// the process.
     ///
     /// # Errors
-    /// Those of the system, without a name.
+    /// Returns the system's error, without the name of the program.
     pub fn start(id: u64, python: &Path, label: &str, variables: &[Variable]) -> io::Result<Self> {
         let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let (socket, theirs) = pair;
@@ -76,26 +77,26 @@ impl Process {
         let mut child = command.spawn()?;
         let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidData)?;
         let pidfd = pidfd_open(group, PidfdFlags::empty()).inspect_err(|_| {
-            // Before Linux 5.3 there are none; the child must not outlive its refusal.
+            // Kernels before 5.3 have no pidfds; the child must not outlive this error.
             child.kill().and_then(|()| child.wait()).ok();
         })?;
         Ok(Self { id, socket, pidfd, output, memfd, lines: LastLines::default(), child, group })
     }
 
-    /// Its number.
+    /// Returns the PID.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Hands a packet over, or says why not.
+    /// Sends a packet.
     ///
     /// # Errors
-    /// `EPIPE` if it has ended; `EAGAIN` if it does not read.
+    /// Returns `EPIPE` if the process has ended, and `EAGAIN` if it does not read.
     pub fn send(&self, packet: &[u8]) -> Result<(), Errno> {
         send(&self.socket, packet, SendFlags::NOSIGNAL).map(drop)
     }
 
-    /// The next packet.
+    /// Receives the next packet.
     pub fn receive(&self, buffer: &mut Vec<u8>) -> Received {
         buffer.resize(LARGEST_PACKET, 0);
         match recv(&self.socket, &mut buffer[..], RecvFlags::empty()) {
@@ -106,10 +107,10 @@ impl Process {
         }
     }
 
-    /// Reads what it has written: the lines that were ended, and whether there may be more later.
+    /// Reads its output; returns the completed lines, and whether there may be more later.
     pub fn listen(&mut self) -> (Vec<String>, bool) {
         let (mut ended, mut piece) = (Vec::new(), [0; 4096]);
-        // A process that writes without end is read again when the others had their turn.
+        // A process that writes without end is read again after the others had their turn.
         for _ in 0..64 {
             match self.output.read(&mut piece) {
                 Ok(0) => return (ended, false),
@@ -120,17 +121,18 @@ impl Process {
         (ended, true)
     }
 
-    /// Kills it and what it started. It has not been reaped, so the number is still its group's.
+    /// Kills the process and everything it started. It has not been reaped, so the number is still
+    /// that of its group.
     pub fn kill(&self) {
         kill_process_group(self.group, Signal::KILL).ok();
     }
 
-    /// How it ended, if it has; then it is reaped.
+    /// Reaps the process if it has ended, and returns its exit status.
     pub fn reap(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// How it ended, in words; it is left for [`Process::reap`].
+    /// Returns how the process ended, as text, without reaping it; see [`Process::reap`].
     pub fn ending(&self) -> String {
         use rustix::process::{WaitId, WaitIdOptions, waitid};
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;

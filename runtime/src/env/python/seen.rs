@@ -1,4 +1,4 @@
-//! What a child wrote into shared memory, as an observation.
+//! Reads observations from the memory that is shared with a child.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,47 +13,50 @@ use super::message::Reply;
 use crate::env::shm::{SharedMemory, numbers};
 use crate::env::{Frame, Observation};
 
-/// The memory of one process.
+/// The shared memory of one process.
 pub struct Memory {
-    /// The bytes.
+    /// The mapped memory.
     pub shared: SharedMemory,
-    /// What is where.
+    /// The byte ranges in it.
     pub layout: Layout,
 }
 
 impl Memory {
-    /// Hands an action to a copy.
+    /// Writes the action of a copy.
     ///
     /// # Errors
-    /// Those of the system.
+    /// Returns the error of the system.
     pub fn act(&self, local: usize, action: &[f32]) -> io::Result<()> {
         self.shared.write(self.layout.copy(local, false).start + self.layout.action().start, action)
     }
 
-    /// The copy that the process is busy with and the number of what it is calling, if that can be read.
+    /// Returns the copy that the process is working on and the number of its current call; `None`
+    /// if the memory cannot be read.
     pub fn call_now(&self) -> Option<(u32, u32)> {
         let bytes = self.shared.read(CALL_NOW).ok()?;
         let [copy, call] = *bytes.as_chunks().0 else { return None };
         Some((u32::from_ne_bytes(copy), u32::from_ne_bytes(call)))
     }
 
-    /// Copies out what a copy has written, at once: action, numbers and, if there are any, pictures.
+    /// Copies out everything that a copy has written with one read: action, numbers and, if there
+    /// are any, images.
     ///
     /// # Errors
-    /// Those of the system.
+    /// Returns the error of the system.
     pub fn read(&self, local: usize, reply: &Reply) -> io::Result<Bytes> {
         self.shared.read(self.layout.copy(local, reply.rendered))
     }
 
-    /// What the environment took, out of what was read.
+    /// Returns the action that the environment took, from the bytes of [`Memory::read`].
     pub fn action(&self, bytes: &[u8]) -> Vec<f32> {
         numbers(&bytes[self.layout.action()])
     }
 
-    /// The observation in what was read. Pictures are parts of the same bytes.
+    /// Returns the observation in the bytes of [`Memory::read`]. Its images share these bytes.
     ///
     /// # Errors
-    /// What the process says is wrong, or the first number that is none.
+    /// Returns the problem that the process reported, or the first value that is not a finite
+    /// number.
     pub fn observe(
         &self,
         hello: &Hello,

@@ -1,4 +1,4 @@
-//! The bridge with real Python processes.
+//! Tests of the bridge with real Python processes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// The project's interpreter, which has gymnasium.
+/// Returns the project's interpreter, which has gymnasium.
 fn python() -> String {
     root().join(".venv/bin/python").display().to_string()
 }

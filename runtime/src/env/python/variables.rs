@@ -1,50 +1,54 @@
-//! Which GPU, display and share of the cores a simulator's process sees: decided from numbers alone.
+//! Chooses the environment variables for the GPU, display and CPU share of a simulator's process.
+//! Pure: no I/O except [`pci`].
 //!
 //! | variable | who reads it |
 //! |---|---|
-//! | `CUDA_VISIBLE_DEVICES`, `CUDA_DEVICE_ORDER` | CUDA; and by way of it Isaac Sim, SAPIEN, Habitat |
-//! | `MUJOCO_EGL_DEVICE_ID` | mujoco: an index into all EGL devices. robosuite: has to occur in `CUDA_VISIBLE_DEVICES` too |
+//! | `CUDA_VISIBLE_DEVICES`, `CUDA_DEVICE_ORDER` | CUDA, and with it Isaac Sim, SAPIEN, Habitat |
+//! | `MUJOCO_EGL_DEVICE_ID` | mujoco: index among all EGL devices; robosuite (see below) |
 //! | `EGL_DEVICE_ID` | pyrender, older dm_control |
 //! | `EGL_VISIBLE_DEVICES` | PyBullet's EGL plugin |
 //! | `OMNIGIBSON_GPU_ID` | OmniGibson |
 //! | `PYTHONHASHSEED` | Python: the order of sets |
 //! | `DRI_PRIME` | Mesa's Vulkan layer that puts a device first, by its PCI address |
 //!
-//! The first and the last are the machine's own number of the GPU, the three of EGL the index of its EGL device, which may
-//! be another. Then robosuite's test, a search for text, is met behind a `-1`, where CUDA stops reading:
-//! `CUDA_VISIBLE_DEVICES=3,-1,0` shows GPU 3 alone (CUDA C++ Programming Guide, "CUDA Environment Variables").
-//! What takes its GPU as an argument (AI2-THOR, Unity, Kit) is given it by `"{gpu}"` in `env_kwargs`.
+//! The first and the last identify the GPU itself; the three EGL variables hold the index of its
+//! EGL device, which may be another number. robosuite requires that `MUJOCO_EGL_DEVICE_ID` occurs
+//! in `CUDA_VISIBLE_DEVICES`. That check is a text search, and a number behind a `-1`, where CUDA
+//! stops reading, satisfies it: `CUDA_VISIBLE_DEVICES=3,-1,0` shows GPU 3 alone (CUDA C++
+//! Programming Guide, "CUDA Environment Variables"). Simulators that take their GPU as an argument
+//! (AI2-THOR, Unity, Kit) get it through `"{gpu}"` in `env_kwargs`.
 
 use serde_json::Value;
 
-/// What a simulator's process is told about its place.
+/// The placement of a simulator's process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessPlace {
-    /// Its GPU, as `nvidia-smi` counts; none: the CPU.
+    /// Its GPU, as `nvidia-smi` counts; `None` for the CPU.
     pub gpu: Option<u32>,
     /// Index of its EGL device.
     pub egl_device: Option<u32>,
     /// PCI address of the GPU, `0000:3b:00.0`.
     pub pci: Option<String>,
-    /// X display, if it gets another than the rank has.
+    /// X display, if it differs from that of the rank.
     pub display: Option<String>,
-    /// Cores of the machine, shared by the processes.
+    /// Number of CPU cores of the machine, which its processes share.
     pub cores: usize,
-    /// Simulator processes on the machine.
+    /// Number of simulator processes on the machine.
     pub processes: usize,
 }
 
-/// A variable to set, or, without a value, to take away.
+/// A variable to set, or to remove if it has no value.
 pub type Variable = (String, Option<String>);
 
-/// Variables of a process. `inherited` says whether the rank has one; `given` are the job's and win.
+/// Returns the variables of a process. `inherited` tells whether the rank has a variable; those in
+/// `given` are the job's and win.
 pub fn variables(place: &ProcessPlace, given: &[Variable], inherited: impl Fn(&str) -> bool) -> Vec<Variable> {
     let mut all: Vec<Variable> = Vec::new();
     let mut set = |name: &str, value: String| all.push((name.to_owned(), Some(value)));
     if let Some(gpu) = place.gpu {
         set("CUDA_VISIBLE_DEVICES", visible(gpu, place.egl_device));
         set("OMNIGIBSON_GPU_ID", gpu.to_string());
-        // Else CUDA counts the fastest GPU first.
+        // Without it, CUDA lists the fastest GPU first.
         set("CUDA_DEVICE_ORDER", "PCI_BUS_ID".to_owned());
         if let Some(pci) = &place.pci {
             set("DRI_PRIME", format!("pci-{}", pci.replace([':', '.'], "_")));
@@ -55,11 +59,12 @@ pub fn variables(place: &ProcessPlace, given: &[Variable], inherited: impl Fn(&s
         names.iter().for_each(|name| set(name, device.to_string()));
     }
     if !inherited("MUJOCO_GL") {
-        // Its own choice would be a window.
+        // MuJoCo's default is a window.
         set("MUJOCO_GL", "egl".to_owned());
     }
     if !inherited("PYTHONHASHSEED") {
-        // Sets of texts are then in the same order in each process, and what a simulator makes of them too.
+        // Sets of strings then have the same order in each process, and so does anything a
+        // simulator derives from them.
         set("PYTHONHASHSEED", "0".to_owned());
     }
     if let Some(display) = &place.display {
@@ -71,7 +76,7 @@ pub fn variables(place: &ProcessPlace, given: &[Variable], inherited: impl Fn(&s
     all
 }
 
-/// `CUDA_VISIBLE_DEVICES` that shows this GPU alone, with its EGL device in the text.
+/// Returns a `CUDA_VISIBLE_DEVICES` that shows this GPU alone, with its EGL device in the text.
 fn visible(gpu: u32, egl_device: Option<u32>) -> String {
     match egl_device.filter(|device| *device != gpu) {
         Some(device) => format!("{gpu},-1,{device}"),
@@ -79,7 +84,7 @@ fn visible(gpu: u32, egl_device: Option<u32>) -> String {
     }
 }
 
-/// PCI address of a GPU: `nvidia-smi` counts them in the order of their addresses.
+/// Returns the PCI address of a GPU; `nvidia-smi` lists GPUs in the order of their addresses.
 pub fn pci(gpu: u32) -> Option<String> {
     let folder = std::fs::read_dir("/proc/driver/nvidia/gpus").ok()?;
     let mut addresses: Vec<_> = folder.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
@@ -87,31 +92,33 @@ pub fn pci(gpu: u32) -> Option<String> {
     addresses.into_iter().nth(gpu as usize)
 }
 
-/// What the placeholders in `env_kwargs` and `env` stand for.
+/// Values of the placeholders in `env_kwargs` and `env`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Numbers {
-    /// `{gpu}`.
+    /// `{gpu}`: GPU of the process, as `nvidia-smi` counts.
     pub gpu: Option<u32>,
-    /// `{env}`: the copy.
+    /// `{env}`: index of the copy.
     pub env: usize,
-    /// `{rank}`.
+    /// `{rank}`: rank of this process.
     pub rank: usize,
 }
 
 impl Numbers {
-    /// A variable with its placeholders filled in. One that would be the GPU's number is taken away where there is none.
+    /// Fills in the placeholders of a variable. A variable that is just `{gpu}` is removed if there
+    /// is no GPU.
     pub fn fill_variable(&self, (name, value): &Variable) -> Variable {
         let value = value.as_ref().filter(|text| self.gpu.is_some() || text.as_str() != "{gpu}");
         (name.clone(), value.map(|text| self.fill(text)))
     }
 
-    /// A text with its placeholders filled in.
+    /// Fills in the placeholders of a text.
     fn fill(&self, text: &str) -> String {
         let gpu = self.gpu.map_or(String::new(), |gpu| gpu.to_string());
         text.replace("{gpu}", &gpu).replace("{env}", &self.env.to_string()).replace("{rank}", &self.rank.to_string())
     }
 
-    /// A value with the placeholders in its texts filled in; a text that is nothing else becomes a number.
+    /// Fills in the placeholders of all texts in a value; a text that is only a placeholder becomes
+    /// a number.
     pub fn fill_value(&self, value: &Value) -> Value {
         match value {
             Value::String(text) => match text.as_str() {

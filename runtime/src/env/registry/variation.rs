@@ -1,4 +1,5 @@
-//! `variations` of a job: the same environment with other arguments, as Isaac Lab-Arena's overrides `a.b.c=<value>`.
+//! Applies the `variations` of a job: the same environment with other arguments, like Isaac
+//! Lab-Arena's overrides `a.b.c=<value>`.
 
 use std::borrow::Cow;
 
@@ -6,11 +7,12 @@ use jobs::job::Job;
 use jobs::known::is_python_environment;
 use serde_json::{Map, Value};
 
-/// Arguments of a Python environment's factory.
+/// Name of the argument that holds the arguments of a Python environment's factory.
 const FACTORY_ARGUMENTS: &str = "env_kwargs";
 
-/// The job with each variation over the argument that it varies: of `arena_env_args`, or of `env_kwargs` where a
-/// factory in Python makes the environment. Maps are gone into, everything else is replaced.
+/// Returns the job with each variation merged into its arguments: into `env_kwargs` if a Python
+/// factory creates the environment, otherwise into `arena_env_args`. Maps are merged recursively,
+/// all other values are replaced.
 pub(super) fn applied(job: &Job) -> Cow<'_, Job> {
     if job.variations.is_empty() {
         return Cow::Borrowed(job);
@@ -18,7 +20,7 @@ pub(super) fn applied(job: &Job) -> Cow<'_, Job> {
     let mut varied = job.clone();
     if is_python_environment(&job.environment) {
         let arguments = varied.env_args.entry(FACTORY_ARGUMENTS).or_insert_with(|| Value::Object(Map::new()));
-        // Whatever else stands there is refused as what it is.
+        // Any other value is refused later for its type.
         if let Value::Object(arguments) = arguments {
             overlay(arguments, &job.variations);
         }

@@ -1,15 +1,15 @@
-//! One episode as a group of a robomimic dataset, named and shaped as Isaac Lab's recorder does
-//! (isaaclab/utils/datasets/hdf5_dataset_file_handler.py):
+//! Writes one episode as a group of a robomimic dataset, with the names and shapes of Isaac Lab's
+//! recorder (isaaclab/utils/datasets/hdf5_dataset_file_handler.py):
 //!
 //! ```text
-//! demo_<n>  attrs num_samples seed success │ of ours: episode env language terminated truncated
+//! demo_<n>  attrs num_samples seed success │ of rrun: episode env language terminated truncated
 //! ├ actions, processed_actions    [T, A]  f32
 //! ├ obs/<name>                    [T, D]  f32   before the action
 //! ├ obs/<camera>                  [T, H, W, 3]  u8
 //! ├ states/<path>                 [T, D]  f32   after the action
 //! ├ initial_state/<path>          [1, D]  f32   after the reset
 //! ├ rewards, dones                [T]     f32, u8
-//! └ success                       [1]     bool  what Isaac Lab-Arena's `success_rate` reads
+//! └ success                       [1]     bool  read by Isaac Lab-Arena's `success_rate`
 //! ```
 
 use std::str::FromStr as _;
@@ -20,12 +20,12 @@ use hdf5::{Dataset, Error, Group, H5Type, Location, Result};
 use crate::record::EpisodeEnd;
 use crate::record::episode::{Column, Episode, Pictures};
 
-/// gzip level, a low one: the recorder thread shares the cores with the simulators.
+/// gzip level. It is low because the recorder thread shares the cores with the simulators.
 const GZIP: u8 = 2;
-/// Values in one chunk of numbers at most: 4 MiB, the whole episode nearly always.
+/// Maximum number of values in one chunk of numbers: 4 MiB, nearly always the whole episode.
 const CHUNK_VALUES: usize = 1 << 20;
 
-/// Writes all of an episode below `demo`.
+/// Writes all data of an episode below `demo`.
 pub(super) fn write(demo: &Group, episode: &Episode, end: EpisodeEnd) -> Result<()> {
     for (name, column) in &episode.columns {
         write_column(demo, name, episode.rows(), column)?;
@@ -43,7 +43,7 @@ pub(super) fn write(demo: &Group, episode: &Episode, end: EpisodeEnd) -> Result<
     write_attributes(demo, episode, end)
 }
 
-/// Sets a text attribute the way h5py does: one UTF-8 string of variable length.
+/// Sets a text attribute as h5py does: one UTF-8 string of variable length.
 pub(super) fn set_text(at: &Location, name: &str, text: &str) -> Result<()> {
     // HDF5 ends a string at its first NUL.
     let text = text.replace('\0', "");
@@ -51,14 +51,14 @@ pub(super) fn set_text(at: &Location, name: &str, text: &str) -> Result<()> {
     at.new_attr::<VarLenUnicode>().create(name)?.write_scalar(&text)
 }
 
-/// Sets a number or truth value.
+/// Sets a number or boolean attribute.
 pub(super) fn set<T: H5Type>(at: &Location, name: &str, value: T) -> Result<()> {
     at.new_attr::<T>().create(name)?.write_scalar(&value)
 }
 
 fn write_attributes(demo: &Group, episode: &Episode, end: EpisodeEnd) -> Result<()> {
     set(demo, "num_samples", episode.rows() as i64)?;
-    // Python's integers arrive as i64; only a seed beyond it is written unsigned.
+    // Python's integers are stored as i64; only a seed beyond that range is written unsigned.
     match i64::try_from(episode.meta.seed) {
         Ok(seed) => set(demo, "seed", seed)?,
         Err(_) => set(demo, "seed", episode.meta.seed)?,
@@ -98,8 +98,8 @@ fn write_line<T: H5Type>(demo: &Group, name: &str, values: &[T]) -> Result<()> {
     fill(&dataset.shape(values.len()).create(name)?, values)
 }
 
-/// Writes all values to the file. Without the flush they would go there when the dataset is closed, where the library
-/// keeps an error to itself.
+/// Writes all values to the file. Without the flush they would be written when the dataset is
+/// closed, where the library swallows errors.
 fn fill<T: H5Type>(dataset: &Dataset, values: &[T]) -> Result<()> {
     dataset.write_raw(values)?;
     dataset.flush()

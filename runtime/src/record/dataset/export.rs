@@ -1,4 +1,4 @@
-//! Which dataset an episode goes to.
+//! Chooses the dataset of an episode.
 
 use std::path::PathBuf;
 
@@ -10,11 +10,11 @@ use crate::record::{EpisodeEnd, RecordError};
 
 /// The datasets of one plan.
 pub(super) struct Exported {
-    /// Which episodes are kept.
+    /// Selects the episodes to keep.
     pub(super) export: Export,
-    /// Of all episodes, or of those that succeeded.
+    /// The dataset of all episodes, or of the successful ones.
     pub(super) first: Box<dyn Store>,
-    /// Of those that failed, when they are kept apart.
+    /// The dataset of the failed episodes, if they are kept separately.
     pub(super) failed: Option<Box<dyn Store>>,
 }
 

@@ -1,24 +1,27 @@
-//! The dataset file of one rank, intact at every moment.
+//! The dataset file of one rank, which is valid at every moment.
 //!
-//! An HDF5 file is changed in place: a process killed between two writes of the library leaves an index that points
-//! nowhere, and with it everything is lost, not only the episode being written. So the group that readers see is never
-//! touched. The file holds two groups with the same demos, `data` and [`BUILDING`], and an episode is added in turns:
+//! HDF5 changes a file in place: a process killed between two writes of the library leaves an index
+//! with invalid addresses, and then the whole file is lost, not only the current episode. So the
+//! group that readers see is never modified. The file holds two groups with the same demos, `data`
+//! and [`BUILDING`], and an episode is added in three steps:
 //!
 //! ```text
-//!   1 reserve   zeros are appended to the file: a full disk shows before HDF5 is asked, and
-//!               the end of file that HDF5 writes down is never past the real one
-//!   2 build     `building` gets the new demo (and a link to the one it lacks); close, fsync
-//!   3 swap      `building` <-> `data` change names by one write inside one page; fsync
+//!   1 reserve   append zeros to the file: a full disk shows before HDF5 is asked, and
+//!               the end of file that HDF5 records is never past the real one
+//!   2 build     add the new demo to `building` (and a link to the one it lacks); close, fsync
+//!   3 swap      exchange the names `building` and `data` by one write inside one page; fsync
 //! ```
 //!
-//! Killed in 1 or 2, `data` is what it was; killed after 3, it has the new demo. New space is only taken behind the old
-//! end or from what this session freed in `building`, so nothing that `data` needs is written over, whatever the
-//! library's cache evicts when. The file is created for the earliest library version (superblock 0), which has no
-//! "open for write" mark, and is closed between episodes: other programs can read it during the run. HDF5's own file lock
-//! is off, because a reader's shared lock would stop the next episode, and many cluster file systems have none.
+//! After a kill in step 1 or 2, `data` is unchanged; after step 3 it has the new demo. New space is
+//! only taken behind the old end or from what this session freed in `building`, so nothing that
+//! `data` needs is overwritten, in whatever order the library's cache writes. The file is created
+//! for the earliest library version (superblock 0), which has no "open for write" mark, and is
+//! closed between episodes, so that other programs can read it during the run. HDF5's own file lock
+//! is off, because a reader's shared lock would block the next episode, and many cluster file
+//! systems have no locks.
 //!
-//! At the end `building` is unlinked. At a start with an existing file its complete demos are copied to a fresh file
-//! (see [`super::repack`]), which takes the old one's place by a rename.
+//! At the end `building` is unlinked. If the file exists at the start, its complete demos are
+//! copied to a new file (see [`super::repack`]), which replaces the old one by a rename.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Seek as _, SeekFrom, Write as _};
@@ -35,13 +38,14 @@ use crate::record::{EpisodeEnd, RecordError};
 
 /// The group that readers see.
 pub(super) const DATA: &str = "data";
-/// The group that is being written. Its name sorts before `data`, so that a search for `data` finds it even while the
-/// library takes this name away at the end.
+/// The group that is being written. Its name sorts before `data`, so that a lookup of `data`
+/// succeeds even while the library removes this name at the end.
 pub(super) const BUILDING: &str = "building";
 
-/// Room for the parts of one HDF5 dataset that are not values: object header and chunk index, generously.
+/// Bytes reserved for the parts of one HDF5 dataset beside its values: object header and chunk
+/// index, generously.
 const DATASET_OVERHEAD: u64 = 16 << 10;
-/// Room for the groups, attributes and link tables of one episode, generously.
+/// Bytes reserved for the groups, attributes and link tables of one episode, generously.
 const EPISODE_OVERHEAD: u64 = 128 << 10;
 
 /// An open dataset file.
@@ -53,13 +57,13 @@ pub(super) struct DemoFile {
     total: u64,
     /// The demo that `data` has and `building` lacks.
     lacking: Option<String>,
-    /// An episode failed halfway: `building` is not to be trusted.
+    /// True if an episode failed halfway, so that `building` may be damaged.
     torn: bool,
 }
 
 impl DemoFile {
-    /// Creates the file, or goes on with the one that is there. The number of its next demo is `first_demo` at least.
-    /// `notes` gets a line for whatever was lost.
+    /// Creates the file, or continues an existing one. The next demo has at least the number
+    /// `first_demo`. `notes` receives a line for everything that was lost.
     pub(super) fn open(
         path: PathBuf,
         env_args: &serde_json::Value,
@@ -75,7 +79,7 @@ impl DemoFile {
         Ok(Self { path, env_args, next: fresh.next.max(first_demo), total: fresh.total, lacking: None, torn: false })
     }
 
-    /// Adds an episode and answers with its name once it is on disk.
+    /// Adds an episode and returns its name after it is on disk.
     fn add(&mut self, episode: &Episode, end: EpisodeEnd) -> Result<String, RecordError> {
         episode.complete().map_err(|reason| RecordError::file(&self.path, reason))?;
         self.mend()?;
@@ -92,14 +96,14 @@ impl DemoFile {
         Ok(name)
     }
 
-    /// Leaves only `data` in the file.
+    /// Removes everything but `data` from the file.
     fn close(&mut self) -> Result<(), RecordError> {
         self.mend()?;
         drop_building(&self.path).map_err(|err| RecordError::file(&self.path, hdf5_reason(&err)))?;
         sync(&self.path).map_err(|err| RecordError::file(&self.path, err))
     }
 
-    /// After an episode that failed halfway the demos of `data` move to a fresh file.
+    /// After an episode that failed halfway, copies the demos of `data` to a new file.
     fn mend(&mut self) -> Result<(), RecordError> {
         if self.torn {
             let fresh = repack::start(&self.path, &self.env_args)?;
@@ -133,7 +137,7 @@ impl Store for DemoFile {
     }
 }
 
-/// Opens with the settings that every file of ours is opened with.
+/// Opens a file with the settings that all dataset files need.
 pub(super) fn open(path: &Path, mode: OpenMode) -> hdf5::Result<hdf5::File> {
     let mut builder = FileBuilder::new();
     builder.with_fapl(|fapl| fapl.libver_earliest().file_locking(false)).open_as(path, mode)
@@ -144,7 +148,8 @@ pub(super) fn sync(path: &Path) -> io::Result<()> {
     OpenOptions::new().write(true).open(path)?.sync_data()
 }
 
-/// Appends zeros, so that the space is the file's before HDF5 needs it; gives all back when there is not enough.
+/// Appends zeros, so that the file has the space before HDF5 needs it. Undoes this if the disk is
+/// full.
 pub(super) fn reserve(path: &Path, bytes: u64) -> io::Result<()> {
     static BLOCK: [u8; 1 << 16] = [0; 1 << 16];
     let mut file = OpenOptions::new().write(true).open(path)?;
@@ -161,7 +166,7 @@ pub(super) fn reserve(path: &Path, bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// What an episode takes at most.
+/// Returns the maximum number of bytes of an episode in the file.
 fn room(episode: &Episode) -> u64 {
     let datasets = (episode.columns.len() + episode.pictures.len() + episode.initial.len() + 3) as u64;
     let chunk_index: u64 = episode.pictures.values().map(|pictures| pictures.frames.len() as u64 * 128).sum();

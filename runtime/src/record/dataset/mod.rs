@@ -1,5 +1,5 @@
-//! The dataset of one rank: robomimic's HDF5, named and shaped as Isaac Lab's recorder does; or LeRobot's folder, see
-//! `lerobot`.
+//! The dataset of one rank: HDF5 in robomimic's format, with the names and shapes of Isaac Lab's
+//! recorder, or a LeRobot folder (see `lerobot`).
 
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ use crate::env::EnvSpec;
 use export::Exported;
 use file::DemoFile;
 
-/// Opens what the plan wants. `notes` gets a line for whatever was lost.
+/// Opens the datasets of the plan. `notes` receives a line for everything that was lost.
 pub(super) fn open(plan: &DatasetPlan, env: &EnvSpec, notes: &mut Vec<String>) -> Result<Box<dyn Store>, RecordError> {
     let mut open = |path: PathBuf, first_demo| -> Result<Box<dyn Store>, RecordError> {
         match plan.format {

@@ -1,7 +1,7 @@
-//! A dataset file made anew: empty, or with the complete demos of the file that is there.
+//! Creates a new dataset file: empty, or with the complete demos of the existing file.
 //!
-//! It grows beside the old one as `<name>.tmp` and takes its place by a rename. What cannot be read is never written
-//! over: the old file stays as `<name>.damaged`.
+//! It is written beside the old one as `<name>.tmp` and replaces it by a rename. Unreadable data is
+//! never overwritten: the old file stays as `<name>.damaged`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,15 +17,15 @@ use crate::record::error::hdf5_reason;
 /// A file that is ready for more episodes.
 #[derive(Debug, Default)]
 pub(super) struct Fresh {
-    /// Number of the next demo: one after the highest.
+    /// Number of the next demo: one more than the highest.
     pub(super) next: u64,
-    /// Rows of all demos.
+    /// Number of rows of all demos.
     pub(super) total: u64,
-    /// What was lost or kept aside, one line each.
+    /// Notes on what was lost or kept aside, one line each.
     pub(super) warnings: Vec<String>,
 }
 
-/// Makes `path` a file that can be appended to.
+/// Makes `path` a file to which episodes can be appended.
 pub(super) fn start(path: &Path, env_args: &str) -> Result<Fresh, RecordError> {
     let temporary = beside(path, "tmp");
     let exists = path.try_exists().map_err(|err| RecordError::file(path, err))?;
@@ -39,7 +39,7 @@ pub(super) fn start(path: &Path, env_args: &str) -> Result<Fresh, RecordError> {
     Ok(fresh)
 }
 
-/// Copies what can be read; `true` when something could not.
+/// Copies what can be read; returns `true` if something could not.
 fn resume(path: &Path, temporary: &Path, env_args: &str) -> Result<(Fresh, bool), RecordError> {
     let found = open(path, OpenMode::Read).and_then(|file| Ok((file.group(DATA)?, file)));
     let (old, file) = match found {
@@ -53,7 +53,7 @@ fn resume(path: &Path, temporary: &Path, env_args: &str) -> Result<(Fresh, bool)
             return Ok((fresh, true));
         }
     };
-    // The copy may be smaller, never larger but for a few headers; a full disk shows here.
+    // The copy may be smaller, and at most a few headers larger. A full disk shows here.
     let size = fs::metadata(path).map_err(|err| RecordError::file(path, err))?.len();
     fs::File::create(temporary)
         .and_then(|_| reserve(temporary, size))
@@ -74,7 +74,7 @@ fn empty(temporary: &Path, env_args: &str) -> Result<Fresh, RecordError> {
     write(temporary, env_args, None).map_err(|err| RecordError::file(temporary, hdf5_reason(&err)))
 }
 
-/// Makes the file with both groups and, in both, the complete demos of `old`.
+/// Creates the file with both groups and, in both, the complete demos of `old`.
 fn write(temporary: &Path, env_args: &str, old: Option<&Group>) -> hdf5::Result<Fresh> {
     let file = open(temporary, OpenMode::Create)?;
     let groups = [file.create_group(BUILDING)?, file.create_group(DATA)?];
@@ -106,15 +106,15 @@ fn write(temporary: &Path, env_args: &str, old: Option<&Group>) -> hdf5::Result<
     Ok(fresh)
 }
 
-/// Why a demo is not in the copy.
+/// The reason why a demo is not copied.
 enum Skipped {
     /// It has no `num_samples`: it was being written when the process died.
     Incomplete,
-    /// The library refuses.
+    /// The library cannot read it.
     Unreadable(hdf5::Error),
 }
 
-/// Copies one demo and answers with its rows.
+/// Copies one demo and returns its number of rows.
 fn copy(old: Option<&Group>, new: &Group, name: &str) -> Result<u64, Skipped> {
     let old = old.ok_or(Skipped::Incomplete)?;
     let demo = old.group(name).map_err(Skipped::Unreadable)?;
@@ -127,7 +127,7 @@ fn copy(old: Option<&Group>, new: &Group, name: &str) -> Result<u64, Skipped> {
     Ok(rows.max(0) as u64)
 }
 
-/// Numbers of the `demo_<n>` members, ascending.
+/// Returns the numbers of the `demo_<n>` members, ascending.
 fn numbers(group: &Group) -> hdf5::Result<Vec<u64>> {
     let names = group.member_names()?;
     let mut numbers: Vec<u64> = names.iter().filter_map(|name| name.strip_prefix("demo_")?.parse().ok()).collect();
@@ -135,7 +135,7 @@ fn numbers(group: &Group) -> hdf5::Result<Vec<u64>> {
     Ok(numbers)
 }
 
-/// The layout that [`root_table`] needs, tried once and back before the file is used.
+/// Checks that the file has the layout that [`root_table`] needs, by a swap and its reversal.
 fn check(temporary: &Path) -> Result<(), RecordError> {
     let tried = fs::OpenOptions::new().read(true).write(true).open(temporary).and_then(|file| {
         root_table::swap(&file)?;
@@ -148,7 +148,7 @@ fn set_aside(path: &Path) -> Result<(), RecordError> {
     fs::rename(path, free_name(path, "damaged")).map_err(|err| RecordError::file(path, err))
 }
 
-/// `<path>.<ending>`, with a number when that is taken.
+/// Returns `<path>.<ending>`, with a number appended if that exists.
 fn free_name(path: &Path, ending: &str) -> PathBuf {
     let mut candidate = beside(path, ending);
     let mut number = 2;

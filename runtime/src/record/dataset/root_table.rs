@@ -1,7 +1,8 @@
-//! The one write that makes an episode visible: two entries of a root group change places.
+//! The single write that makes an episode visible: it swaps two entries of a root group.
 //!
-//! An HDF5 file of format version 0 lists the members of its root group in a *symbol table node*; each entry is a name,
-//! the address of the object header and what is cached of it (HDF5 File Format Specification 3.0, III.A–C):
+//! An HDF5 file of format version 0 lists the members of its root group in a *symbol table node*.
+//! Each entry has a name, the address of the object header, and cached parts of it (HDF5 File
+//! Format Specification 3.0, III.A–C):
 //!
 //! ```text
 //! superblock: 0 signature │ 8 version 0 │ 13 size of offsets 8 │ 56 root entry: 56+24 B-tree address
@@ -10,8 +11,8 @@
 //! entry     : 0 name offset u64 │ 8 object header address, cache type, scratch: 32 bytes
 //! ```
 //!
-//! With exactly two members, swapping bytes 8..40 of both entries swaps what the two names mean. The 80 bytes lie in one
-//! page (checked), so a process that is killed has swapped both or none.
+//! With exactly two members, swapping bytes 8..40 of both entries swaps what the two names refer
+//! to. The 80 bytes lie in one page (checked), so a killed process has swapped both or none.
 
 use std::fs::File;
 use std::io;
@@ -19,7 +20,7 @@ use std::os::unix::fs::FileExt as _;
 
 const SIGNATURE: &[u8; 8] = b"\x89HDF\r\n\x1a\n";
 const ENTRY: usize = 40;
-/// Linux copies a write into the page cache page by page and looks for a kill in between.
+/// Linux copies a write into the page cache page by page and checks for a kill in between.
 const PAGE: u64 = 4096;
 
 /// Swaps the two members of the root group. The file must not be open in the HDF5 library.
@@ -32,7 +33,7 @@ pub(super) fn swap(file: &File) -> io::Result<()> {
     file.write_all_at(&entries, node + 8)
 }
 
-/// Address of the root group's only symbol table node.
+/// Returns the address of the root group's only symbol table node.
 fn locate(file: &File) -> io::Result<u64> {
     let superblock = read::<96>(file, 0)?;
     expect(superblock.starts_with(SIGNATURE) && superblock[8] == 0, "a superblock of version 0")?;

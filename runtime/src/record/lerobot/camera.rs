@@ -1,4 +1,4 @@
-//! The pictures of one camera in one episode, as a video and as statistics.
+//! Encodes the images of one camera in one episode as a video, and computes their statistics.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,24 +12,28 @@ use crate::record::video::mp4::{Mp4, Picture};
 use crate::record::video::tile::Tiling;
 use crate::record::video::yuv::Planes;
 
-/// Bits of a pixel at most: a training reads the pictures, so they may cost more than those that people look at.
+/// Maximum bits per pixel. Training reads the images, so they may take more space than videos for
+/// people.
 const BITS_PER_PIXEL: u64 = 1;
-/// A picture that needs no other comes this often: a training jumps about (lerobot's own default, `g=2`).
+/// Distance of key frames, because training accesses frames at random (lerobot's own default,
+/// `g=2`).
 const KEYFRAME_EVERY: u32 = 2;
-/// Pictures of an episode that are counted at least, if it has them, and at most (lerobot: `estimate_num_samples`).
+/// Minimum and maximum number of images of an episode that enter the statistics, if it has them
+/// (lerobot: `estimate_num_samples`).
 const COUNTED: (usize, usize) = (100, 10_000);
-/// Of larger pictures only every n-th row and column is counted, so that about these many are.
+/// Larger images are subsampled to about this many rows and columns for the statistics.
 const COUNTED_SIDE: usize = 150;
-/// Rows and columns of a picture, at least: OpenH264 codes no smaller one.
+/// Minimum height and width of an image; OpenH264 encodes no smaller one.
 const SMALLEST: u32 = 16;
 
-/// Rows and columns of the video of a camera, which are even, see [`refuse_odd`].
+/// Returns height and width of a camera's video, which are even, see [`refuse_odd`].
 pub(super) fn size(pictures: &Pictures) -> Option<(usize, usize)> {
     let first = pictures.frames.first()?;
     Some((first.height as usize, first.width as usize))
 }
 
-/// H.264 has a value of colour for two rows and two columns, and a picture of another size would not be the camera's.
+/// Refuses cameras with an odd or too small size. H.264 stores one colour value for two rows and
+/// two columns, and an image of another size would not be the camera's.
 pub(super) fn refuse_odd(cameras: &[CameraSpec]) -> Result<(), RecordError> {
     let is_odd = |camera: &&CameraSpec| !camera.height.is_multiple_of(2) || !camera.width.is_multiple_of(2);
     let is_small = |camera: &&CameraSpec| camera.height < SMALLEST || camera.width < SMALLEST;
@@ -43,12 +47,13 @@ pub(super) fn refuse_odd(cameras: &[CameraSpec]) -> Result<(), RecordError> {
     }
 }
 
-/// Writes the video; it is ready for every player once this is done.
+/// Writes the video; afterwards every player can read it.
 pub(super) fn write(path: PathBuf, camera: &str, pictures: &Pictures, fps: u32) -> Result<(), String> {
     let Some((height, width)) = size(pictures) else { return Ok(()) };
     let bits = (height * width) as u64 * u64::from(fps) * BITS_PER_PIXEL;
     let bitrate = bits.clamp(100_000, 200_000_000) as u32;
-    // With bits to spare OpenH264 fails on noise, and a dataset must not lack an episode's video for it.
+    // At high bit rates OpenH264 fails on noise, and a dataset must not lack a video because of
+    // that.
     code(&path, camera, pictures, Rate { fps, bitrate, keyframe_every: KEYFRAME_EVERY }).or_else(|_| {
         code(&path, camera, pictures, Rate { fps, bitrate: LEAST_BITRATE, keyframe_every: KEYFRAME_EVERY })
     })
@@ -75,7 +80,7 @@ fn code(path: &Path, camera: &str, pictures: &Pictures, rate: Rate) -> Result<()
     file.map_or(Ok(()), |file| file.close(None).map(drop)).map_err(|err| err.to_string())
 }
 
-/// Statistics of some of its pictures, spread over the episode.
+/// Returns the statistics of some of the images, spread over the episode.
 pub(super) fn moments(pictures: &Pictures) -> Moments {
     let frames = pictures.frames.len();
     let wanted = (frames as f64).powf(0.75) as usize;

@@ -1,4 +1,4 @@
-//! What each column and each video of a dataset is: `info.json` and `modality.json`.
+//! Describes the columns and videos of a dataset: `info.json` and `modality.json`.
 
 use std::collections::BTreeMap;
 
@@ -8,15 +8,15 @@ use super::camera;
 use crate::env::EnvSpec;
 use crate::record::episode::Episode;
 
-/// Feature that holds all observed state vectors, one after the other.
+/// Feature of all observed state vectors, concatenated.
 pub(super) const STATE: &str = "observation.state";
 /// Prefix of the feature of a camera.
 pub(super) const CAMERA: &str = "observation.images.";
-/// Feature of the action that the environment made of the policy's. It does not begin with `action`, which lerobot
-/// takes for something that a policy has to predict.
+/// Feature of the action after the environment's processing. Its name does not begin with `action`,
+/// because lerobot would then treat it as a value to predict.
 pub(super) const PROCESSED: &str = "processed_action";
 
-/// Features of a dataset, fixed by its first episode.
+/// The features of a dataset, which its first episode determines.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Features {
     entries: Map<String, Value>,
@@ -24,7 +24,7 @@ pub(super) struct Features {
 }
 
 impl Features {
-    /// Those of this episode.
+    /// Returns the features of an episode.
     pub(super) fn of(episode: &Episode, env: &EnvSpec) -> Self {
         let mut entries = Map::new();
         let vector = |names: Vec<String>| json!({"dtype": "float32", "shape": [names.len()], "names": names});
@@ -74,17 +74,18 @@ impl Features {
         Self { entries, modality }
     }
 
-    /// `features` of `info.json`.
+    /// Returns the `features` of `info.json`.
     pub(super) fn entries(&self) -> &Map<String, Value> {
         &self.entries
     }
 
-    /// `modality.json`.
+    /// Returns the contents of `modality.json`.
     pub(super) fn modality(&self) -> &Value {
         &self.modality
     }
 
-    /// Why an episode with `other` cannot be in a dataset with these.
+    /// Returns the reason why an episode with the features `other` does not fit into a dataset with
+    /// `entries`.
     pub(super) fn refusal(entries: &Map<String, Value>, other: &Self) -> Option<String> {
         let names: BTreeMap<&String, ()> = entries.keys().chain(other.entries.keys()).map(|name| (name, ())).collect();
         let found = names.into_keys().find(|name| entries.get(*name) != other.entries.get(*name))?;
@@ -95,12 +96,12 @@ impl Features {
     }
 }
 
-/// Names and lengths of the observed vectors, in their order in [`STATE`].
+/// Returns names and lengths of the observed vectors, in their order in [`STATE`].
 pub(super) fn state_parts(episode: &Episode) -> impl Iterator<Item = (&str, usize)> {
     episode.columns.iter().filter_map(|(name, column)| Some((name.strip_prefix("obs/")?, column.width)))
 }
 
-/// lerobot allows no slash in names.
+/// Replaces slashes, which lerobot does not allow in names.
 pub(super) fn plain(name: &str) -> String {
     name.replace('/', ".")
 }

@@ -1,11 +1,13 @@
-//! Statistics that a training normalises with: least, greatest, mean, deviation and quantiles of each value of a feature.
+//! The statistics for normalisation in training: minimum, maximum, mean, standard deviation and
+//! quantiles of each value of a feature.
 //!
-//! Of several episodes they are put together as lerobot does (lerobot/datasets/compute_stats.py:
-//! `aggregate_feature_stats`): exactly, but for the quantiles, which are the mean of the episodes' weighted by length.
+//! Statistics of several episodes are combined as in lerobot (lerobot/datasets/compute_stats.py:
+//! `aggregate_feature_stats`): exactly, except for the quantiles, which are the mean over episodes
+//! weighted by length.
 
 use serde_json::{Value, json};
 
-/// Quantiles and the names they go by.
+/// Quantiles and their names.
 const QUANTILES: [(f64, &str); 5] = [(0.01, "q01"), (0.1, "q10"), (0.5, "q50"), (0.9, "q90"), (0.99, "q99")];
 
 /// Statistics of one feature.
@@ -13,7 +15,7 @@ const QUANTILES: [(f64, &str); 5] = [(0.01, "q01"), (0.1, "q10"), (0.5, "q50"), 
 pub(super) struct Moments {
     count: u64,
     values: Vec<Moment>,
-    /// Of a picture, whose three colours stand in `[3, 1, 1]`.
+    /// True for images, whose three colours have the shape `[3, 1, 1]`.
     picture: bool,
 }
 
@@ -28,26 +30,26 @@ struct Moment {
 }
 
 impl Moments {
-    /// Of `values`, `[rows, width]`.
+    /// Computes the statistics of `values`, `[rows, width]`.
     pub(super) fn of(values: &[f64], width: usize) -> Self {
         let column = |at: usize| values.iter().skip(at).step_by(width).copied().collect::<Vec<f64>>();
         let count = (values.len() / width.max(1)) as u64;
         Self { count, values: (0..width).map(|at| Moment::of(column(at))).collect(), picture: false }
     }
 
-    /// Of pictures that were counted colour by colour; `frames` of them.
+    /// Computes the statistics of `frames` images from a histogram for each colour.
     pub(super) fn of_pictures(counts: &[[u64; 256]; 3], frames: u64) -> Self {
         Self { count: frames, values: counts.iter().map(Moment::of_bytes).collect(), picture: true }
     }
 
-    /// Both, as if of all their rows.
+    /// Combines the statistics of two sets of rows.
     pub(super) fn and(&self, other: &Self) -> Self {
         let weights = (self.count as f64, other.count as f64);
         let values = self.values.iter().zip(&other.values).map(|(a, b)| a.and(b, weights));
         Self { count: self.count + other.count, values: values.collect(), picture: self.picture }
     }
 
-    /// One entry of `stats.json`.
+    /// Returns the entry of `stats.json`.
     pub(super) fn to_json(&self) -> Value {
         let list = |field: &dyn Fn(&Moment) -> f64| {
             let shaped = |value| if self.picture { json!([[value]]) } else { json!(value) };
@@ -63,7 +65,7 @@ impl Moments {
         entry
     }
 
-    /// What [`Moments::to_json`] wrote.
+    /// Parses an entry written by [`Moments::to_json`].
     pub(super) fn from_json(entry: &Value) -> Option<Self> {
         let picture = entry["mean"].get(0)?.is_array();
         let plain = |value: &Value| if picture { value[0][0].as_f64() } else { value.as_f64() };
@@ -92,7 +94,7 @@ impl Moment {
         let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / rows;
         values.sort_by(f64::total_cmp);
         let quantiles = QUANTILES.map(|(part, _)| {
-            // Between neighbours, as numpy's default.
+            // Linear interpolation between neighbours, numpy's default.
             let at = part * (values.len() - 1) as f64;
             let (low, high) = (values[at.floor() as usize], values[at.ceil() as usize]);
             low + (high - low) * at.fract()
@@ -100,7 +102,7 @@ impl Moment {
         Self { min, max, mean, std: variance.sqrt(), quantiles }
     }
 
-    /// Of bytes that were counted, as parts of 255.
+    /// Computes the statistics of a histogram of bytes, scaled to 0..1.
     fn of_bytes(counts: &[u64; 256]) -> Self {
         let all: u64 = counts.iter().sum();
         if all == 0 {

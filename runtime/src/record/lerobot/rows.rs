@@ -1,4 +1,4 @@
-//! An episode as tables: a row a step, and one row that says where it is.
+//! Converts an episode to tables: one row for each step, and one row about the episode.
 
 use super::CHUNK;
 use super::features::{PROCESSED, STATE, state_parts};
@@ -6,19 +6,19 @@ use super::table::{Column, Values};
 use crate::record::EpisodeEnd;
 use crate::record::episode::Episode;
 
-/// Where an episode stands in its dataset.
+/// The position of an episode in its dataset.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
-    /// Its number.
+    /// Number of the episode.
     pub(super) index: u64,
-    /// Rows before it.
+    /// Number of rows before it.
     pub(super) first: u64,
-    /// Rows a second.
+    /// Rows per second.
     pub(super) fps: u64,
 }
 
 impl Place {
-    /// Name, values and length of a row's list of each column.
+    /// Returns name, values and list length of each column.
     pub(super) fn rows(&self, episode: &Episode, end: EpisodeEnd, task: i64) -> Vec<(String, Values, usize)> {
         let rows = episode.rows();
         let mut columns = Vec::new();
@@ -51,7 +51,7 @@ impl Place {
         columns
     }
 
-    /// The row of `meta/episodes`.
+    /// Returns the row of `meta/episodes`.
     pub(super) fn row<'a>(&self, episode: &Episode, videos: impl Iterator<Item = &'a String>) -> Vec<Column> {
         let number = |name: &str, value: u64| Column::of(name, Values::I64(vec![value as i64]));
         let (chunk, file, rows) = (self.index / CHUNK, self.index % CHUNK, episode.rows() as u64);
@@ -76,13 +76,13 @@ impl Place {
     }
 }
 
-/// The column of a feature.
+/// Creates the column of a feature.
 pub(super) fn column(name: String, values: Values, width: usize) -> Column {
-    // A feature of shape [1] is a plain column for lerobot.
+    // lerobot stores a feature of shape [1] as a plain column.
     if width == 1 { Column::of(name, values) } else { Column::of_lists(name, values, width) }
 }
 
-/// For statistics.
+/// Converts values to f64 for statistics.
 pub(super) fn in_f64(values: &Values) -> Vec<f64> {
     match values {
         Values::F32(values) => values.iter().map(|value| f64::from(*value)).collect(),

@@ -1,4 +1,4 @@
-//! The folder of one dataset: an episode's files, then those that speak of all.
+//! The folder of one dataset: writes an episode's files first, then those about all episodes.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -18,22 +18,22 @@ use crate::record::episode::Episode;
 use crate::record::writer::Store;
 use crate::record::{EpisodeEnd, RecordError};
 
-/// A dataset that grows by episodes.
+/// A dataset to which episodes are added.
 pub(in crate::record) struct Folder {
     root: PathBuf,
     env: EnvSpec,
-    /// `features` of `info.json`, once there is an episode.
+    /// `features` of `info.json`; `None` before the first episode.
     features: Option<Map<String, Value>>,
     episodes: u64,
     frames: u64,
-    /// In the order of their numbers.
+    /// Instructions in the order of their task numbers.
     tasks: Vec<String>,
     stats: BTreeMap<String, Moments>,
 }
 
 impl Folder {
-    /// Goes on with the folder, or begins one; nothing is there before the first episode. `notes` gets a line for what
-    /// could not be read.
+    /// Opens an existing folder or a new one, which is created with the first episode. `notes`
+    /// receives a line for everything that could not be read.
     pub(in crate::record) fn open(root: &Path, env: &EnvSpec, notes: &mut Vec<String>) -> Result<Self, RecordError> {
         camera::refuse_odd(&env.cameras)?;
         let mut folder = Self {
@@ -91,7 +91,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Takes away the files of an episode during which the process was killed.
+    /// Deletes the files of an episode during which the process was killed.
     fn drop_uncounted(&self) -> std::io::Result<()> {
         let keys = self.features.iter().flat_map(Map::keys).filter(|key| key.starts_with(CAMERA));
         let videos = keys.map(|key| self.file(&format!("videos/{key}"), "mp4"));
@@ -132,7 +132,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Writes the files of the episode alone; the value is the statistics of all episodes with it.
+    /// Writes the files of one episode; returns the statistics of all episodes including it.
     fn write_episode(
         &self,
         episode: &Episode,
@@ -159,7 +159,7 @@ impl Folder {
         Ok(stats)
     }
 
-    /// Appends what LeRobot has no place for.
+    /// Appends the facts for which LeRobot has no field.
     fn tell(&self, episode: &Episode, end: EpisodeEnd) -> Result<(), String> {
         let line = json!({
             "episode_index": self.episodes, "episode": episode.meta.episode, "seed": episode.meta.seed,
@@ -195,7 +195,7 @@ impl Folder {
         u64::from(self.env.control_hz.max(1))
     }
 
-    /// The next episode's file below `folder`.
+    /// Returns the path of the next episode's file below `folder`.
     fn file(&self, folder: &str, ending: &str) -> PathBuf {
         let (chunk, file) = (self.episodes / CHUNK, self.episodes % CHUNK);
         self.root.join(folder).join(format!("chunk-{chunk:03}")).join(format!("file-{file:03}.{ending}"))
@@ -208,7 +208,7 @@ impl Folder {
         Ok(path)
     }
 
-    /// Writes a file of `meta` by a rename.
+    /// Writes a file of `meta` and moves it into place by a rename.
     fn write_json(&self, name: &str, value: &Value) -> Result<(), String> {
         let path = self.root.join("meta").join(name);
         let temporary = path.with_added_extension("tmp");
@@ -226,7 +226,7 @@ impl Folder {
 impl Store for Folder {
     fn append(&mut self, episode: &Episode, end: EpisodeEnd) -> Result<Option<(PathBuf, String)>, RecordError> {
         episode.complete().map_err(|reason| RecordError::file(&self.root, reason))?;
-        // LeRobot has no place for an episode without a step.
+        // LeRobot cannot store an episode without a step.
         if episode.rows() == 0 {
             return Ok(None);
         }
@@ -240,7 +240,8 @@ impl Store for Folder {
     }
 }
 
-/// As pandas writes a table whose index, the task, has a name; lerobot looks tasks up by the index.
+/// Writes the tasks like pandas writes a table with a named index, the task; lerobot looks tasks up
+/// by the index.
 fn write_tasks(path: &Path, tasks: &[String]) -> Result<(), String> {
     let entry = |name: &str, pandas: &str, numpy: &str| json!({"name": name, "field_name": name, "pandas_type": pandas, "numpy_type": numpy, "metadata": null});
     let pandas = json!({

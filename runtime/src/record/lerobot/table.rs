@@ -1,4 +1,5 @@
-//! Parquet files as pandas writes them, without its machinery: columns of numbers or texts, or of lists of one length.
+//! Writes Parquet files in the form that pandas uses: columns of numbers or texts, or of lists of
+//! equal length.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -14,7 +15,7 @@ use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::record::RowAccessor as _;
 use parquet::schema::types::{Type, TypePtr};
 
-/// Values of one column, of lists one list after the other.
+/// The values of one column; lists are concatenated.
 #[derive(Clone, Debug)]
 pub(super) enum Values {
     F32(Vec<f32>),
@@ -29,22 +30,23 @@ pub(super) enum Values {
 pub(super) struct Column {
     name: String,
     values: Values,
-    /// Length of every list, if it holds lists.
+    /// Length of every list; `None` for single values.
     list: Option<usize>,
 }
 
 impl Column {
-    /// A value a row.
+    /// Creates a column with one value per row.
     pub(super) fn of(name: impl Into<String>, values: Values) -> Self {
         Self { name: name.into(), values, list: None }
     }
 
-    /// A list of `length` values a row.
+    /// Creates a column with a list of `length` values per row.
     pub(super) fn of_lists(name: impl Into<String>, values: Values, length: usize) -> Self {
         Self { name: name.into(), values, list: Some(length) }
     }
 
-    /// Optional, as pandas makes everything; lists in the three levels of the Parquet format, "Nested Types: Lists".
+    /// Returns the schema: optional fields, as pandas writes them, and lists in the three levels of
+    /// the Parquet format, "Nested Types: Lists".
     fn schema(&self) -> Result<TypePtr> {
         let (physical, logical, converted) = match self.values {
             Values::F32(_) => (Physical::FLOAT, None, ConvertedType::NONE),
@@ -81,7 +83,8 @@ impl Column {
         }
     }
 
-    /// Levels: all values are there, and all but the first of a list go on with it.
+    /// Writes the values with their levels: no value is missing, and all but the first of a list
+    /// continue it.
     fn write_as<T: DataType>(&self, column: &mut SerializedColumnWriter, values: &[T::T]) -> Result<()> {
         let writer = column.typed::<T>();
         match self.list {
@@ -95,7 +98,7 @@ impl Column {
     }
 }
 
-/// Writes a file by a rename; `note` is a key and a text that go with it.
+/// Writes a file and moves it into place by a rename; `note` is a metadata key with its text.
 pub(super) fn write(path: &Path, columns: &[Column], note: Option<(&str, String)>) -> Result<()> {
     let fields = columns.iter().map(Column::schema).collect::<Result<Vec<_>>>()?;
     let schema = Arc::new(Type::group_type_builder("schema").with_fields(fields).build()?);
@@ -118,7 +121,7 @@ pub(super) fn write(path: &Path, columns: &[Column], note: Option<(&str, String)
     Ok(())
 }
 
-/// Texts and numbers of a file with one column of each.
+/// Reads the numbers and texts of a file with one column of each.
 pub(super) fn read_tasks(path: &Path) -> Result<Vec<(i64, String)>> {
     let reader = SerializedFileReader::new(File::open(path)?)?;
     let rows = reader.get_row_iter(None)?.map(|row| {

@@ -1,4 +1,4 @@
-//! A process that is killed while it records.
+//! Tests with a process that is killed while it records.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::record::Recorder;
 
 const DIR: &str = "RRUN_TEST_RECORD_UNTIL_KILLED";
 
-/// Not a test by itself: the child of the one below.
+/// Not a test by itself: the child process of the test below.
 #[test]
 #[ignore = "runs until it is killed, as a child of another test"]
 fn records_until_killed() {

@@ -1,4 +1,4 @@
-//! The layout, resumed files, damaged files, full disks.
+//! Tests of the dataset layout, resumed files, damaged files and full disks.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -152,7 +152,7 @@ fn misuse_is_refused_by_name() {
     assert_eq!(recorder.step(env, &[0.0], None, &step), Err(RecordError::Action { env, found: 1, wanted: 2 }));
 }
 
-/// A file system of 2 MiB, gone with the guard.
+/// A file system of 2 MiB, which is unmounted on drop.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
@@ -202,7 +202,7 @@ fn wait_for(recorder: &mut Recorder, count: usize) -> Vec<crate::record::Recorde
     recorded
 }
 
-/// Has h5py, which the users' tools are built on, read all of the file.
+/// Reads the whole file with h5py, on which the users' tools are based.
 pub(super) fn check_with_h5py(path: &Path, demos: usize) {
     let found = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().find_map(|root| {
         let python = root.join(".venv/bin/python");

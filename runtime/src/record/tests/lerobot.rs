@@ -1,4 +1,5 @@
-//! LeRobot folders: what is in them, resumed, after a kill between two files, read by lerobot itself.
+//! Tests of LeRobot folders: contents, resuming, a kill between two files, and loading with lerobot
+//! itself.
 
 use std::ffi::OsString;
 use std::fs;
@@ -25,7 +26,8 @@ fn read(path: &Path) -> Value {
     serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
 }
 
-/// Has lerobot load it where `RRUN_LEROBOT_PYTHON` names an interpreter that has the package.
+/// Loads the folder with lerobot if `RRUN_LEROBOT_PYTHON` names an interpreter that has the
+/// package.
 fn check_with_lerobot(root: &Path, episodes: usize, frames: usize) {
     let python = std::env::var_os("RRUN_LEROBOT_PYTHON").filter(has_lerobot);
     let Some(python) = python else {
@@ -94,7 +96,7 @@ fn a_resumed_folder_goes_on_and_what_a_kill_left_is_taken_away() {
     let mut recorder = Recorder::start(folder(dir.path())).unwrap();
     episode(&mut recorder, 0, 0, 3);
     recorder.finish().unwrap();
-    // As if the process had died before it counted the second episode.
+    // The state after a process died before it counted the second episode.
     let left = root.join("data/chunk-000/file-001.parquet");
     fs::copy(root.join("data/chunk-000/file-000.parquet"), &left).unwrap();
     let mut recorder = Recorder::start(folder(dir.path())).unwrap();

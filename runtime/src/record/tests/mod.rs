@@ -1,4 +1,4 @@
-//! Whole recordings, read back.
+//! Tests that read back whole recordings.
 
 mod crash;
 mod dataset;
@@ -16,7 +16,8 @@ use crate::env::{ActionSpec, CameraSpec, EnvIndex, EnvSpec, Frame, Observation, 
 
 const SUCCESS: EpisodeEnd = EpisodeEnd { success: true, terminated: true, truncated: false };
 
-/// Two cameras of 32×32 and 32×30, two action dimensions, 10 steps a second.
+/// Returns an environment with cameras of 32×32 and 32×30, two action dimensions and 10 steps per
+/// second.
 fn env() -> EnvSpec {
     let camera = |name: &str, width| CameraSpec { name: name.to_owned(), height: 32, width };
     EnvSpec {
@@ -67,7 +68,7 @@ fn plan(dir: &Path, dataset: bool, video: bool) -> RecordPlan {
     }
 }
 
-/// What the environment shows at time `t`, with pictures or without.
+/// Returns the observation at time `t`, with or without images.
 fn observation(t: u32, pictures: bool) -> Observation {
     let picture = |width: u32, colour: u8| Frame {
         height: 32,
@@ -89,7 +90,7 @@ fn begin(recorder: &mut Recorder, env: usize, episode: u64, pictures: bool) {
     recorder.begin(EnvIndex(env), meta, &observation(0, pictures)).unwrap();
 }
 
-/// A step that led to this and to nothing else.
+/// Returns a step to this observation, without reward or end.
 fn step_to(observation: Observation) -> Step {
     Step {
         observation,
@@ -110,7 +111,7 @@ fn steps(recorder: &mut Recorder, env: usize, count: u32, pictures: bool) {
     }
 }
 
-/// A whole successful episode.
+/// Records a whole successful episode.
 fn episode(recorder: &mut Recorder, env: usize, episode: u64, count: u32) {
     let pictures = recorder.wanted.pictures;
     begin(recorder, env, episode, pictures);

@@ -1,4 +1,4 @@
-//! What a process says of itself, and what it answers.
+//! Handles a process's description of its environment, and its answers.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::env::shm::SharedMemory;
 use crate::env::{Answer, Step};
 
 impl Child {
-    /// Gives shared memory the size that the environment needs.
+    /// Checks the description of the environment, and maps shared memory of the size it needs.
     pub(super) fn attach(&mut self, value: serde_json::Value, host: &mut Host) -> Result<(), String> {
         let hello = Hello::new(value)?;
         let hello = match &host.hello {
@@ -34,7 +34,7 @@ impl Child {
         Ok(())
     }
 
-    /// Gives the answers of the batch that is at its turn.
+    /// Forwards the answers of the oldest unanswered batch.
     pub(super) fn answer(&mut self, sequence: u32, replies: &[Reply], host: &mut Host) -> Result<(), String> {
         let front = self.batches.front().filter(|batch| batch.sequence == sequence);
         let (Some(batch), Some(memory), Some(hello)) = (front, &self.memory, &host.hello) else {

@@ -1,4 +1,4 @@
-//! What becomes of the copies of a process that is silent, or gone.
+//! Handles processes that are silent or gone.
 
 use std::time::{Duration, Instant};
 
@@ -10,11 +10,12 @@ use crate::env::python::process::Process;
 use crate::env::python::seen::Memory;
 use crate::env::{Answer, Command, EnvError};
 
-/// From the end of its socket to the end of a process, whose exit code says more.
+/// Time from the end of its socket to the end of a process, in which its exit code may still
+/// arrive.
 const END_LIMIT: Duration = Duration::from_secs(1);
 
 impl Child {
-    /// When [`Child::expire`] has something to do.
+    /// Returns the time at which [`Child::expire`] has to be called.
     pub fn deadline(&self, host: &Host) -> Option<Instant> {
         let stall = host.terms.stall_timeout;
         let waits = match self.state {
@@ -28,7 +29,7 @@ impl Child {
         waits.into_iter().chain(ended).min()
     }
 
-    /// Gives up what has taken too long.
+    /// Gives up on whatever has exceeded its time limit.
     pub fn expire(&mut self, host: &mut Host, now: Instant) {
         if self.deadline(host).is_none_or(|deadline| now < deadline) {
             return;
@@ -36,13 +37,14 @@ impl Child {
         let seconds = host.terms.stall_timeout.as_secs_f64();
         match &self.state {
             State::Closing => {
-                // Its end is an event.
+                // The exit of the process arrives as an event.
                 self.process.iter().for_each(Process::kill);
                 self.since = now + host.terms.stall_timeout;
             }
             _ if self.ended.is_some() => self.lose("closed its connection", host),
             State::Up if self.batches.is_empty() => {
-                // Copies of a VectorEnv that do not move: a job in steps ends in the midst of an episode.
+                // Copies of a VectorEnv that do not move: a job in steps ends in the middle of an
+                // episode.
                 for local in self.missing() {
                     self.copies[local].episode.iter_mut().for_each(|episode| episode.is_over = true);
                 }
@@ -52,14 +54,16 @@ impl Child {
         }
     }
 
-    /// The mapping does not fit, or there is no such environment: another process would say the same.
+    /// Fails the whole environment: the mapping does not fit, or the environment does not exist, so
+    /// another process would fail too.
     pub(super) fn refuse(&mut self, reason: &str, host: &mut Host) {
         let reason = &reason[..reason.floor_char_boundary(LONGEST_REASON)];
         host.failure.get_or_insert_with(|| EnvError::Setup(reason.to_owned()));
         self.lose(reason, host);
     }
 
-    /// The process is gone, or will be: everyone who waits for it is told why, the others when they ask.
+    /// Gives up the process, which is gone or will be. Commands that wait for it are answered with
+    /// the reason; other copies get it with their next command.
     pub fn lose(&mut self, reason: &str, host: &mut Host) {
         self.on_output(host);
         let reason = &reason[..reason.floor_char_boundary(LONGEST_REASON)];
@@ -87,7 +91,8 @@ impl Child {
             }
             copy.episode = None;
         }
-        // A reset that was not sent yet is for the next process, unless this one could not even start.
+        // A reset that was not sent yet goes to the next process, unless this one could not even
+        // start.
         let (told, held) = std::mem::take(&mut self.held)
             .into_iter()
             .partition(|held| starting || matches!(held.command, Command::Step { .. }));
@@ -99,7 +104,7 @@ impl Child {
         }
     }
 
-    /// What the process was last known to be at.
+    /// Returns a description of the last known activity of the process.
     fn doing(&self) -> String {
         if let State::Starting { stage } = &self.state {
             return format!("it was at `{}`", &stage[..stage.floor_char_boundary(LONGEST_REASON)]);
@@ -123,7 +128,7 @@ impl Child {
     }
 }
 
-/// A reason with the lines that lead to it.
+/// Returns a reason with the last lines of the process's output.
 fn with_lines(loss: &Loss) -> String {
     let last = loss.stderr.iter().rev().take(20).rev();
     last.fold(loss.reason.clone(), |text, line| text + "\n    " + line)

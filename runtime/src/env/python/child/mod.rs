@@ -1,13 +1,13 @@
-//! One simulator process from this side: what it was asked, what it owes, what becomes of it.
+//! The state of one simulator process: its commands, the answers it owes, and its replacement.
 //!
 //! ```text
 //! Down ──reset──► Starting ──hello, ready──► Up ──enough episodes──► Closing ──exit──► Starting
 //!   ▲                 │                       │                         │
-//!   └──── lost: it ended, raised, was silent, spoke nonsense ───────────┘
+//!   └──── lost: exited, raised, no answer in time, invalid packet ──────┘
 //! ```
 //!
-//! Commands wait in `held` until the process can take them. Those of copies that step together (a VectorEnv) wait for
-//! each other too.
+//! Commands wait in `held` until the process can take them. Commands of copies that step together
+//! (a VectorEnv) also wait for each other.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -23,15 +23,17 @@ mod answers;
 mod loss;
 mod work;
 
-/// What a process may take to close its environments.
+/// Time limit for a process to close its environments.
 pub const CLOSE_LIMIT: Duration = Duration::from_secs(5);
-/// Stages of a start, at most, beside one for each module that the job imports (`rrun_worker.py` has four). Each gives a
-/// start as long as `--stall-timeout`, so one that never ends must not have as many as it likes.
+/// Maximum number of start stages, beside one for each module that the job imports
+/// (`rrun_worker.py` has four). Each stage extends the start by up to `--stall-timeout`, so the
+/// number must be limited for a start that never ends.
 const MOST_STAGES: usize = 16;
-/// Bytes of a reason, at most: it is in the journal and in messages, and a packet may have two hundred thousand.
+/// Maximum bytes of a reason, because it is written to the journal and to messages, and a packet
+/// may have 200 kB.
 const LONGEST_REASON: usize = 16_000;
 
-/// One process, dead or alive, and its copies.
+/// One process, running or not, and its copies.
 pub struct Child {
     index: usize,
     gpu: Option<u32>,
@@ -41,14 +43,14 @@ pub struct Child {
     copies: Vec<CopyState>,
     held: Vec<Held>,
     batches: VecDeque<Batch>,
-    /// When the process last gave a sign of life that was owed.
+    /// Time of the last expected sign of life from the process.
     since: Instant,
-    /// When its socket ended.
+    /// Time at which its socket was closed.
     ended: Option<Instant>,
     sequence: u32,
-    /// Episodes since it was started.
+    /// Number of episodes since it was started.
     served: u64,
-    /// Stages that its start has had.
+    /// Number of stages that its start has reported.
     stages: usize,
 }
 
@@ -60,7 +62,7 @@ enum State {
     Closing,
 }
 
-/// A command that waits.
+/// A command that was not sent yet.
 struct Held {
     local: usize,
     command: Command,
@@ -68,14 +70,14 @@ struct Held {
     since: Instant,
 }
 
-/// Commands that were sent together, and are answered so.
+/// Commands that were sent together and are answered together.
 struct Batch {
     sequence: u32,
     entries: Vec<Entry>,
 }
 
 impl Child {
-    /// The process of these copies, not started.
+    /// Creates the state for these copies, without a process.
     pub fn new(index: usize, envs: &[EnvIndex], gpu: Option<u32>, now: Instant) -> Self {
         Self {
             index,
@@ -94,17 +96,17 @@ impl Child {
         }
     }
 
-    /// Number of its process, if there is one.
+    /// Returns the number of its process, if there is one.
     pub fn process_id(&self) -> Option<u64> {
         self.process.as_ref().map(|process| process.id)
     }
 
-    /// Whether it can be given work.
+    /// Returns whether the process can take commands.
     pub fn is_up(&self) -> bool {
         self.state == State::Up
     }
 
-    /// Starts its process.
+    /// Starts the process.
     pub fn start(&mut self, host: &mut Host, now: Instant) {
         let envs: Vec<_> = self.copies.iter().map(|copy| copy.env).collect();
         self.state = State::Starting { stage: "start of the interpreter".to_owned() };
@@ -119,7 +121,7 @@ impl Child {
         }
     }
 
-    /// Ends it for good: what it owes is not waited for.
+    /// Ends the process for good, without waiting for its answers.
     pub fn shut(&mut self, host: &mut Host, now: Instant) {
         self.held.clear();
         self.batches.clear();
@@ -130,16 +132,16 @@ impl Child {
         }
     }
 
-    /// Asks it to end. Resets that are held start another.
+    /// Asks the process to end. If resets are held, another is started afterwards.
     pub fn close(&mut self, now: Instant) {
         if let Some(process) = &self.process {
-            // One that cannot be asked is killed when its time is up.
+            // If the packet cannot be sent, the process is killed after the time limit.
             process.send(message::CLOSE).ok();
             (self.state, self.since) = (State::Closing, now);
         }
     }
 
-    /// Its socket has a packet, or is at its end. Says whether it may have more.
+    /// Handles one packet or the end of the socket. Returns whether there may be more.
     pub fn on_socket(&mut self, host: &mut Host, now: Instant) -> bool {
         let Some(process) = &self.process else { return false };
         match process.receive(&mut host.buffer) {
@@ -159,7 +161,7 @@ impl Child {
         }
     }
 
-    /// Its process has written something.
+    /// Reads the output of the process.
     pub fn on_output(&mut self, host: &Host) {
         let first = self.copies.first().map_or(0, |copy| copy.env.0);
         let Some(process) = &mut self.process else { return };
@@ -170,9 +172,9 @@ impl Child {
         }
     }
 
-    /// Its process has ended.
+    /// Handles the exit of the process.
     pub fn on_end(&mut self, host: &mut Host, now: Instant) {
-        // What it said before is worth more than how it ended.
+        // Earlier packets explain more than the exit code.
         while self.on_socket(host, now) {}
         let Some(process) = &self.process else { return };
         if self.state != State::Closing {
@@ -204,7 +206,7 @@ impl Child {
                 self.flush(host, now);
             }
             (State::Starting { .. }, Packet::Refused(reason)) => self.refuse(&reason, host),
-            // It is being closed with everything, and nobody listens.
+            // The environment is being closed, so the answers are not needed.
             (State::Closing, Packet::Answers { .. }) => {}
             (State::Up, Packet::Answers { sequence, replies }) => match self.answer(sequence, &replies, host) {
                 Ok(()) => {

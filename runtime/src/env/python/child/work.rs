@@ -1,4 +1,4 @@
-//! Commands: taken, held until they can be sent, and sent.
+//! Takes commands, holds them until they can be sent, and sends them.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use crate::env::python::message::{self, Entry, Op};
 use crate::env::{Answer, Command, EnvError, Render};
 
 impl Child {
-    /// Takes a command for one of its copies, to be sent by [`Child::flush`].
+    /// Takes a command for one of its copies; [`Child::flush`] sends it.
     pub fn take(&mut self, local: usize, command: Command, render: Render, host: &Host, now: Instant) {
         if let Err(err) = self.accept(local, &command, host) {
             host.answers.give(self.copies[local].env, Answer::refuse(&command, err));
@@ -54,7 +54,7 @@ impl Child {
         }
     }
 
-    /// Sends what can be sent.
+    /// Sends the commands that can be sent.
     pub fn flush(&mut self, host: &mut Host, now: Instant) {
         if self.held.is_empty() {
             return;
@@ -67,7 +67,8 @@ impl Child {
         }
     }
 
-    /// Whether it has had its episodes, and nobody is in the midst of another.
+    /// Returns whether the process has run its number of episodes, and no copy is in the middle of
+    /// another.
     fn is_worn(&self, host: &Host) -> bool {
         let busy = |(local, copy): (usize, &CopyState)| {
             let begins =
@@ -90,7 +91,8 @@ impl Child {
             match self.prepare(held) {
                 Ok(entry) => entries.push(entry),
                 Err(reason) => {
-                    // Those that were prepared wait for an answer already, and the others still have to.
+                    // The entries that were prepared already wait for an answer; the others have to
+                    // be held again.
                     self.held.extend(work.into_iter().skip(entries.len()));
                     return self.lose(&reason, host);
                 }
@@ -109,10 +111,10 @@ impl Child {
         if sent == Err(Errno::AGAIN) {
             self.lose("does not read its commands", host);
         }
-        // Any other error is its end, which is an event of its own.
+        // Any other error means that the process has ended, which arrives as an event.
     }
 
-    /// Copies that step together with the held ones, and have no action yet.
+    /// Returns the copies that step together with the held commands and have no action yet.
     pub(super) fn missing(&self) -> Vec<usize> {
         let steps =
             |local| self.held.iter().any(|held| held.local == local && matches!(held.command, Command::Step { .. }));
@@ -120,7 +122,7 @@ impl Child {
         midway.map(|(local, _)| local).filter(|local| !steps(*local)).collect()
     }
 
-    /// Notes which copies of a VectorEnv take a step that nobody meant.
+    /// Marks the copies of a VectorEnv that take a step without an action.
     fn spoil(&mut self, entries: &[Entry], host: &Host) {
         if !host.hello.as_ref().is_some_and(|hello| hello.together) {
             return;
@@ -134,10 +136,10 @@ impl Child {
         }
     }
 
-    /// Writes a command's action and says what is asked for.
+    /// Writes the action of a command to shared memory and returns the entry to send.
     ///
     /// # Errors
-    /// Why the process cannot be used any more, as a clause.
+    /// Returns the reason why the process cannot be used any more, as a clause.
     fn prepare(&mut self, held: &Held) -> Result<Entry, String> {
         let local = u16::try_from(held.local).map_err(|_| format!("has more than {} copies", u16::MAX))?;
         let mut entry = Entry { local, op: Op::Reset, render: held.render, seed: 0, episode: 0 };

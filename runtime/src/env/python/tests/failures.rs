@@ -1,4 +1,5 @@
-//! What goes wrong: only the copies of that process are told, with the reason, and the next reset begins anew.
+//! Tests of failures: only the copies of the failed process get an error, with the reason, and the
+//! next reset starts anew.
 
 use std::fs;
 use std::time::Instant;
@@ -23,8 +24,8 @@ fn broken(fault: &str, at: u64) -> Broken {
     broken_with(fault, at, PythonConfig::new(2))
 }
 
-/// Begins episodes of both copies and steps both until the second fails; its reason and last lines. The first must go
-/// on, and a reset of the second must show what it always does.
+/// Starts episodes of both copies and steps both until the second fails; returns its reason and
+/// last lines. The first must go on, and a reset of the second must show the usual observation.
 fn fails(mut broken: Broken) -> (String, Vec<String>) {
     let env = &mut broken.env;
     let begun = reset(env, 0, 5).unwrap();
@@ -125,7 +126,7 @@ fn a_flood_of_output_does_not_block() {
 
 #[test]
 fn a_reset_that_fails_is_told_too() {
-    // The first reset of all is the one at the start.
+    // The very first reset is the one at the start of the process.
     let folder = tempfile::tempdir().unwrap();
     let kwargs = json!({"fault": "raise", "at": 0, "after": folder.path().join("one")});
     let mut env = start(json!({"env_kwargs": kwargs}), 1);
@@ -159,10 +160,10 @@ fn nothing_is_left_behind() {
     let mut env = start(json!({"env_kwargs": kwargs, "env": {"RRUN_MARK": mark}}), 2);
     let frame = reset(&mut env, 0, 1).unwrap().video.remove("pixels.top").unwrap();
     step(&mut env, 0, [0.0, 0.0]).unwrap();
-    // Two processes and what one of them started.
+    // Two processes, and one that one of them started.
     assert_eq!(marked(&mark), 3);
     drop(env);
-    // What is killed takes a moment to go.
+    // A killed process takes a moment to disappear.
     let deadline = now() + Duration::from_secs(60);
     while marked(&mark) > 0 && now() < deadline {
         std::thread::yield_now();
@@ -185,7 +186,7 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// Processes with this mark in their environment.
+/// Returns the number of processes with this mark in their environment.
 fn marked(mark: &str) -> usize {
     let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let marks = |pid: &String| {
@@ -224,7 +225,7 @@ fn a_process_is_replaced_after_its_episodes() {
     let seen: Vec<_> = (0..5).map(|seed| reset(&mut env, 0, seed).unwrap().state).collect();
     let pids = |text: &str| text.lines().map(|line| line.rsplit(' ').next().unwrap().to_owned()).collect::<Vec<_>>();
     let pids = pids(&fs::read_to_string(&seeds).unwrap());
-    // A process resets once on its own, then twice for us.
+    // A process resets once at its start, then twice for the test.
     let same: Vec<_> = pids.windows(2).map(|pair| pair[0] == pair[1]).collect();
     assert_eq!(same, [true, true, false, true, true, false, true]);
     let mut other = start(json!({}), 1);

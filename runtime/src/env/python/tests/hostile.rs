@@ -1,11 +1,12 @@
-//! Simulators that keep none of the rules: each costs its episodes, says why, and nothing else.
+//! Tests of hostile simulators: each loses its own episodes with a reason, and harms nothing else.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
 
-/// A simulator whose interpreter is `hostile.py`, in a folder that it needs as long as it is started again.
+/// Starts a simulator whose interpreter is `hostile.py`, in `folder`, which has to exist as long as
+/// it may be restarted.
 fn start_in(folder: &Path, rule: &str, config: PythonConfig) -> Result<Toy, EnvError> {
     let program = folder.join("interpreter");
     let text = format!("#!{}\n{}", python(), include_str!("hostile.py"));
@@ -20,7 +21,8 @@ fn start_hostile(rule: &str, config: PythonConfig) -> Result<Toy, EnvError> {
     start_in(tempfile::tempdir().unwrap().path(), rule, config)
 }
 
-/// Long enough for a busy machine, short enough for tests of what is never answered.
+/// A time limit that is long enough for a busy machine, and short enough for tests of missing
+/// answers.
 fn patient() -> PythonConfig {
     PythonConfig { stall_timeout: Duration::from_secs(20), ..PythonConfig::new(1) }
 }
@@ -35,7 +37,7 @@ fn refused(rule: &str, config: PythonConfig) -> String {
     reason
 }
 
-/// Why the first step of an episode is lost.
+/// Returns the reason why the first step of an episode is lost.
 fn loses(rule: &str, config: PythonConfig) -> String {
     let mut env = start_hostile(rule, config).unwrap();
     reset(&mut env, 0, 1).unwrap();
@@ -115,7 +117,7 @@ fn an_answer_that_does_not_fit_costs_its_episode() {
 fn a_flood_of_answers_costs_its_episode() {
     let mut env = start_hostile("flood", patient()).unwrap();
     reset(&mut env, 0, 1).unwrap();
-    // The first is an answer.
+    // The first packet is a valid answer.
     step(&mut env, 0, [0.0; 2]).unwrap();
     let (_, reason, _) = lost(step(&mut env, 0, [0.0; 2]));
     assert!(reason.starts_with("the simulator answered work 2, which it was not given"), "{reason}");
@@ -141,7 +143,7 @@ fn a_grandchild_that_keeps_the_socket_and_floods_it_hides_no_death() {
     let folder = tempfile::tempdir().unwrap();
     let mut env = start_in(folder.path(), "orphan", patient()).unwrap();
     reset(&mut env, 0, 1).unwrap();
-    // An answer of the grandchild may come before the end of its parent.
+    // An answer of the grandchild may arrive before the exit of its parent.
     let ended = (0..2).map(|_| step(&mut env, 0, [0.0; 2])).find(Result::is_err);
     let (_, reason, _) = lost(ended.unwrap());
     assert!(reason.contains("exited with code 6") || reason.contains("which it was not given"), "{reason}");
@@ -177,7 +179,7 @@ fn memory_that_is_written_while_it_is_read_changes_values_and_nothing_else() {
         let picture = &first.video["front"].rgb;
         let before = picture.to_vec();
         assert!(first.state["position"].iter().all(|number| number.is_finite()));
-        // What was seen stays as it was while the simulator goes on writing.
+        // An observation stays unchanged while the simulator goes on writing.
         let _ = step(&mut env, 0, [0.0; 2]);
         assert_eq!(before, **picture);
         seen += 1;
@@ -186,7 +188,7 @@ fn memory_that_is_written_while_it_is_read_changes_values_and_nothing_else() {
     assert!(seen > 0);
 }
 
-/// Memory of this process, in bytes.
+/// Returns the resident memory of this process in bytes.
 fn resident() -> usize {
     let text = fs::read_to_string("/proc/self/status").unwrap();
     let line = text.lines().find(|line| line.starts_with("VmRSS:")).unwrap();

@@ -1,4 +1,4 @@
-//! Where a process finds itself.
+//! Tests of the variables, display and GPU that a process gets.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -53,7 +53,8 @@ fn a_display_of_its_own_takes_clients_while_the_environment_lives() {
     let number = place.strip_prefix("DISPLAY=:").unwrap().split(' ').next().unwrap();
     let socket = format!("/tmp/.X11-unix/X{number}");
     let mut client = UnixStream::connect(&socket).unwrap();
-    // X11 protocol 11.0, no authorisation; the first byte of the reply is 1 when the client is let in.
+    // X11 protocol 11.0 without authorisation; the first byte of the reply is 1 if the client is
+    // accepted.
     let order = if cfg!(target_endian = "little") { b'l' } else { b'B' };
     let eleven = 11u16.to_ne_bytes();
     client.write_all(&[order, 0, eleven[0], eleven[1], 0, 0, 0, 0, 0, 0, 0, 0]).unwrap();

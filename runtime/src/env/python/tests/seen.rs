@@ -1,4 +1,4 @@
-//! What is seen, and what is done with an action.
+//! Tests of observations and actions through mappings.
 
 use std::fs;
 
@@ -56,7 +56,8 @@ fn a_quaternion_becomes_a_rotation_by_its_order() {
         let mut env = start(args, 1);
         reset(&mut env, 0, 0).unwrap().state["a"].clone()
     };
-    // Half a turn about x: [1, 0, 0, 0] as x, y, z, w; none at all as w, x, y, z.
+    // Half a turn about x: [1, 0, 0, 0] in the order x, y, z, w; no rotation in the order w, x, y,
+    // z.
     assert_eq!(turn("xyzw"), [std::f32::consts::PI, 0.0, 0.0]);
     assert_eq!(turn("wxyz"), [0.0; 3]);
 }
@@ -73,7 +74,7 @@ fn pictures_are_made_when_somebody_looks() {
     assert_eq!(drawn(), ["True"]);
     env.step(&[(EnvIndex(0), vec![0.0; 2])], Render::No).remove(0).unwrap();
     assert_eq!(step(&mut env, 0, [0.0; 2]).unwrap().observation.video["view"].rgb[0], 102);
-    // What an environment calls `rendering` is set before it steps.
+    // The attribute `rendering` of the environment is set before it steps.
     assert_eq!(drawn(), ["True", "True"]);
 }
 
@@ -103,7 +104,7 @@ fn an_action_is_transformed_in_its_order() {
         let after = step(&mut env, 0, action).unwrap().observation.state["position"].clone();
         [0, 1].map(|at| ((after[at] - before[at]) * 100.0).round() / 100.0)
     };
-    // Open is 1 for the policy and -1 for the environment.
+    // "Open" is 1 for the policy and -1 for the environment.
     assert_eq!(taken([1.0, 0.25]), [-1.0, 1.0]);
     assert_eq!(taken([0.2, -0.5]), [1.0, -0.5]);
 }
@@ -196,7 +197,8 @@ fn the_number_of_the_episode_is_told_if_the_job_wants() {
     let seeds = folder.path().join("seeds");
     let args = json!({"env_kwargs": {"seeds": seeds, "note": "{env}"}, "pass_episode": true});
     let mut env = start(args, 1);
-    // A lockstep environment numbers episodes by their seeds; an environment is given 31 bits of them.
+    // A lockstep environment numbers episodes by their seeds; an environment receives 31 bits of
+    // the seed.
     reset(&mut env, 0, (1 << 40) + 9).unwrap();
     let told = fs::read_to_string(&seeds).unwrap();
     assert!(told.lines().nth(1).unwrap().starts_with(&format!("9 {{'episode': {}}}", (1u64 << 40) + 9)), "{told}");

@@ -1,11 +1,12 @@
-//! Copies that share a process show what they show alone.
+//! Tests that copies in a shared process show the same as copies in separate ones.
 
 use super::*;
 
 /// Numbers and pixels of each step, by the seed of the episode.
 type Episodes = BTreeMap<u64, Vec<(Vec<f32>, Vec<u8>)>>;
 
-/// What copies see in episodes of different lengths, begun whenever one ends: the numbers of each episode by its seed.
+/// Runs episodes of different lengths, and starts another whenever one ends. Returns the
+/// observations of each episode by its seed.
 fn episodes(args: Value, num_envs: usize) -> Episodes {
     let mut env = start(args, num_envs);
     let mut seen: Episodes = BTreeMap::new();
@@ -36,7 +37,7 @@ fn episodes(args: Value, num_envs: usize) -> Episodes {
     }
 }
 
-/// Episodes end by themselves after four steps, or solved before.
+/// Runs the episodes with one copy; they end after four steps, or earlier with a success.
 fn alone() -> Episodes {
     episodes(json!({"env_kwargs": {"length": 4}, "success": "reward>=0.8", "end_on_success": true}), 1)
 }
@@ -85,13 +86,13 @@ fn a_copy_of_a_vector_environment_waits_for_the_others() {
     assert_eq!([next(), next()], [0, 1]);
     env.send(both(go.clone()), Render::No);
     assert_eq!([next(), next()], [0, 1]);
-    // One that is midway has to be waited for; then both are answered.
+    // A copy in the middle of an episode has to be waited for; then both are answered.
     env.send(vec![(EnvIndex(1), go.clone())], Render::No);
     env.send(vec![(EnvIndex(0), Command::Reset { seed: 2, episode: 2 })], Render::No);
     assert_eq!([next(), next()], [0, 1]);
     env.send(vec![(EnvIndex(1), go.clone())], Render::No);
     assert_eq!(next(), 1);
-    // The first has not moved since its reset, whatever the other did.
+    // The first copy has not moved since its reset, whatever the other did.
     env.send(both(go), Render::No);
     let zero = answers.recv_timeout(limit).unwrap();
     let Answer::Step(Ok(step)) = zero.1 else { panic!("{:?}", zero.1) };

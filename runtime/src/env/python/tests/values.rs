@@ -1,4 +1,5 @@
-//! Values that environments give, and what actions become: right ones pass, wrong ones cost their episode and say why.
+//! Tests of values that environments return and of action conversions: valid ones pass, invalid
+//! ones end their episode with a reason.
 
 use super::*;
 
@@ -9,7 +10,8 @@ fn faulty(result: Result<impl std::fmt::Debug, EnvError>) -> String {
     }
 }
 
-/// The first step of an episode of an environment that gives these values; it has to be able to begin another.
+/// Returns the first step of an episode in an environment that returns these values, and checks
+/// that another episode can start.
 fn first_step(success: &str, reward: &str) -> Result<Step, EnvError> {
     let kwargs = json!({"success": success, "reward": reward});
     let mut env = start(json!({"environment": fixture("Saying"), "env_kwargs": kwargs}), 1);
