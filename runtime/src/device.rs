@@ -1,118 +1,119 @@
-//! Which device this rank computes on: decided once, with the reason.
+//! Chooses the device on which this rank computes, once, with the reason.
 //!
 //! ```text
-//! `cpu` asked for ─► cpu
-//! placed, or --workers-per-gpu ─► cuda:N of the placement; another explicit wish is an error
-//! several local ranks ─► cuda:LOCAL_RANK (cuda:0 if only one is visible); what was asked for is overruled, with a warning
+//! `cpu` requested ─► cpu
+//! placed, or --workers-per-gpu ─► cuda:N of the placement; another explicit request is an error
+//! several local ranks ─► cuda:LOCAL_RANK (cuda:0 if only one is visible);
+//!                        other requests are overruled with a warning
 //! one local rank ─► policy device id ─► policy device ─► the policy's config ─► cuda:0
-//! no CUDA ─► cpu, unless this rank alone was asked for a GPU: that is an error
+//! no CUDA ─► cpu, unless an explicit request for a GPU applies to this rank alone: an error
 //! ```
 
 use c10d::cuda;
 use std::fmt;
 use tch::Device;
 
-/// What bears on the choice.
+/// The inputs of the choice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceRequest {
-    /// `LOCAL_RANK`, if there is one.
+    /// `LOCAL_RANK`, if it is set.
     pub local_rank: Option<usize>,
-    /// `LOCAL_WORLD_SIZE`: ranks on this node.
+    /// `LOCAL_WORLD_SIZE`: the number of ranks on this node.
     pub local_world_size: usize,
     /// `--policy-device-id` or the job's `policy_device_id`.
     pub policy_device_id: Option<i64>,
     /// `--policy-device` or the job's `policy_device`: `cpu`, `cuda` or `cuda:N`.
     pub policy_device: Option<String>,
-    /// The device in the policy's config file, often a mere default.
+    /// The device in the policy's config file, often just a default.
     pub config_device: Option<String>,
-    /// Where the placement puts this rank.
+    /// The GPU to which the placement assigns this rank.
     pub placed: Option<Placed>,
 }
 
-/// Where a rank was put.
+/// The placement of a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placed {
-    /// CUDA's index of the GPU.
+    /// CUDA index of the GPU.
     pub device: usize,
-    /// What says so, as `rollout worker 1 is placed on GPU 3`.
+    /// The source of the placement, such as `rollout worker 1 is placed on GPU 3`.
     pub reason: String,
 }
 
-/// The CUDA devices this process may use.
+/// The CUDA devices that this process may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Visible {
-    /// At least one.
+    /// At least one device.
     Cuda {
-        /// How many.
+        /// Number of devices.
         count: usize,
     },
-    /// None.
+    /// No device.
     None {
-        /// Why.
+        /// The reason why there is none.
         reason: String,
     },
 }
 
-/// The choice and what to tell the user.
+/// The chosen device, with messages for the user.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
-    /// Where the policy runs.
+    /// Device of the policy.
     pub device: Device,
-    /// One line: the device and why, `cuda:3: LOCAL_RANK=3 of 4 local ranks`.
+    /// One line with the device and the reason: `cuda:3: LOCAL_RANK=3 of 4 local ranks`.
     pub reason: String,
-    /// What was asked for and is not done.
+    /// Warnings about requests that are not met.
     pub warnings: Vec<String>,
 }
 
-/// A device that was asked for and cannot be had.
+/// The requested device is not available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
-    /// Not a device name we know.
+    /// The name is not that of a known device.
     #[error("{source_name} is `{found}`, expected `cpu`, `cuda` or `cuda:N`")]
     Unknown {
-        /// Who asked.
+        /// Source of the request.
         source_name: Source,
-        /// What was written.
+        /// The requested name.
         found: String,
     },
-    /// The number is beyond the visible devices.
+    /// The index is beyond the visible devices.
     #[error("{source_name} asks for {asked}, but {visible}")]
     Absent {
-        /// Who asked.
+        /// Source of the request.
         source_name: Source,
-        /// The device in torch's spelling.
+        /// The device in torch's notation.
         asked: String,
-        /// What is there instead.
+        /// The visible devices.
         visible: String,
     },
-    /// The placement names a GPU that this process does not see.
+    /// The placement names a GPU that this process cannot see.
     #[error("{reason}, which is cuda:{device} here, but only cuda:0 to cuda:{} are visible", .count - 1)]
     Unplaceable {
-        /// What says so.
+        /// Source of the placement.
         reason: String,
-        /// CUDA's index.
+        /// CUDA index of the GPU.
         device: usize,
-        /// Visible devices.
+        /// Number of visible devices.
         count: usize,
     },
-    /// Placed, and asked for elsewhere.
+    /// The placement and an explicit request name different devices.
     #[error("{source_name} asks for {asked}, but {reason}; leave one of them out")]
     Contradiction {
-        /// Who asked.
+        /// Source of the request.
         source_name: Source,
-        /// The device in torch's spelling.
+        /// The device in torch's notation.
         asked: String,
-        /// What says otherwise.
+        /// Source of the placement.
         reason: String,
     },
 }
 
-/// Where a wish comes from.
+/// The source of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The explicit number.
+    /// The explicit device index.
     DeviceId,
-    /// The explicit name.
+    /// The explicit device name.
     PolicyDevice,
     /// The policy's config file.
     Config,
@@ -157,7 +158,7 @@ pub fn resolve(request: &DeviceRequest, visible: &Visible) -> Result<Decision, D
     }
 }
 
-/// A device that somebody asked for.
+/// A request for a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wish {
     source: Source,
@@ -182,7 +183,7 @@ impl fmt::Display for Asked {
 }
 
 impl Wish {
-    /// In the order of their weight.
+    /// Returns all requests, the most important first.
     fn all(request: &DeviceRequest) -> Result<Vec<Self>, DeviceError> {
         let id = request.policy_device_id.map(|id| Ok(Self { source: Source::DeviceId, asked: Asked::Cuda(id) }));
         let named = [(Source::PolicyDevice, &request.policy_device), (Source::Config, &request.config_device)];
@@ -215,7 +216,7 @@ impl Wish {
         }
     }
 
-    /// The device asked for, if it is there.
+    /// Returns the requested device, if it is available.
     fn granted(&self, visible: &Visible) -> Result<Device, DeviceError> {
         let (index, count) = match (self.asked, visible) {
             (Asked::Cpu, _) => return Ok(Device::Cpu),
@@ -235,7 +236,7 @@ impl Wish {
     }
 }
 
-/// Put somewhere: no other device will do, unless there is none at all.
+/// Chooses the placed device: no other device will do, unless there is none at all.
 fn by_placement(placed: &Placed, wishes: &[Wish], visible: &Visible) -> Result<Decision, DeviceError> {
     let Placed { device: index, reason } = placed;
     let device = Device::Cuda(*index);
@@ -254,7 +255,7 @@ fn by_placement(placed: &Placed, wishes: &[Wish], visible: &Visible) -> Result<D
     Ok(Decision { device, warnings: overruled(wishes, device, &reason), reason })
 }
 
-/// Several ranks on this node: each takes its own.
+/// Chooses a device for one of several ranks on this node: each takes its own.
 fn by_local_rank(local_rank: usize, local_world: usize, wishes: &[Wish], visible: &Visible) -> Decision {
     let ranks = format!("LOCAL_RANK={local_rank} of {local_world} local ranks");
     let mut warnings = vec![];
@@ -273,7 +274,8 @@ fn by_local_rank(local_rank: usize, local_world: usize, wishes: &[Wish], visible
     Decision { device, reason, warnings }
 }
 
-/// One rank on this node: the weightiest wish, which must be possible.
+/// Chooses the device for the only rank on this node: the most important request, which must be
+/// met.
 fn by_wish(wishes: &[Wish], visible: &Visible) -> Result<Decision, DeviceError> {
     let Some((first, others)) = wishes.split_first() else { return Ok(by_default(visible)) };
     if let (Source::Config, Visible::None { reason }) = (first.source, visible)
@@ -284,7 +286,7 @@ fn by_wish(wishes: &[Wish], visible: &Visible) -> Result<Decision, DeviceError> 
     }
     let device = first.granted(visible)?;
     let reason = format!("{}: {} asks for it", name(device), first.source);
-    // A config file that says otherwise is what explicit options are for.
+    // Explicit options are meant to override a config file, so that needs no warning.
     let explicit: Vec<_> = others.iter().copied().filter(|wish| wish.source != Source::Config).collect();
     Ok(Decision { device, warnings: overruled(&explicit, device, &reason), reason })
 }
@@ -298,7 +300,7 @@ fn by_default(visible: &Visible) -> Decision {
     Decision { device, reason, warnings: vec![] }
 }
 
-/// A warning for each wish that `device` does not meet, naming both.
+/// Returns a warning for each request that `device` does not meet, naming both.
 fn overruled(wishes: &[Wish], device: Device, why: &str) -> Vec<String> {
     let unmet = wishes.iter().filter(|wish| !wish.is_met_by(device));
     unmet.map(|wish| format!("{} asks for {}, overruled by {why}", wish.source, wish.asked)).collect()
@@ -325,7 +327,7 @@ mod tests {
         Visible::None { reason: NO_DRIVER.to_owned() }
     }
 
-    /// `rank/world id device config`, `-` for what is not given.
+    /// Parses `rank/world id device config`, with `-` for an absent value.
     fn request(text: &str) -> DeviceRequest {
         let words: Vec<&str> = text.split_whitespace().collect();
         let (rank, world) = words[0].split_once('/').unwrap();

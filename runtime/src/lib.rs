@@ -1,4 +1,4 @@
-//! `rrun-rank`: one rank of an evaluation, with libtorch and the simulator in process.
+//! `rrun-rank`: one rank of an evaluation, with libtorch and the simulator in one process.
 //!
 //! ```text
 //! main ─► eval ──► policy, env, record, device      crates: c10d (libtorch's C++), jobs
@@ -16,8 +16,8 @@ pub mod record;
 pub mod serve;
 pub mod versions;
 
-/// Errors of libtorch, which come as panics and are told by whoever catches them, go to the log in one line; their text has
-/// pages of C++ in it. Other panics are told as ever.
+/// Installs a panic hook that logs errors of libtorch in one line. These come as panics, which
+/// their catchers report, and their text has pages of C++. Other panics are printed as usual.
 pub fn tell_panics_briefly() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

@@ -1,5 +1,5 @@
-//! `rrun-rank eval …` and `rrun-rank serve …`: what `rrun eval …` and `rrun serve …` start once a rank. Runs under any
-//! torchrun-compatible launcher, and alone.
+//! `rrun-rank eval …` and `rrun-rank serve …`: the program that `rrun eval …` and `rrun serve …`
+//! start for each rank. It runs under any torchrun-compatible launcher, and alone.
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -1,8 +1,8 @@
-//! Prometheus' text format 0.0.4.
+//! Writes metrics in Prometheus' text format 0.0.4.
 
 use std::fmt::Write as _;
 
-/// Numbers under names that begin with `prefix`.
+/// Metrics whose names begin with `prefix`.
 #[derive(Debug)]
 pub struct Metrics {
     prefix: &'static str,
@@ -10,17 +10,17 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// None yet.
+    /// Creates an empty set of metrics.
     pub fn new(prefix: &'static str) -> Self {
         Self { prefix, text: String::new() }
     }
 
-    /// A number under one name.
+    /// Adds a metric with one value.
     pub fn one(&mut self, name: &str, kind: &str, help: &str, value: f64) {
         self.family(name, kind, help, [(String::new(), value)]);
     }
 
-    /// Numbers that differ in the value of one label.
+    /// Adds a metric with one value for each value of a label.
     pub fn by<L: std::fmt::Display>(
         &mut self,
         label: &str,
@@ -31,7 +31,7 @@ impl Metrics {
         self.family(name, kind, help, lines);
     }
 
-    /// All of them.
+    /// Returns the metrics as text.
     pub fn into_text(self) -> String {
         self.text
     }

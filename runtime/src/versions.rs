@@ -1,4 +1,4 @@
-//! Names and versions of what takes part, as far as it is loaded: for the journal.
+//! Collects names and versions of the loaded components for the journal.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,22 +6,23 @@ use std::sync::OnceLock;
 
 use c10d::cuda;
 
-/// Where the kernel module of NVIDIA says its version.
+/// File in which NVIDIA's kernel module shows its version.
 const DRIVER: &str = "/sys/module/nvidia/version";
 
-/// The commit that this program was built from.
+/// The commit from which this program was built.
 static COMMIT: OnceLock<&str> = OnceLock::new();
 
-/// Says which commit the program was built from, if the one who built it knew (`make` does). It is the program that
-/// says so, so that another commit does not compile this library again.
+/// Sets the commit from which the program was built, if the build knew it (`make` does). The
+/// program sets it, so that another commit does not recompile this library.
 pub fn built_from(commit: Option<&'static str>) {
     if let Some(commit) = commit.filter(|commit| !commit.is_empty()) {
-        // The first word counts.
+        // Only the first call counts.
         let _ = COMMIT.set(commit);
     }
 }
 
-/// `rrun`, `libtorch`, `mujoco`, and with a GPU `cuda`, `nccl` and `driver`.
+/// Returns the versions of `rrun`, `libtorch`, `mujoco`, and with a GPU `cuda`, `nccl` and
+/// `driver`.
 pub fn versions() -> BTreeMap<String, String> {
     let mut versions = BTreeMap::new();
     let mut add = |name: &str, version: Option<String>| {
@@ -36,20 +37,21 @@ pub fn versions() -> BTreeMap<String, String> {
         let numbers = cuda.versions().ok();
         add("cuda", numbers.map(|numbers| cuda_version(numbers.runtime)));
         add("nccl", numbers.map(|numbers| nccl_version(numbers.nccl)));
-        // A container may see the driver without its folder below /sys.
+        // A container may have the driver without its folder below /sys.
         let driver = std::fs::read_to_string(DRIVER).ok().map(|text| text.trim().to_owned());
         add("driver", driver.or_else(|| Some(format!("CUDA {}", cuda_version(numbers?.driver)))));
     }
     versions
 }
 
-/// `0.1.0`, `0.1.0 (1a2b3c4d5e6f)`.
+/// Returns `0.1.0` or `0.1.0 (1a2b3c4d5e6f)`.
 fn rrun() -> String {
     let version = env!("CARGO_PKG_VERSION");
     COMMIT.get().map_or(version.to_owned(), |commit| format!("{version} ({commit})"))
 }
 
-/// `2.11.0+cu130`: a wheel of torch has it in `version.py`, the archive of libtorch in `build-version`.
+/// Returns libtorch's version, such as `2.11.0+cu130`: a wheel of torch has it in `version.py`, the
+/// libtorch archive in `build-version`.
 fn libtorch(root: &Path) -> Option<String> {
     let read = |name: &str| std::fs::read_to_string(root.join(name)).ok();
     let of_wheel = |text: String| {
@@ -59,12 +61,13 @@ fn libtorch(root: &Path) -> Option<String> {
     read("version.py").and_then(of_wheel).or_else(|| read("build-version").map(|text| text.trim().to_owned()))
 }
 
-/// 13000 is 13.0: 1000 times major plus 10 times minor (`cudaRuntimeGetVersion`).
+/// Formats a version: 13000 is 13.0, which is 1000 times major plus 10 times minor
+/// (`cudaRuntimeGetVersion`).
 fn cuda_version(number: i32) -> String {
     format!("{}.{}", number / 1000, number % 1000 / 10)
 }
 
-/// 22809 is 2.28.9 (`NCCL_VERSION` of nccl.h, since 2.9).
+/// Formats a version: 22809 is 2.28.9 (`NCCL_VERSION` of nccl.h, since 2.9).
 fn nccl_version(number: i32) -> String {
     format!("{}.{}.{}", number / 10_000, number / 100 % 100, number % 100)
 }

@@ -1,4 +1,4 @@
-//! What libtorch says when something fails. tch keeps only the text of an exception, so what kind it was is read there; and
+//! Classifies the errors of libtorch by their text: tch keeps only the text of an exception, and
 //! most of its operators panic with it.
 
 use std::any::Any;
@@ -6,18 +6,20 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, resume_unwind, set_hook, take_hook};
 use std::sync::Once;
 
-/// Memory that is not there, in the words of torch 2.11: c10/cuda/CUDACachingAllocator.cpp and the CUDA driver ("out of
-/// memory"), c10/core/impl/alloc_cpu.cpp ("can't allocate memory"), cuBLAS and cuDNN, which make their handles and
-/// workspaces when they are first used.
+/// Texts of out-of-memory errors in torch 2.11: c10/cuda/CUDACachingAllocator.cpp and the CUDA
+/// driver ("out of memory"), c10/core/impl/alloc_cpu.cpp ("can't allocate memory"), and cuBLAS and
+/// cuDNN, which create their handles and workspaces at their first use.
 const OUT_OF_MEMORY: [&str; 4] =
     ["out of memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED"];
 
-/// What libtorch writes before the text of a CUDA error: c10/cuda/CUDAException.cpp and c10/cuda/driver_api.h, torch 2.11.
+/// Prefixes of a CUDA error in libtorch: c10/cuda/CUDAException.cpp and c10/cuda/driver_api.h,
+/// torch 2.11.
 const OF_CUDA: [&str; 2] = ["CUDA error: ", "CUDA driver error: "];
 
-/// Errors that end a process's use of a GPU: every later call answers the same, and only another process has a context
-/// again. Texts of `cudaGetErrorString` of CUDA 13.0, by the numbers of `cudaError_t`. NVIDIA says of most that "the process
-/// must be terminated and relaunched" (CUDA Runtime API, Data types, `cudaError`).
+/// Errors after which a process can no longer use a GPU: every later call returns the same error,
+/// and only a new process gets a context. Texts of `cudaGetErrorString` of CUDA 13.0, with the
+/// numbers of `cudaError_t`. NVIDIA says of most that "the process must be terminated and
+/// relaunched" (CUDA Runtime API, Data types, `cudaError`).
 const LOST_CONTEXT: [&str; 12] = [
     "an illegal memory access was encountered", // 700 cudaErrorIllegalAddress
     "the launch timed out and was terminated",  // 702 cudaErrorLaunchTimeout
@@ -33,7 +35,8 @@ const LOST_CONTEXT: [&str; 12] = [
     "unknown error",                            // 999 cudaErrorUnknown
 ];
 
-/// The same, where no kernel can be to blame: the hardware or somebody outside of this process failed.
+/// Errors with the same effect that no kernel can cause: the hardware or something outside of this
+/// process failed.
 const FAILED_HARDWARE: [&str; 5] = [
     "uncorrectable ECC error encountered", // 214 cudaErrorECCUncorrectable
     "uncorrectable NVLink error detected during the execution", // 220 cudaErrorNvlinkUncorrectable
@@ -42,29 +45,31 @@ const FAILED_HARDWARE: [&str; 5] = [
     "an async error has occured in external entity outside of CUDA", // 911 cudaErrorExternalDevice
 ];
 
-/// What tch's panics begin with.
+/// Prefix of tch's panics.
 const UNWRAPPED: &str = "called `Result::unwrap()` on an `Err` value: Torch(\"";
 
-/// What libtorch says last of a GPU's memory before it says who has it.
+/// End of the part of libtorch's message that says how much GPU memory is free; the part about its
+/// users follows.
 const FREE: &str = " is free";
 
-/// What tch's errors begin with.
+/// Prefix of tch's errors.
 const INTERNAL: &str = "Internal torch error: ";
 
-/// Where the C++ backtrace begins, in a message and in one that was printed with its line ends escaped.
+/// Beginnings of the C++ backtrace, in a message and in one that was printed with escaped line
+/// ends.
 const BACKTRACE: [&str; 4] = ["\nException raised from", "\\nException raised from", "\nframe #0", "\\nframe #0"];
 
-/// Whether memory was short.
+/// Returns whether the error is an out-of-memory error.
 pub fn is_out_of_memory(text: &str) -> bool {
     OUT_OF_MEMORY.iter().any(|words| text.contains(words))
 }
 
-/// Whether the process can use its GPU no more.
+/// Returns whether the process can no longer use its GPU.
 pub fn is_context_lost(text: &str) -> bool {
     cuda_says(text, &LOST_CONTEXT) || is_hardware_failure(text)
 }
 
-/// Whether that is so, and nothing that it computed is to blame.
+/// Returns whether the GPU is lost through no fault of the computation.
 pub fn is_hardware_failure(text: &str) -> bool {
     cuda_says(text, &FAILED_HARDWARE)
 }
@@ -74,50 +79,51 @@ fn cuda_says(text: &str, errors: &[&str]) -> bool {
     said.any(|said| errors.iter().any(|error| said.starts_with(error)))
 }
 
-/// Whether a panic tells an error of libtorch: tch and our own operators have no other way.
+/// Returns whether a panic carries an error of libtorch: tch and our own operators cannot report
+/// errors in another way.
 pub fn is_panic(text: &str) -> bool {
     text.starts_with(UNWRAPPED) || text.starts_with("libtorch: ")
 }
 
-/// The first line of libtorch's message: behind it come links and advice for developers.
+/// Returns the first line of libtorch's message; links and advice for developers follow it.
 pub fn first_line(text: &str) -> &str {
     let text = message(text);
     let end = ["\n", "\\n"].iter().filter_map(|end| text.find(end)).min();
     text[..end.unwrap_or(text.len())].trim_end()
 }
 
-/// libtorch's message without tch's words before it and the C++ backtrace behind it, of an error as of a panic.
+/// Returns libtorch's message without tch's prefix and the C++ backtrace, for errors and panics.
 pub fn message(text: &str) -> &str {
     let text = text.strip_prefix(UNWRAPPED).or_else(|| text.strip_prefix(INTERNAL)).unwrap_or(text);
     let end = BACKTRACE.iter().filter_map(|start| text.find(start)).min();
     text[..end.unwrap_or(text.len())].trim_end()
 }
 
-/// Of a message about memory, what was asked for and what is free: without who has the rest, and without advice. Any other
-/// message as it is.
+/// Returns the part of an out-of-memory message that says what was requested and what is free,
+/// without the users of the rest and without advice. Other messages are returned as they are.
 pub fn shortage(text: &str) -> &str {
     let text = message(text);
     text.find(FREE).map_or(text, |at| &text[..at + FREE.len()])
 }
 
 thread_local! {
-    /// How many [`caught`] this thread is in.
+    /// Number of nested [`caught`] calls in this thread.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
-/// What `body` gives, or the message of its panic. A panic with libtorch's words is an error like any other and is not
-/// printed where it happens; any other is a defect of ours, which is.
+/// Runs `body` and catches a panic. A panic with libtorch's text is treated as an error and not
+/// printed; any other panic is a bug and is printed.
 ///
 /// # Errors
-/// The message.
+/// Returns the message of the panic.
 pub fn caught<T>(body: impl FnOnce() -> T) -> Result<T, String> {
     quietly(body).map_err(|panic| words(panic.as_ref()).map_or("a panic without words", message).to_owned())
 }
 
-/// As [`caught`], for the outermost use of libtorch: a defect of ours goes on as a panic.
+/// Works like [`caught`], for the outermost use of libtorch: other panics continue as panics.
 ///
 /// # Errors
-/// libtorch's message.
+/// Returns libtorch's message.
 pub fn caught_of_libtorch<T>(body: impl FnOnce() -> T) -> Result<T, String> {
     quietly(body).map_err(|panic| match words(panic.as_ref()).filter(|text| is_panic(text)) {
         Some(text) => message(text).to_owned(),
@@ -125,7 +131,8 @@ pub fn caught_of_libtorch<T>(body: impl FnOnce() -> T) -> Result<T, String> {
     })
 }
 
-/// What `body` gives, or its panic, of which nothing is printed if it is one of libtorch's errors.
+/// Runs `body` and returns its result or its panic, which is not printed if it is an error of
+/// libtorch.
 fn quietly<T>(body: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Send>> {
     static QUIET: Once = Once::new();
     QUIET.call_once(|| {
@@ -138,7 +145,7 @@ fn quietly<T>(body: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Send>> {
     outcome
 }
 
-/// Says nothing of libtorch's errors, which somebody catches, and what is usual of the rest.
+/// Prints a panic as usual, unless it is an error of libtorch that will be caught.
 fn on_panic(panic: &PanicHookInfo<'_>, usual: &dyn Fn(&PanicHookInfo<'_>)) {
     let is_of_libtorch = words(panic.payload()).is_some_and(|text| is_panic(text) || is_out_of_memory(text));
     if DEPTH.get() == 0 || !is_of_libtorch {
@@ -146,7 +153,7 @@ fn on_panic(panic: &PanicHookInfo<'_>, usual: &dyn Fn(&PanicHookInfo<'_>)) {
     }
 }
 
-/// The text that a panic was given.
+/// Returns the text of a panic.
 fn words(panic: &(dyn Any + Send)) -> Option<&str> {
     panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied())
 }
@@ -159,7 +166,7 @@ mod tests {
     /// Bytes that no address space has (x86-64: 2^47), whatever the machine promises to its processes.
     const ABSURD: i64 = 1 << 50;
 
-    /// What libtorch really says when memory is short.
+    /// Returns libtorch's real message for a shortage of memory.
     fn real_shortage() -> String {
         Tensor::f_empty([ABSURD], (Kind::Uint8, Device::Cpu)).unwrap_err().to_string()
     }
@@ -185,7 +192,8 @@ mod tests {
         assert!(!is_out_of_memory("CUDA error: an illegal memory access was encountered"));
     }
 
-    /// As the driver of an imitated card says it through libtorch 2.11, in a message and in a panic of tch.
+    /// The message of an emulated GPU's driver through libtorch 2.11, as an error and as a panic of
+    /// tch.
     const ECC: [&str; 2] = [
         "CUDA error: uncorrectable ECC error encountered\nSearch for `cudaErrorECCUncorrectable' in https://docs.nvidia.com",
         "called `Result::unwrap()` on an `Err` value: Torch(\"CUDA error: uncorrectable ECC error encountered\\nSearch for\")",

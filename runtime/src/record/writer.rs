@@ -10,64 +10,64 @@ use super::snapshot::Snapshot;
 use super::{EpisodeEnd, EpisodeMeta, RecordError};
 use crate::env::EnvIndex;
 
-/// What the recorder sends.
+/// A message from the recorder.
 #[derive(Debug)]
 pub(super) enum Message {
     /// An episode begins.
     Begin {
-        /// Where.
+        /// Index of the environment.
         env: EnvIndex,
-        /// Which.
+        /// Number, seed and instruction of the episode.
         meta: EpisodeMeta,
-        /// After the reset.
+        /// Observation after the reset.
         first: Snapshot,
     },
     /// A step was taken.
     Step {
-        /// Where.
+        /// Index of the environment.
         env: EnvIndex,
-        /// What it adds.
+        /// The data of the step.
         row: StepRow,
     },
     /// The episode ended and becomes a demo.
     End {
-        /// Where.
+        /// Index of the environment.
         env: EnvIndex,
-        /// What the answer is known by.
+        /// Ticket of the answer.
         ticket: u64,
-        /// How.
+        /// How the episode ended.
         end: EpisodeEnd,
     },
-    /// The episode ended and does not count.
+    /// The episode is discarded.
     Discard {
-        /// Where.
+        /// Index of the environment.
         env: EnvIndex,
     },
 }
 
-/// A kind of dataset.
+/// A dataset to which episodes are appended.
 pub(super) trait Store: Send {
-    /// Adds an episode and answers with the file and the name in it, once it is on disk; with neither when the plan
-    /// does not want episodes that ended so.
+    /// Adds an episode and returns the file and the name in it, after it is on disk. Returns `None`
+    /// if the plan does not keep episodes with this end.
     fn append(&mut self, episode: &Episode, end: EpisodeEnd) -> Result<Option<(PathBuf, String)>, RecordError>;
 
-    /// All is written.
+    /// Closes the dataset after the last episode.
     fn finish(self: Box<Self>) -> Closed;
 }
 
-/// All that the thread owns.
+/// The state of the dataset thread.
 pub(super) struct Writer {
     /// The dataset.
     pub(super) store: Box<dyn Store>,
-    /// Pictures go to the dataset as well.
+    /// True if images are written to the dataset as well.
     pub(super) cameras: bool,
-    /// One an environment.
+    /// The current episode of each environment.
     pub(super) slots: Vec<Slot>,
-    /// Where answers go.
+    /// Destination of the answers.
     pub(super) answers: Sender<Part>,
 }
 
-/// The episode that one environment is in.
+/// The current episode of one environment.
 #[derive(Default)]
 pub(super) struct Slot {
     episode: Option<Episode>,
@@ -75,7 +75,7 @@ pub(super) struct Slot {
 }
 
 impl Writer {
-    /// Works until the recorder hangs up, then closes the files.
+    /// Runs until the recorder closes the channel, then closes the files.
     pub(super) fn run(mut self, inbox: &Receiver<Message>) -> Closed {
         for message in inbox {
             match message {
@@ -90,7 +90,7 @@ impl Writer {
                         Ok(demo) => (demo, None),
                         Err(reason) => (None, Some(reason)),
                     };
-                    // A recorder that hung up no longer wants to know.
+                    // The receiver is gone after the recorder has closed.
                     self.answers.send(Part { ticket, demo, error, ..Part::default() }).ok();
                 }
             }

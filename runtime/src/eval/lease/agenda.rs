@@ -59,7 +59,6 @@ impl Agenda {
     ///
     /// # Errors
     /// Returns a [`LeaseError`] if the store cannot be reached.
-    /// [`LeaseError`] when the store cannot be reached.
     pub fn new(work: Vec<Work>, args: &EvalArgs, env: &RankEnv, lines: &[Line]) -> Result<Self, LeaseError> {
         let is_dynamic = args.assign == Assign::Dynamic && env.world_size > 1;
         let Some((host, port)) = env.master.clone().filter(|_| is_dynamic) else {

@@ -4,13 +4,16 @@
 //! ```text
 //! <path>/
 //! ├ data/chunk-000/file-012.parquet                             one row per step
-//! ├ videos/observation.images.<camera>/chunk-000/file-012.mp4   one image per step, before its action
+//! ├ videos/observation.images.<camera>/chunk-000/file-012.mp4   one image per step
 //! └ meta/
 //!   ├ episodes/chunk-000/file-012.parquet                       location of episode 12
 //!   ├ tasks.parquet, stats.json, info.json                      of all episodes
-//!   ├ modality.json                                             named parts of state and action, for GR00T
-//!   └ rrun_episodes.jsonl                                       of rrun: seed and end of each episode
+//!   ├ modality.json                                             named parts for GR00T
+//!   └ rrun_episodes.jsonl                                       of rrun: seeds and ends
 //! ```
+//!
+//! The image of a step is the one before its action; `modality.json` names the parts of state and
+//! action; `rrun_episodes.jsonl` has the seed and the end of each episode.
 //!
 //! Each episode has one file of each kind (the format allows more), so existing files never change.
 //! Files about all episodes are replaced by renames, `info.json` last. After a kill at any moment,
@@ -19,7 +22,6 @@
 //!
 //! Two things are left out: the simulator's state, which the HDF5 format has, and the statistics of
 //! single episodes, which loading and training do not read.
-//! training do not read.
 
 mod camera;
 mod features;

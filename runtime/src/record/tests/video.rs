@@ -1,4 +1,4 @@
-//! Videos as a reader of mp4 boxes sees them (ISO/IEC 14496-12).
+//! Tests that read the mp4 boxes of videos (ISO/IEC 14496-12).
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use super::{SUCCESS, begin, env, episode, observation, plan, step_to, steps};
 use crate::env::{EnvIndex, Frame};
 use crate::record::{EpisodeEnd, EpisodeMeta, GridPlan, RecordError, Recorder};
 
-/// `(type, body)` of the boxes in `bytes`; a cut last one does not count.
+/// Returns `(type, body)` of the boxes in `bytes`, without an incomplete last one.
 fn boxes(mut bytes: &[u8]) -> Vec<([u8; 4], &[u8])> {
     let mut found = Vec::new();
     while bytes.len() >= 8 && (8..=bytes.len()).contains(&(u32_at(bytes, 0) as usize)) {
@@ -28,14 +28,14 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap())
 }
 
-/// Pictures in the fragments of a file that is not closed.
+/// Returns the number of images in the fragments of a file that is not closed.
 pub(super) fn frames_in_fragments(path: &Path) -> usize {
     let bytes = fs::read(path).unwrap();
     let moofs = boxes(&bytes).into_iter().filter(|(name, _)| name == b"moof");
     moofs.map(|(_, moof)| u32_at(inner(moof, &[b"traf", b"trun"]), 4) as usize).sum()
 }
 
-/// A closed file: all positions in front of the pictures.
+/// A closed file, with all sample positions before the images.
 struct Movie {
     bytes: Vec<u8>,
 }
@@ -53,18 +53,19 @@ impl Movie {
         inner(&self.bytes, &[b"moov", b"trak", b"mdia"])
     }
 
-    /// Words of a table, without version and flags.
+    /// Returns the words of a table, without version and flags.
     fn table(&self, name: &[u8; 4]) -> Vec<u32> {
         let body = inner(self.media(), &[b"minf", b"stbl", name]);
         body[4..].chunks_exact(4).map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect()
     }
 
-    /// Numbers of the pictures that need no other, from 0.
+    /// Returns the numbers of the key frames, from 0.
     fn keyframes(&self) -> Vec<u32> {
         self.table(b"stss")[1..].iter().map(|number| number - 1).collect()
     }
 
-    /// The pictures as the positions find them: each a row of NAL units behind their lengths that fills it.
+    /// Checks that the positions lead to valid images, each a sequence of length-prefixed NAL
+    /// units, and returns their number.
     fn check_pictures(&self) -> usize {
         let sizes = &self.table(b"stsz")[2..];
         let starts = self.table(b"co64");
@@ -92,7 +93,7 @@ pub(super) fn frames_of(path: &Path) -> usize {
     Movie::read(path).check_pictures()
 }
 
-/// Has FFmpeg decode all of a file; the number of pictures.
+/// Decodes a whole file with FFmpeg and returns the number of images.
 fn decoded(path: &Path) -> Option<usize> {
     let words = ["-v", "error", "-count_frames", "-select_streams", "v", "-show_entries"];
     let words = [&words[..], &["stream=nb_read_frames", "-of", "csv=p=0"]].concat();
@@ -118,7 +119,7 @@ fn all_pictures_of_an_episode_that_has_ended_are_in_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let mut recorder = Recorder::start(plan(dir.path(), false, true)).unwrap();
     let mut recorded = Vec::new();
-    // 11 pictures at 10 a second: one is left alone.
+    // 11 images at 10 per second: one is left over.
     for number in 0..2 {
         episode(&mut recorder, 0, number, 10);
         for _ in 0..10_000 {
@@ -153,7 +154,7 @@ fn each_environment_has_a_video_with_all_frames_and_a_keyframe_at_each_episode()
     let movie = Movie::read(&spans[0].path);
     assert_eq!(movie.check_pictures(), 22);
     assert_eq!(movie.keyframes(), [0, 15]);
-    // 10 steps a second, 1000 ticks a step.
+    // 10 steps per second, 1000 ticks per step.
     assert_eq!(movie.table(b"stts"), [1, 22, 1000]);
     assert!(decoded(&spans[0].path).is_none_or(|frames| frames == 22));
     assert_eq!(names(&dir.path().join("videos")).len(), 2);
@@ -167,7 +168,7 @@ fn the_header_says_avc1_with_parameter_sets_and_an_even_size() {
     let path = recorder.finish().unwrap()[0].video.clone().unwrap().path;
     let movie = Movie::read(&path);
     let media = movie.media();
-    // Version 1: times of 64 bits, then ticks a second, then the duration.
+    // Version 1: times of 64 bits, then ticks per second, then the duration.
     let header = inner(media, &[b"mdhd"]);
     assert_eq!((header[0], u32_at(header, 20), u32_at(header, 28)), (1, 10_000, 4000));
     let entry = boxes(&inner(media, &[b"minf", b"stbl", b"stsd"])[8..])[0];
@@ -223,7 +224,8 @@ fn a_size_that_changes_ends_that_video_and_leaves_the_demo() {
     assert_eq!(frames_of(&recorded[0].video.as_ref().unwrap().path), 13);
 }
 
-/// An episode of three steps with pictures of this size and of what `colour` makes of a pixel's number.
+/// Records an episode of three steps with images of this size; `colour` computes each byte from its
+/// position.
 fn film(recorder: &mut Recorder, number: u64, (height, width): (u32, u32), colour: impl Fn(u32, u32) -> u8) {
     let shown = |t: u32| {
         let rgb: Vec<u8> = (0..height * width * 3).map(|at| colour(t, at)).collect();
@@ -238,7 +240,7 @@ fn film(recorder: &mut Recorder, number: u64, (height, width): (u32, u32), colou
     recorder.end(EnvIndex(0), SUCCESS).unwrap();
 }
 
-/// A byte that has nothing to do with its neighbours.
+/// Returns a byte that is unrelated to its neighbours.
 fn noise(t: u32, at: u32) -> u8 {
     let mut mixed = (at + 1).wrapping_mul(2_654_435_761) ^ (t + 1).wrapping_mul(0x9e37_79b9);
     mixed ^= mixed >> 15;
@@ -269,7 +271,7 @@ fn pictures_that_the_encoder_cannot_code_cost_the_video_and_no_episode() {
     let mut recorder = Recorder::start(plan).unwrap();
     let plain = |t: u32, _: u32| (t * 50) as u8;
     film(&mut recorder, 0, (96, 96), plain);
-    // With bits to spare OpenH264 fails on noise, and on every picture after it.
+    // At high bit rates OpenH264 fails on noise, and on every image after it.
     film(&mut recorder, 1, (96, 96), noise);
     film(&mut recorder, 2, (96, 96), plain);
     let recorded = recorder.drain();
@@ -278,7 +280,8 @@ fn pictures_that_the_encoder_cannot_code_cost_the_video_and_no_episode() {
     assert!(recorded.iter().all(|recorded| recorded.error.is_none() && recorded.demo.is_some()));
     let filmed: Vec<_> = recorded.iter().map(|one| (one.video.is_some(), one.episode_video.is_some())).collect();
     assert_eq!(filmed, [(true, true), (false, false), (false, false)]);
-    // Whether the grid goes on depends on where its keyframes are; it is no reason to fail either.
+    // Whether the grid continues depends on the position of its key frames; it must not fail
+    // either.
     recorder.finish().unwrap();
 }
 
@@ -346,12 +349,13 @@ fn a_grid_shows_every_picture_of_its_environments_once() {
     recorder.end(EnvIndex(0), SUCCESS).unwrap();
     recorder.finish().unwrap();
     let path = dir.path().join("videos/lift_video_rank0_gpu0_grid.mp4");
-    // Both after the reset, both after a step, then three of the first alone while the second stands still.
+    // Both after the reset, both after a step, then three of the first alone while the second does
+    // not move.
     assert_eq!(frames_of(&path), 5);
     assert!(decoded(&path).is_none_or(|frames| frames == 5));
     let movie = Movie::read(&path);
     let entry = boxes(&inner(movie.media(), &[b"minf", b"stbl", b"stsd"])[8..])[0].1;
-    // Two environments of 62 columns beside each other.
+    // Two environments of 62 columns side by side.
     assert_eq!((u32_at(entry, 24) >> 16, u32_at(entry, 24) & 0xffff), (124, 32));
 }
 
@@ -372,7 +376,8 @@ fn a_grid_that_cannot_be_is_refused() {
 fn a_loop_that_is_faster_than_the_encoder_waits_and_it_is_counted() {
     let dir = tempfile::tempdir().unwrap();
     let mut plan = plan(dir.path(), false, true);
-    // Depth of the line: 8 pictures of 4096×4096 (the environment says so, what it shows is smaller).
+    // Capacity of the channel: 8 images of 4096×4096 (the size in the environment's specification;
+    // the actual images are smaller).
     plan.env.cameras.iter_mut().for_each(|camera| (camera.height, camera.width) = (4096, 4096));
     plan.video.as_mut().unwrap().threads = 1;
     let mut recorder = Recorder::start(plan).unwrap();

@@ -1,13 +1,14 @@
-//! Colour conversion with AVX2 where the processor has it: four times as fast as with the instructions that every
-//! x86-64 has, which cost as much time as the encoder takes.
+//! Colour conversion with AVX2 if the CPU has it. It is four times as fast as with the instructions
+//! of every x86-64, which take as much time as the encoder.
 
 use super::yuv::Planes;
 
-/// Converts a picture as [`Planes::convert`] does.
+/// Converts an image as [`Planes::convert`] does.
 pub(super) fn fill(planes: &mut Planes, rgb: &[u8]) {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: the only condition of the call is that the processor has AVX2, which was just asked.
+        // SAFETY: the only precondition of the call is that the CPU has AVX2, which was just
+        // checked.
         return unsafe { convert(planes, rgb) };
     }
     planes.convert(rgb);

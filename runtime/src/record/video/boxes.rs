@@ -1,21 +1,21 @@
-//! What a fragmented mp4 file of ours holds, read back (ISO/IEC 14496-12).
+//! Parses the fragmented mp4 files that the recorder writes (ISO/IEC 14496-12).
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 
-/// Bytes of a `moov` or `moof` at most; that of a second of video has some hundred.
+/// Maximum bytes of a `moov` or `moof`; that of a second of video has some hundred.
 const LARGEST_HEADER: u64 = 1 << 24;
-/// Flag of a picture that needs others (§8.8.3.1, `sample_is_non_sync_sample`).
+/// Flag of an image that depends on others (§8.8.3.1, `sample_is_non_sync_sample`).
 const NEEDS_OTHERS: u32 = 0x1_0000;
 
-/// The pictures of one `moof` and its `mdat`.
+/// The images of one `moof` and its `mdat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fragment {
-    /// First byte of the first picture.
+    /// Offset of the first image.
     pub(super) start: u64,
-    /// Bytes of all its pictures.
+    /// Bytes of all its images.
     pub(super) bytes: u64,
-    /// Number of pictures.
+    /// Number of images.
     pub(super) frames: u32,
 }
 
@@ -23,16 +23,16 @@ pub(super) struct Fragment {
 #[derive(Debug, Default)]
 pub(super) struct Scan {
     moov: Vec<u8>,
-    /// In order.
+    /// Fragments in order.
     pub(super) fragments: Vec<Fragment>,
-    /// Bytes of each picture.
+    /// Size of each image in bytes.
     pub(super) sizes: Vec<u32>,
-    /// Numbers of the pictures that need no other, from 1.
+    /// Numbers of the key frames, from 1.
     pub(super) keyframes: Vec<u32>,
 }
 
 impl Scan {
-    /// Body of the first box of this name inside `moov`, however deep.
+    /// Returns the body of the first box of this name inside `moov`, at any depth.
     pub(super) fn header(&self, name: &[u8; 4]) -> io::Result<&[u8]> {
         find(&self.moov, name).ok_or_else(|| broken(&format!("a `{}`", name.escape_ascii())))
     }
@@ -40,7 +40,8 @@ impl Scan {
     fn add(&mut self, moof: &[u8], start: u64, room: u64) -> io::Result<()> {
         let run = find(moof, b"trun").ok_or_else(|| broken("a `trun`"))?;
         let mut words = run.as_chunks::<4>().0.iter().map(|word| u32::from_be_bytes(*word));
-        // Version and flags as muxide writes them: duration, size, flags and time offset of each picture.
+        // Version and flags as muxide writes them: duration, size, flags and time offset of each
+        // image.
         let (Some(0x0100_0f01), Some(frames), Some(_)) = (words.next(), words.next(), words.next()) else {
             return Err(broken("a `trun` with duration, size, flags and offset"));
         };
@@ -64,7 +65,7 @@ impl Scan {
     }
 }
 
-/// Reads all up to the end or to the first box that the file does not hold whole, as after a kill.
+/// Reads all fragments up to the end, or to the first incomplete box, as after a kill.
 pub(super) fn scan(file: &mut File) -> io::Result<Scan> {
     let end = file.seek(SeekFrom::End(0))?;
     let (mut at, mut scan, mut moof) = (0, Scan::default(), None);
@@ -95,7 +96,7 @@ pub(super) fn scan(file: &mut File) -> io::Result<Scan> {
     Ok(scan)
 }
 
-/// The file is not what is needed.
+/// Creates the error that the file lacks a required part.
 pub(super) fn broken(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("{what} is needed in the video"))
 }
@@ -109,7 +110,7 @@ fn body(file: &mut File, length: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Body of the first box of this name in `bytes` or inside the boxes that hold boxes.
+/// Returns the body of the first box of this name in `bytes` or in nested boxes.
 fn find<'a>(mut bytes: &'a [u8], name: &[u8; 4]) -> Option<&'a [u8]> {
     while let Some(([a, b, c, d, found @ ..], _)) = bytes.split_first_chunk::<8>() {
         let length = u32::from_be_bytes([*a, *b, *c, *d]) as usize;

@@ -1,4 +1,4 @@
-//! The threads that code: each owns some of the videos and takes what the recorder sends to them, in order.
+//! The encoder threads: each owns some of the videos and handles the recorder's messages in order.
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
@@ -15,15 +15,16 @@ use crate::record::closed::Closed;
 use crate::record::line::{Line, Waits, line};
 use crate::record::parts::Part;
 
-/// Bytes of pictures that may wait for one thread. Below it the loop never waits for an encoder.
+/// Maximum bytes of images in the channel to one thread. Below it the loop never waits for an
+/// encoder.
 const WAITING: u64 = 128 << 20;
-/// Messages that may wait for one thread: as many as [`WAITING`] holds, between these.
+/// Limits of the number of messages in a channel; within them, [`WAITING`] decides.
 const QUEUE: (u64, u64) = (8, 512);
 
-/// Pictures of one step by camera, shared by all who want them.
+/// The images of one step by camera, shared by all consumers.
 pub(in crate::record) type Pictures = Arc<BTreeMap<String, Frame>>;
 
-/// What happens in an environment.
+/// An event in an environment.
 #[derive(Debug)]
 enum Cue {
     Begin { episode: u64 },
@@ -38,13 +39,13 @@ enum Message {
     Grid { grid: usize, cell: usize, pictures: Pictures },
 }
 
-/// The recorder's end of the threads.
+/// The recorder's handle of the encoder threads.
 #[derive(Debug)]
 pub(in crate::record) struct Crew {
     lines: Vec<Line<Message>>,
     threads: Vec<JoinHandle<Closed>>,
     num_envs: usize,
-    /// Grid and cell of each environment that is in one.
+    /// Grid and cell of each environment; `None` if it is in no grid.
     cells: Vec<Option<(usize, usize)>>,
 }
 
@@ -56,7 +57,7 @@ struct Coder {
 }
 
 impl Crew {
-    /// Starts the threads of a plan that is resolved; each `end` has one answer.
+    /// Starts the threads of a resolved plan; each `end` gets one answer.
     pub(in crate::record) fn start(
         plan: &VideoPlan,
         env: &EnvSpec,
@@ -89,12 +90,12 @@ impl Crew {
         Ok(crew)
     }
 
-    /// An episode begins; `false` when the thread is gone, as of the others.
+    /// Begins an episode. Like the methods below, returns `false` if the thread has ended.
     pub(in crate::record) fn begin(&mut self, env: EnvIndex, episode: u64, first: Pictures) -> bool {
         self.cue(env, Cue::Begin { episode }) && self.pictures(env, first)
     }
 
-    /// A step was taken.
+    /// Adds the images of a step.
     pub(in crate::record) fn pictures(&mut self, env: EnvIndex, pictures: Pictures) -> bool {
         let Some((grid, cell)) = self.cells[env.0] else { return self.cue(env, Cue::Pictures(pictures)) };
         let thread = (self.num_envs + grid) % self.lines.len();
@@ -102,22 +103,22 @@ impl Crew {
             && self.lines[thread].send(Message::Grid { grid, cell, pictures })
     }
 
-    /// The episode ended; the answer has this ticket.
+    /// Ends the episode; the answer carries `ticket`.
     pub(in crate::record) fn end(&mut self, env: EnvIndex, ticket: u64, success: bool) -> bool {
         self.cue(env, Cue::End { ticket, success })
     }
 
-    /// The episode does not count.
+    /// Discards the episode.
     pub(in crate::record) fn discard(&mut self, env: EnvIndex) -> bool {
         self.cue(env, Cue::Discard)
     }
 
-    /// How often and how long the caller had to wait.
+    /// Returns how often and how long the caller had to wait.
     pub(in crate::record) fn waits(&self) -> Waits {
         self.lines.iter().map(Line::waits).sum()
     }
 
-    /// Lets the threads go once they have done all; they close their files at the same time.
+    /// Waits until the threads have finished; they close their files in parallel.
     pub(in crate::record) fn hang_up(&mut self) -> Closed {
         self.lines.clear();
         let threads = std::mem::take(&mut self.threads).into_iter();
@@ -166,14 +167,14 @@ impl Coder {
                     },
                     Err(reason) => Part { ticket, error: Some(reason), ..Part::default() },
                 };
-                // A recorder that hung up no longer wants to know.
+                // The receiver is gone after the recorder has closed.
                 self.answers.send(part).ok();
             }
         }
     }
 }
 
-/// Messages that may wait: one has the pictures of one step.
+/// Returns the capacity of a channel in messages; each has the images of one step.
 fn depth(env: &EnvSpec) -> usize {
     let bytes: u64 = env.cameras.iter().map(|camera| u64::from(camera.height) * u64::from(camera.width) * 3).sum();
     (WAITING / bytes.max(1)).clamp(QUEUE.0, QUEUE.1) as usize

@@ -1,4 +1,4 @@
-//! Canvases to a file: what the video of an environment and that of a grid have in common.
+//! Encodes canvases into a file: the common part of environment videos and grid videos.
 
 use std::path::{Path, PathBuf};
 
@@ -6,10 +6,10 @@ use super::h264::{H264, Rate, Sample};
 use super::mp4::{Mp4, Picture};
 use super::yuv::Planes;
 
-/// Why a picture is not in a video.
+/// The reason why an image is not in a video.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Fault {
-    /// The pictures cannot be shown or coded; the encoder is of no use any more.
+    /// The images cannot be laid out or encoded; the encoder cannot be used any more.
     #[error("{0}")]
     Picture(String),
     /// The file cannot be written.
@@ -18,13 +18,13 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    /// An error of the file.
+    /// Creates an error about the file.
     pub(super) fn file(err: impl ToString) -> Self {
         Self::File(err.to_string())
     }
 }
 
-/// An encoder and, from the first picture on, its file.
+/// An encoder and, from the first image on, its file.
 pub(super) struct Film {
     planes: Planes,
     encoder: H264,
@@ -33,17 +33,17 @@ pub(super) struct Film {
 }
 
 impl Film {
-    /// For canvases of this even size.
+    /// Creates an encoder for canvases of this even size.
     pub(super) fn new(height: usize, width: usize, rate: Rate) -> Result<Self, String> {
         Ok(Self { planes: Planes::new(height, width), encoder: H264::new(rate)?, rate, file: None })
     }
 
-    /// Makes the next picture a keyframe.
+    /// Makes the next image a key frame.
     pub(super) fn want_keyframe(&mut self) {
         self.encoder.want_keyframe();
     }
 
-    /// Codes a canvas, `[height, width, 3]`, and adds it to the file, `<dir>/<stem>.mp4`.
+    /// Encodes a canvas, `[height, width, 3]`, and adds it to the file, `<dir>/<stem>.mp4`.
     pub(super) fn push(&mut self, canvas: &[u8], dir: &Path, stem: &str) -> Result<Sample, Fault> {
         self.planes.fill(canvas);
         let sample = self.encoder.encode(&self.planes).map_err(Fault::Picture)?;
@@ -56,27 +56,27 @@ impl Film {
         Ok(sample)
     }
 
-    /// Size and rate of its pictures.
+    /// Returns size and frame rate of the images.
     pub(super) fn picture(&self) -> Picture {
         Picture { width: self.planes.width as u32, height: self.planes.height as u32, fps: self.rate.fps }
     }
 
-    /// The file, once there is a picture.
+    /// Returns the file, if there is an image.
     pub(super) fn file(&mut self) -> Option<&mut Mp4> {
         self.file.as_mut()
     }
 
-    /// Pictures so far.
+    /// Returns the number of images so far.
     pub(super) fn frames(&self) -> u64 {
         self.file.as_ref().map_or(0, Mp4::frames)
     }
 
-    /// Where the file is.
+    /// Returns the path of the file, if there is an image.
     pub(super) fn path(&self) -> Option<&Path> {
         self.file.as_ref().map(Mp4::path)
     }
 
-    /// Closes the file. The value tells what the user should know.
+    /// Closes the file. Returns a message for the user, if there is one.
     pub(super) fn close(self) -> Result<Option<String>, String> {
         let Some(file) = self.file else { return Ok(None) };
         let path: PathBuf = file.path().to_owned();

@@ -1,10 +1,10 @@
-//! All environments of one worker in one picture, row by row.
+//! The grid video: all environments of one worker in one image, row by row.
 //!
 //! ```text
-//! ┌───────┬───────┐   Every picture of every environment is shown once. A frame is made when an environment comes with
-//! │ env 0 │ env 1 │   its next picture while the one before is not shown yet; the others stand still meanwhile, at
-//! ├───────┼───────┤   their last picture, or black before the first. So time runs as fast as in the fastest one.
-//! │ env 2 │       │
+//! ┌───────┬───────┐   Every image of every environment is shown once. A frame is written when an
+//! │ env 0 │ env 1 │   environment has its next image while the one before is not shown yet. The
+//! ├───────┼───────┤   others keep their last image meanwhile, or black before the first. So time
+//! │ env 2 │       │   runs as fast as in the fastest environment.
 //! └───────┴───────┘
 //! ```
 
@@ -17,17 +17,18 @@ use super::tile::Tiling;
 use crate::env::Frame;
 use crate::record::{CameraSize, GridPlan, VideoPlan};
 
-/// Rows and columns of a grid at most: environments are shown smaller rather than beyond what players decode.
+/// Maximum height and width of a grid: environments are scaled down rather than exceed what players
+/// decode.
 const LARGEST: (u32, u32) = (1080, 1920);
 
-/// The video of one worker.
+/// The grid video of one worker.
 pub(super) struct Grid {
     dir: PathBuf,
     stem: String,
     cameras: Vec<String>,
     size: CameraSize,
     rate: Rate,
-    /// Cells with a picture that no frame has shown.
+    /// For each cell, whether it has an image that no frame has shown.
     fresh: Vec<bool>,
     open: Option<Open>,
     fault: Option<Fault>,
@@ -42,7 +43,7 @@ struct Open {
 }
 
 impl Grid {
-    /// The grid that `grid` describes; no file yet.
+    /// Creates the grid that `grid` describes, without a file.
     pub(super) fn new(plan: &VideoPlan, grid: &GridPlan) -> Self {
         Self {
             dir: plan.dir.clone(),
@@ -56,7 +57,7 @@ impl Grid {
         }
     }
 
-    /// The environment in this cell has new pictures.
+    /// Sets the new images of the environment in `cell`.
     pub(super) fn push(&mut self, cell: usize, pictures: &BTreeMap<String, Frame>) {
         if pictures.is_empty() || self.fault.is_some() {
             return;
@@ -64,7 +65,7 @@ impl Grid {
         self.fault = self.try_push(cell, pictures).err();
     }
 
-    /// Shows what is not shown yet and closes the file. The line is what the user should know.
+    /// Shows the remaining images and closes the file. Returns messages for the user.
     pub(super) fn finish(mut self) -> (Vec<String>, Result<(), String>) {
         if self.fault.is_none() && self.fresh.contains(&true) {
             self.fault = self.show().err();
@@ -119,19 +120,20 @@ impl Grid {
     }
 }
 
-/// Rows and columns for so many environments, at least as wide as high.
+/// Returns rows and columns for `count` environments, at least as wide as high.
 fn layout(count: usize) -> (usize, usize) {
     let rows = count.isqrt().max(1);
     (rows, count.div_ceil(rows).max(1))
 }
 
-/// Size of one camera so that a grid of `all` rows and columns becomes no larger than [`LARGEST`].
+/// Returns the size of one camera at which a grid of `all` rows and columns is no larger than
+/// [`LARGEST`].
 fn shrink((height, width): (u32, u32), all: (u64, u64)) -> (u32, u32) {
     let (tall, wide) = (u64::from(LARGEST.0), u64::from(LARGEST.1));
     if all.0 <= tall && all.1 <= wide {
         return (height, width);
     }
-    // The side that is too large by more decides.
+    // The side that exceeds the limit by the larger factor decides.
     let (part, of) = if all.0 * wide > all.1 * tall { (tall, all.0) } else { (wide, all.1) };
     let side = |side: u32| (u64::from(side) * part / of).max(1) as u32;
     (side(height), side(width))

@@ -1,4 +1,4 @@
-//! Pictures to H.264 samples for an mp4 file, with Cisco's OpenH264.
+//! Encodes images as H.264 samples for an mp4 file, with Cisco's OpenH264.
 
 use openh264::encoder::{
     BitRate, Complexity, Encoder, EncoderConfig, FrameRate, FrameType, IntraFramePeriod, RateControlMode, UsageType,
@@ -9,38 +9,38 @@ use openh264::{OpenH264API, Timestamp};
 
 use super::yuv::Planes;
 
-/// Skips of one picture before the encoder counts as stuck. A picture of `n` times its share of the bit rate causes
-/// about `n` skips, so this is never reached above [`LEAST_BITRATE`].
+/// Skips of one image before the encoder counts as stuck. An image of `n` times its share of the
+/// bit rate causes about `n` skips, so this is never reached above [`LEAST_BITRATE`].
 const MOST_SKIPS: u32 = 10_000;
 
-/// Bits a second below which no picture can be recognised.
+/// Bit rate in bits per second below which no image is recognisable.
 pub(in crate::record) const LEAST_BITRATE: u32 = 10_000;
 
-/// How fast and how fine.
+/// Frame rate, bit rate and key frame distance.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::record) struct Rate {
-    /// Pictures a second, at least 1.
+    /// Images per second, at least 1.
     pub(in crate::record) fps: u32,
-    /// Bits a second, on the mean.
+    /// Average bits per second.
     pub(in crate::record) bitrate: u32,
-    /// Pictures from one that needs no other to the next, at least 1: where a player can jump to.
+    /// Number of images from one key frame to the next, at least 1; players can seek to key frames.
     pub(in crate::record) keyframe_every: u32,
 }
 
-/// One coded picture.
+/// One encoded image.
 #[derive(Debug, Default)]
 pub(in crate::record) struct Sample {
-    /// NAL units without parameter sets, each behind its length: `u32`, big endian.
+    /// NAL units without parameter sets, each prefixed by its length: `u32`, big endian.
     pub(in crate::record) bytes: Vec<u8>,
-    /// It needs no picture before it.
+    /// True for a key frame, which depends on no other image.
     pub(in crate::record) keyframe: bool,
-    /// Sequence parameter set, with a keyframe.
+    /// Sequence parameter set, with a key frame.
     pub(in crate::record) sps: Vec<u8>,
-    /// Picture parameter set, with a keyframe.
+    /// Picture parameter set, with a key frame.
     pub(in crate::record) pps: Vec<u8>,
 }
 
-/// An encoder for pictures of one size, which it takes from the first.
+/// An encoder for images of one size, which the first image determines.
 pub(in crate::record) struct H264 {
     encoder: Encoder,
     rate: Rate,
@@ -49,8 +49,9 @@ pub(in crate::record) struct H264 {
 }
 
 impl H264 {
-    /// One thread and the fastest search: recording must not take cores from simulators. Without `skip_frames` OpenH264
-    /// prints a warning on stderr and holds no bit rate; see [`H264::encode`] for why no picture is lost with it.
+    /// Creates an encoder with one thread and the fastest search, because recording must not take
+    /// cores from simulators. Without `skip_frames` OpenH264 prints a warning on stderr and does
+    /// not keep the bit rate; [`H264::encode`] explains why no image is lost with it.
     pub(in crate::record) fn new(rate: Rate) -> Result<Self, String> {
         let config = EncoderConfig::new()
             .usage_type(UsageType::CameraVideoRealTime)
@@ -69,13 +70,14 @@ impl H264 {
         Ok(Self { encoder, rate, coded: 0, wants_keyframe: false })
     }
 
-    /// Makes the next picture a keyframe.
+    /// Makes the next image a key frame.
     pub(in crate::record) fn want_keyframe(&mut self) {
         self.wants_keyframe = true;
     }
 
-    /// Codes the next picture. OpenH264 skips one when its virtual buffer is too full for the bit rate, and drains the
-    /// buffer by one picture's share; the same picture is offered until it is taken.
+    /// Encodes the next image. OpenH264 skips an image when its virtual buffer is too full for the
+    /// bit rate, and drains the buffer by one image's share; so the same image is offered until it
+    /// is taken.
     pub(in crate::record) fn encode(&mut self, planes: &Planes) -> Result<Sample, String> {
         let keyframe = std::mem::take(&mut self.wants_keyframe);
         for _ in 0..=MOST_SKIPS {
@@ -88,7 +90,7 @@ impl H264 {
     }
 
     fn offer(&mut self, planes: &Planes, keyframe: bool) -> Result<Option<Sample>, String> {
-        // Before its first picture the encoder is not initialized; that one is a keyframe anyway.
+        // Before its first image the encoder is not initialised; that image is a key frame anyway.
         if keyframe && self.coded > 0 {
             self.encoder.force_intra_frame();
         }
@@ -113,7 +115,7 @@ impl H264 {
 }
 
 impl Sample {
-    /// Takes a NAL unit with its start code (ITU-T H.264 §7.3.1 and Annex B).
+    /// Adds a NAL unit with its start code (ITU-T H.264 §7.3.1 and Annex B).
     fn add(&mut self, unit: &[u8]) {
         const SPS: u8 = 7;
         const PPS: u8 = 8;

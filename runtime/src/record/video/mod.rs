@@ -1,12 +1,14 @@
-//! One mp4 an environment, one an episode and one a worker when asked for, coded in threads of their own.
+//! Videos: one mp4 for each environment and, on request, one for each episode and each worker,
+//! encoded by background threads.
 //!
 //! ```text
-//!                  ┌► thread 0 ─ track 0, track 2, …   tile (one canvas) ─► yuv (planes) ─► h264 (samples) ─► mp4
+//!                  ┌► thread 0 ─ track 0, track 2, …   tile (canvas) ─► yuv (planes) ─► h264 ─► mp4
 //! Recorder ─ cues ─┤
 //!                  └► thread 1 ─ track 1, grid 0, …    grid ─► the same
 //! ```
 //!
-//! A file is in fragments while it grows (see `mp4`) and rewritten for browsers when it is closed (see `progressive`).
+//! A file is fragmented while it grows (see `mp4`) and is rewritten for browsers when it is closed
+//! (see `progressive`).
 
 mod avx2;
 mod boxes;

@@ -1,4 +1,5 @@
-//! An mp4 file that can be played however it ends: header first, then fragments that are each complete.
+//! An mp4 file that is playable after any interruption: a header, then fragments that are complete
+//! by themselves.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek as _, SeekFrom, Write as _};
@@ -9,12 +10,14 @@ use muxide::fragmented::{FragmentConfig, FragmentedMuxer};
 use super::h264::Sample;
 use super::progressive;
 
-/// Ticks of one picture; the file's time scale is this times the frame rate, so that every time is a whole number.
+/// Ticks per image. The file's time scale is this times the frame rate, so that all times are
+/// integers.
 pub(in crate::record) const TICKS: u64 = 1000;
-/// muxide guesses the duration of a lone sample as 1/30 s, so that a fragment within an episode has two at least.
+/// Minimum number of images in a fragment within an episode, because muxide guesses the duration of
+/// a single sample as 1/30 s.
 const LEAST: u64 = 2;
 
-/// A file being written.
+/// A file that is being written.
 pub(in crate::record) struct Mp4 {
     file: File,
     path: PathBuf,
@@ -25,14 +28,14 @@ pub(in crate::record) struct Mp4 {
 }
 
 impl Mp4 {
-    /// Creates `<dir>/<stem>.mp4`, or `<stem>_part2.mp4`, … when that exists, and writes the header that the first
-    /// sample gives.
+    /// Creates `<dir>/<stem>.mp4`, or `<stem>_part2.mp4`, … if that exists, and writes the header,
+    /// which depends on the first sample.
     pub(in crate::record) fn create(dir: &Path, stem: &str, picture: Picture, first: &Sample) -> io::Result<Self> {
         let (file, path) = create_new(dir, stem)?;
         Self::begin(file, path, picture, first)
     }
 
-    /// Creates `path`, over whatever is there.
+    /// Creates `path`, and overwrites an existing file.
     pub(in crate::record) fn replace(path: PathBuf, picture: Picture, first: &Sample) -> io::Result<Self> {
         Self::begin(File::create(&path)?, path, picture, first)
     }
@@ -49,24 +52,24 @@ impl Mp4 {
         match sets.then_some(()).ok_or_else(missing).and_then(|()| mp4.write(&header)) {
             Ok(()) => Ok(mp4),
             Err(err) => {
-                // Nothing to play yet.
+                // There is nothing to play yet.
                 fs::remove_file(&mp4.path)?;
                 Err(err)
             }
         }
     }
 
-    /// Where it is.
+    /// Returns the path of the file.
     pub(in crate::record) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Pictures so far.
+    /// Returns the number of images so far.
     pub(in crate::record) fn frames(&self) -> u64 {
         self.written + self.pending
     }
 
-    /// Adds a picture; a fragment goes to the file once a second.
+    /// Adds an image; a fragment is written to the file once a second.
     pub(in crate::record) fn push(&mut self, sample: &Sample) -> io::Result<()> {
         let time = self.frames() * TICKS;
         self.muxer.write_video(time, time, &sample.bytes, sample.keyframe).map_err(io::Error::other)?;
@@ -74,14 +77,16 @@ impl Mp4 {
         if self.pending >= u64::from(self.fps).max(LEAST) { self.flush(LEAST) } else { Ok(()) }
     }
 
-    /// At the end of an episode: all its pictures go to the file, so that none is missing whatever happens then. One
-    /// that is alone in its fragment lasts 1/30 s, until the file is [`Mp4::close`]d or mended.
+    /// Writes all images of a finished episode to the file, so that none is lost afterwards. If the
+    /// last fragment has a single image, it lasts 1/30 s until the file is [`Mp4::close`]d or
+    /// mended.
     pub(in crate::record) fn end_of_episode(&mut self) -> io::Result<()> {
         self.flush(1)
     }
 
-    /// Writes what is left and makes the file ready for browsers, as `name` in its folder if one is given. The second
-    /// value tells why the file had to stay as it was, which plays nevertheless.
+    /// Writes the rest and rewrites the file for browsers, as `name` in its folder if a name is
+    /// given. The second value is the reason if the file could not be rewritten; it is playable
+    /// nevertheless.
     pub(in crate::record) fn close(mut self, name: Option<&str>) -> io::Result<(PathBuf, Option<String>)> {
         self.flush(1)?;
         let to = name.map_or_else(|| self.path.clone(), |name| self.path.with_file_name(name));
@@ -93,7 +98,7 @@ impl Mp4 {
         Ok((to, Some(line)))
     }
 
-    /// Takes the file away.
+    /// Deletes the file.
     pub(in crate::record) fn discard(self) -> io::Result<()> {
         fs::remove_file(&self.path)
     }
@@ -109,7 +114,7 @@ impl Mp4 {
         Ok(())
     }
 
-    /// Writes all or, as far as the system allows, nothing.
+    /// Writes all bytes or, as far as the system allows, none.
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         let start = self.file.seek(SeekFrom::End(0))?;
         let written = self.file.write_all(bytes);
@@ -120,14 +125,14 @@ impl Mp4 {
     }
 }
 
-/// Size and rate of the pictures.
+/// Size and frame rate of the images.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::record) struct Picture {
-    /// Columns.
+    /// Width in pixels.
     pub(in crate::record) width: u32,
-    /// Rows.
+    /// Height in pixels.
     pub(in crate::record) height: u32,
-    /// Pictures a second, at least 1.
+    /// Images per second, at least 1.
     pub(in crate::record) fps: u32,
 }
 

@@ -1,4 +1,4 @@
-//! What to make videos of.
+//! Configuration of the videos.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,68 +8,72 @@ use super::h264::{LEAST_BITRATE, Rate};
 use crate::env::EnvSpec;
 use crate::record::RecordError;
 
-/// A player can jump to a picture every two seconds.
+/// Distance of key frames, to which players can seek, in seconds.
 const KEYFRAME_SECONDS: u32 = 2;
 
-/// The videos of a rank: `<dir>/<stem>.mp4` of each environment, with `_part2`, … instead of writing over a file.
+/// The videos of a rank: `<dir>/<stem>.mp4` for each environment. Existing files are not
+/// overwritten; names get `_part2`, … instead.
 #[derive(Clone, Debug)]
 pub struct VideoPlan {
-    /// The folder.
+    /// Folder of the videos.
     pub dir: PathBuf,
-    /// Names without their ending, one an environment and no two the same: `<job>_video_rank<r>_gpu<g>_env<i>`.
+    /// Distinct file names without extension, one for each environment:
+    /// `<job>_video_rank<r>_gpu<g>_env<i>`.
     pub stems: Vec<String>,
-    /// Also a file an episode: `<stem>_episode<e>_success.mp4` or `…_failure.mp4`, `…_unfinished.mp4` until its end.
+    /// True for an additional file per episode: `<stem>_episode<e>_success.mp4` or `…_failure.mp4`,
+    /// and `…_unfinished.mp4` until its end.
     pub per_episode: bool,
-    /// Also one file for the environments of each of these workers.
+    /// Additional grid videos, one for the environments of each of these workers.
     pub grids: Vec<GridPlan>,
     /// Cameras from left to right; empty for all.
     pub cameras: Vec<String>,
-    /// Size of each camera on the video.
+    /// Size of each camera in the video.
     pub size: CameraSize,
-    /// Frames a second; 0 for the steps a second of the environment.
+    /// Frames per second; 0 for the control frequency of the environment.
     pub fps: u32,
-    /// Bits a second, at most about; at least 10 000. A grid has as many times more as it has environments.
+    /// Approximate maximum of bits per second; at least 10 000. A grid has this bit rate for each
+    /// of its environments.
     pub bitrate: u32,
-    /// Threads that code; 0 for one a file, but no more than there are cores.
+    /// Number of encoder threads; 0 for one per file, but no more than there are cores.
     pub threads: usize,
 }
 
 /// The environments of one worker in one video.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GridPlan {
-    /// Its name without the ending: `<job>_video_rank<w>_gpu<g>_grid`.
+    /// File name without extension: `<job>_video_rank<w>_gpu<g>_grid`.
     pub stem: String,
-    /// Which environments, row by row. Each is in one grid at most.
+    /// Indices of the environments, row by row. Each is in at most one grid.
     pub envs: Vec<usize>,
 }
 
-/// Size of one camera on a video.
+/// Size of one camera in a video.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CameraSize {
-    /// As the simulator rendered it.
+    /// The size that the simulator rendered.
     #[default]
     AsRendered,
-    /// Made smaller where it is larger, in its own shape: `use_high_res_cameras: False` is 128×128.
+    /// Scaled down to fit, with its aspect ratio; `use_high_res_cameras: False` is 128×128.
     AtMost {
-        /// Rows.
+        /// Maximum height in pixels.
         height: u32,
-        /// Columns.
+        /// Maximum width in pixels.
         width: u32,
     },
-    /// This size, whatever was rendered.
+    /// Scaled to this size, whatever was rendered.
     Exactly {
-        /// Rows.
+        /// Height in pixels.
         height: u32,
-        /// Columns.
+        /// Width in pixels.
         width: u32,
     },
 }
 
 impl CameraSize {
-    /// What `use_high_res_cameras: False` leaves of a camera.
+    /// The size for `use_high_res_cameras: False`.
     pub const LOW_RES: Self = Self::AtMost { height: 128, width: 128 };
 
-    /// `(height, width)` on the video of a camera of this `(height, width)`.
+    /// Returns `(height, width)` in the video of a camera with this `(height, width)`.
     pub fn of(self, (height, width): (u32, u32)) -> (u32, u32) {
         match self {
             Self::AsRendered => (height, width),
@@ -86,14 +90,15 @@ impl CameraSize {
 }
 
 impl VideoPlan {
-    /// Of a video with this many times its bit rate.
+    /// Returns the rate of a video with `times` times the plan's bit rate.
     pub(super) fn rate(&self, times: u32) -> Rate {
         let fps = self.fps.max(1);
         let keyframe_every = fps.saturating_mul(KEYFRAME_SECONDS);
         Rate { fps, bitrate: self.bitrate.saturating_mul(times), keyframe_every }
     }
 
-    /// Puts names and rate where the plan left them to the environment, and makes the folder.
+    /// Fills in the names and the frame rate that the plan leaves to the environment, and creates
+    /// the folder.
     pub(in crate::record) fn resolve(mut self, env: &EnvSpec, num_envs: usize) -> Result<Self, RecordError> {
         self.check_stems(num_envs)?;
         self.check_grids(num_envs)?;

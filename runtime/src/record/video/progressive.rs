@@ -1,13 +1,15 @@
-//! A finished video made ready for browsers: the fragments that a killed run would have left become one file with all
-//! positions in front, so that a player knows the duration and can jump without reading it all.
+//! Rewrites a finished video for browsers: the fragments, which keep a killed run playable, become
+//! one file with all sample positions at its beginning. So a player knows the duration and can seek
+//! without reading the whole file.
 //!
 //! ```text
-//! during the run   ftyp moov │ moof mdat │ moof mdat │ …      playable however it ends
+//! during the run   ftyp moov │ moof mdat │ moof mdat │ …      playable after any interruption
 //! after it         ftyp moov(sizes, keyframes, positions) │ mdat
 //! ```
 //!
-//! No picture is coded again. The new file grows beside the old one as `<name>.tmp` and takes its place by a rename: at
-//! every moment one of both is whole. Memory: 12 bytes a picture at most, the rest is copied in the kernel.
+//! No image is encoded again. The new file is written beside the old one as `<name>.tmp` and
+//! replaces it by a rename, so that one of the two is complete at every moment. Memory: at most 12
+//! bytes per image; the rest is copied in the kernel.
 
 use std::fs::{self, File};
 use std::io::{self, Seek as _, SeekFrom, Write as _};
@@ -16,7 +18,7 @@ use std::path::{Path, PathBuf};
 use super::boxes::{self, Fragment};
 use super::mp4::TICKS;
 
-/// Rewrites `path`. On `Err` it is what it was.
+/// Rewrites `path` as `to`. On an error `path` is unchanged.
 pub(super) fn rewrite(path: &Path, to: &Path) -> io::Result<()> {
     let temporary = temporary(to);
     let written = write(path, &temporary).and_then(|()| fs::rename(&temporary, to));
@@ -30,7 +32,8 @@ pub(super) fn rewrite(path: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Rewrites what a process left that was killed, unless it has done so; whatever else `path` is stays as it is.
+/// Rewrites the file of a killed process, unless it is already rewritten. Any other file stays
+/// unchanged.
 pub(super) fn mend(path: &Path) {
     fs::remove_file(temporary(path)).ok();
     if let Err(err) = rewrite(path, path) {
@@ -38,7 +41,7 @@ pub(super) fn mend(path: &Path) {
     }
 }
 
-/// Where a rewritten file grows.
+/// Returns the path of the temporary file.
 fn temporary(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".tmp");
@@ -61,22 +64,22 @@ fn write(from: &Path, to: &Path) -> io::Result<()> {
     new.sync_all()
 }
 
-/// Everything before the pictures: `ftyp`, `moov`, and the head of `mdat`.
+/// Returns everything before the images: `ftyp`, `moov`, and the head of `mdat`.
 fn header(scan: &boxes::Scan) -> io::Result<Vec<u8>> {
     let frames = scan.sizes.len() as u32;
     let ticks = u64::from(frames) * TICKS;
     let bytes: u64 = scan.fragments.iter().map(|fragment| fragment.bytes).sum();
     let mut head = boxed(b"ftyp", &[b"isom", &[0, 0, 2, 0], b"isom", b"iso2", b"avc1", b"mp41"]);
-    // Positions do not change the length of `moov`, so it is made twice.
+    // Positions do not change the length of `moov`, so it is built twice.
     let length = moov(scan, ticks, 0)?.len();
     let data = (head.len() + length + 16) as u64;
     head.extend(moov(scan, ticks, data)?);
-    // A length of 1 says that the real one, of 64 bits, follows.
+    // A length of 1 means that the real length, of 64 bits, follows.
     head.extend([&1_u32.to_be_bytes()[..], b"mdat", &(bytes + 16).to_be_bytes()].concat());
     Ok(head)
 }
 
-/// `moov` with one track; `data` is where the first picture will be.
+/// Returns `moov` with one track; `data` is the offset of the first image.
 fn moov(scan: &boxes::Scan, ticks: u64, data: u64) -> io::Result<Vec<u8>> {
     let timed = |name: &[u8; 4]| with_duration(scan.header(name)?, name, ticks);
     let media = |name: &[u8; 4]| Ok::<_, io::Error>(boxed(name, &[scan.header(name)?]));
@@ -97,8 +100,9 @@ fn moov(scan: &boxes::Scan, ticks: u64, data: u64) -> io::Result<Vec<u8>> {
     Ok(boxed(b"moov", &[&timed(b"mvhd")?, &track]))
 }
 
-/// A header of version 0 as version 1, whose times have 64 bits, with this duration (ISO/IEC 14496-12 §8.2.2, §8.3.2,
-/// §8.4.2): times of creation and change, then time scale or track number, in `tkhd` a reserved word, then the duration.
+/// Converts a header of version 0 to version 1, which has times of 64 bits, with this duration
+/// (ISO/IEC 14496-12 §8.2.2, §8.3.2, §8.4.2). The fields are: times of creation and modification,
+/// then time scale or track number, in `tkhd` a reserved word, then the duration.
 fn with_duration(body: &[u8], name: &[u8; 4], ticks: u64) -> io::Result<Vec<u8>> {
     let between = if name == b"tkhd" { 8 } else { 4 };
     let (Some(0), Some(flags), Some(kept), Some(rest)) =
@@ -109,7 +113,8 @@ fn with_duration(body: &[u8], name: &[u8; 4], ticks: u64) -> io::Result<Vec<u8>>
     Ok(boxed(name, &[&[1], flags, &[0; 16], kept, &ticks.to_be_bytes(), rest]))
 }
 
-/// `stsc`: first fragment, pictures in each, kind of picture; an entry whenever the number of pictures changes.
+/// Returns `stsc`: first fragment, images in each, kind of image; an entry whenever the number of
+/// images changes.
 fn chunks(fragments: &[Fragment]) -> Vec<u32> {
     let mut entries = Vec::new();
     let mut before = 0;
@@ -122,7 +127,7 @@ fn chunks(fragments: &[Fragment]) -> Vec<u32> {
     [vec![entries.len() as u32 / 3], entries].concat()
 }
 
-/// `co64`: where each fragment's pictures begin.
+/// Returns `co64`: the offset of each fragment's images.
 fn positions(fragments: &[Fragment], data: u64) -> Vec<u8> {
     let starts = fragments.iter().scan(data, |at, fragment| {
         let start = *at;
@@ -137,7 +142,7 @@ fn counted(values: &[u32]) -> Vec<u32> {
     [&[values.len() as u32], values].concat()
 }
 
-/// A box of version 0 without flags that holds words.
+/// Returns a box of version 0 without flags that holds words.
 fn full(name: &[u8; 4], words: &[u32]) -> Vec<u8> {
     let words: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
     boxed(name, &[&[0; 4], &words])

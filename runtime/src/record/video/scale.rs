@@ -1,6 +1,7 @@
-//! Pictures made smaller or larger by area: every new pixel is the mean of what it covers of the old picture, exactly.
+//! Scales images by area: every new pixel is the exact mean of the area that it covers in the old
+//! image.
 
-/// Which old pixels, with which weights, make one new pixel along one axis.
+/// The old pixels and their weights for each new pixel along one axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Axis {
     old: usize,
@@ -9,7 +10,8 @@ struct Axis {
 }
 
 impl Axis {
-    /// In units of `1 / new` old pixels: new pixel `i` covers `[i·old, (i+1)·old)`, old pixel `j` `[j·new, (j+1)·new)`.
+    /// Computes the weights in units of `1 / new` old pixels: new pixel `i` covers `[i·old,
+    /// (i+1)·old)`, old pixel `j` covers `[j·new, (j+1)·new)`.
     fn of(old: usize, new: usize) -> Self {
         let taps = (0..new).map(|i| {
             let (start, end) = (i * old, (i + 1) * old);
@@ -21,7 +23,7 @@ impl Axis {
     }
 }
 
-/// A size change, computed once for many pictures.
+/// A change of size, computed once for many images.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Scale {
     rows: Axis,
@@ -29,12 +31,12 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// From and to `(height, width)`, none of them 0.
+    /// Creates the scaling from one `(height, width)` to another; all must be above 0.
     pub(super) fn new(from: (usize, usize), to: (usize, usize)) -> Self {
         Self { rows: Axis::of(from.0, to.0), columns: Axis::of(from.1, to.1) }
     }
 
-    /// Writes the new picture into `target`, whose rows are `stride` bytes apart.
+    /// Writes the new image into `target`, whose rows are `stride` bytes apart.
     pub(super) fn apply(&self, rgb: &[u8], target: &mut [u8], stride: usize) {
         let width = self.columns.taps.len();
         let area = (self.rows.old * self.columns.old) as u64;

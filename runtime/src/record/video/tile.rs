@@ -1,19 +1,20 @@
-//! The pictures of several cameras beside each other.
+//! Places the images of several cameras side by side.
 
 use std::collections::BTreeMap;
 
 use super::scale::Scale;
 use crate::env::Frame;
 
-/// Rows and columns of a canvas, at least: OpenH264 codes no smaller picture, and no other after it was given one.
+/// Minimum height and width of a canvas: OpenH264 encodes no smaller image, and fails on all others
+/// after one.
 const SMALLEST: usize = 16;
 
-/// Where each camera's picture stands, fixed by the first pictures.
+/// The position of each camera's image, which the first images determine.
 #[derive(Clone, Debug)]
 pub(in crate::record) struct Tiling {
-    /// Rows of the canvas, even.
+    /// Height of the canvas, even.
     pub(in crate::record) height: usize,
-    /// Columns of the canvas, even.
+    /// Width of the canvas, even.
     pub(in crate::record) width: usize,
     tiles: Vec<Tile>,
 }
@@ -21,7 +22,7 @@ pub(in crate::record) struct Tiling {
 #[derive(Clone, Debug)]
 struct Tile {
     camera: String,
-    /// Rows and columns as they come from the camera.
+    /// Height and width of the camera's images.
     from: (u32, u32),
     /// Columns on the canvas before this tile.
     left: usize,
@@ -31,9 +32,9 @@ struct Tile {
 }
 
 impl Tiling {
-    /// Places `cameras` from left to right; `size` makes the `(height, width)` on the canvas of that of the camera.
-    /// H.264 with half-size colour planes needs even sizes: an odd canvas gets a black row or column, and one that is too
-    /// small as many as it needs.
+    /// Places `cameras` from left to right; `size` converts the camera's `(height, width)` to that
+    /// on the canvas. H.264 with half-size colour planes needs even sizes. An odd canvas is padded
+    /// with a black row or column, and one that is too small with as many as it needs.
     pub(in crate::record) fn of(
         cameras: &[String],
         pictures: &BTreeMap<String, Frame>,
@@ -59,7 +60,7 @@ impl Tiling {
         Ok(Self { height: side(height), width: side(width), tiles })
     }
 
-    /// Draws the pictures on `canvas`: `[height, width, 3]`, black where no tile is.
+    /// Draws the images on `canvas`: `[height, width, 3]`, black outside the tiles.
     pub(in crate::record) fn draw(
         &self,
         pictures: &BTreeMap<String, Frame>,
@@ -70,7 +71,8 @@ impl Tiling {
         self.draw_at(pictures, canvas, stride)
     }
 
-    /// Draws the pictures on a part of a larger canvas that begins with `canvas` and has rows of `stride` bytes.
+    /// Draws the images on a part of a larger canvas. The part begins at `canvas[0]`, and rows are
+    /// `stride` bytes apart.
     pub(in crate::record) fn draw_at(
         &self,
         pictures: &BTreeMap<String, Frame>,

@@ -1,5 +1,5 @@
-//! The video of one environment: its cameras beside each other, its episodes one after the other; and, when asked for,
-//! a second file for each episode, which takes the same coded pictures.
+//! The video of one environment: its cameras side by side, its episodes one after the other. On
+//! request, a second file for each episode takes the same encoded images.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,18 +11,19 @@ use super::tile::Tiling;
 use crate::env::Frame;
 use crate::record::{CameraSize, VideoPlan, VideoSpan};
 
-/// The video of one environment. Nothing is made before the first picture, which fixes the size.
+/// The video of one environment. The file is created with the first image, which determines the
+/// size.
 pub(super) struct Track {
     source: Source,
     open: Option<Open>,
     fault: Option<Fault>,
     episode: Episode,
     notes: Vec<String>,
-    /// The video is lost, and nobody has been told.
+    /// Warning that the video is lost, until it is reported.
     warning: Option<String>,
 }
 
-/// What the plan says about one environment.
+/// The part of the plan for one environment.
 #[derive(Clone, Debug)]
 struct Source {
     dir: PathBuf,
@@ -33,14 +34,14 @@ struct Source {
     per_episode: bool,
 }
 
-/// Everything that depends on the size of the pictures.
+/// Everything that depends on the size of the images.
 struct Open {
     tiling: Tiling,
     canvas: Vec<u8>,
     film: Film,
 }
 
-/// The episode under way.
+/// The current episode.
 #[derive(Default)]
 struct Episode {
     number: u64,
@@ -48,19 +49,19 @@ struct Episode {
     file: Option<Mp4>,
 }
 
-/// Where an episode is.
+/// The files of an episode.
 #[derive(Debug, Default)]
 pub(super) struct Ended {
     /// Its part of the environment's video.
     pub(super) span: Option<VideoSpan>,
-    /// Its own file.
+    /// Path of its own file.
     pub(super) file: Option<PathBuf>,
-    /// The video is lost from this episode on, and why.
+    /// The reason why the video is lost from this episode on.
     pub(super) warning: Option<String>,
 }
 
 impl Track {
-    /// The video called `stem`; no file yet. `plan` names its cameras and its frame rate.
+    /// Creates the video `stem`, without a file. `plan` names its cameras and its frame rate.
     pub(super) fn new(plan: &VideoPlan, stem: &str) -> Self {
         let source = Source {
             dir: plan.dir.clone(),
@@ -73,7 +74,7 @@ impl Track {
         Self { source, open: None, fault: None, episode: Episode::default(), notes: Vec::new(), warning: None }
     }
 
-    /// An episode begins: its first picture can be jumped to.
+    /// Begins an episode with a key frame, to which players can seek.
     pub(super) fn begin(&mut self, number: u64) {
         self.episode = Episode { number, first_frame: self.frames(), file: None };
         if let Some(open) = &mut self.open {
@@ -81,7 +82,7 @@ impl Track {
         }
     }
 
-    /// Adds the pictures of one step as one frame; none when there are none. After a fault it does nothing.
+    /// Adds the images of one step as one frame, if there are any. Does nothing after a fault.
     pub(super) fn push(&mut self, pictures: &BTreeMap<String, Frame>) {
         if pictures.is_empty() || self.fault.is_some() {
             return;
@@ -91,7 +92,8 @@ impl Track {
         }
     }
 
-    /// The episode ended: where it is, which is nowhere once pictures could not be coded, or why its file is broken.
+    /// Ends the episode. Returns its files, which is nothing after images could not be encoded, or
+    /// the reason why its file is broken.
     pub(super) fn end(&mut self, success: bool) -> Result<Ended, String> {
         let flushed = self.file().map_or(Ok(()), Mp4::end_of_episode).map_err(Fault::file);
         let file = flushed.and_then(|()| self.close_episode(success)).unwrap_or_else(|fault| {
@@ -104,7 +106,7 @@ impl Track {
         }
     }
 
-    /// The episode ended and does not count. Its frames stay in the video, its own file goes.
+    /// Discards the episode. Its frames stay in the video, its own file is deleted.
     pub(super) fn discard(&mut self) {
         let flushed = self.file().map_or(Ok(()), Mp4::end_of_episode);
         let gone = self.episode.file.take().map_or(Ok(()), Mp4::discard);
@@ -113,7 +115,7 @@ impl Track {
         }
     }
 
-    /// Closes the file. The lines are what the user should know.
+    /// Closes the file. Returns messages for the user.
     pub(super) fn finish(mut self) -> (Vec<String>, Result<(), String>) {
         self.discard();
         self.notes.extend(self.warning.take().map(|warning| format!("warning: {warning}")));
@@ -176,7 +178,8 @@ impl Track {
         self.open.as_mut()?.film.file()
     }
 
-    /// Keeps the reason, and the frames so far; no more are added, for a gap would shift all later ones.
+    /// Keeps the reason and the frames so far. No more frames are added, because a gap would shift
+    /// all later ones.
     fn fail(&mut self, fault: Fault) {
         let path = self.open.as_ref().and_then(|open| open.film.path().map(ToOwned::to_owned));
         let path = path.unwrap_or_else(|| self.source.dir.join(format!("{}.mp4", self.source.stem)));

@@ -1,8 +1,9 @@
-//! RGB to the planes that H.264 codes: BT.709, limited range, colour at half size both ways (I420).
+//! Converts RGB to the planes that H.264 encodes: BT.709, limited range, colour at half resolution
+//! in both directions (I420).
 
 use super::avx2;
 
-/// Fractions of the factors below: 16 bits.
+/// Number of fraction bits of the factors below: 16.
 const SHIFT: i32 = 16;
 /// ITU-R BT.709-6 §3: `Y = 16 + 219 (0.2126 R + 0.7152 G + 0.0722 B) / 255`.
 const Y: [i32; 3] = [11966, 40254, 4064];
@@ -11,14 +12,14 @@ const U: [i32; 3] = [-6596, -22189, 28785];
 /// `Cr = 128 + 224 (R − Y′) / 1.5748 / 255`; the factors sum to 0.
 const V: [i32; 3] = [28785, -26145, -2640];
 
-/// One picture in three planes.
+/// One image in three planes.
 #[derive(Clone, Debug)]
 pub(in crate::record) struct Planes {
-    /// Rows, even.
+    /// Height in pixels, even.
     pub(in crate::record) height: usize,
-    /// Columns, even.
+    /// Width in pixels, even.
     pub(in crate::record) width: usize,
-    /// Brightness: `[height, width]`.
+    /// Luma: `[height, width]`.
     pub(in crate::record) y: Vec<u8>,
     /// Blue difference: `[height / 2, width / 2]`.
     pub(in crate::record) u: Vec<u8>,
@@ -27,19 +28,20 @@ pub(in crate::record) struct Planes {
 }
 
 impl Planes {
-    /// Planes for pictures of this even size.
+    /// Creates planes for images of this even size.
     pub(in crate::record) fn new(height: usize, width: usize) -> Self {
         let quarter = height / 2 * (width / 2);
         Self { height, width, y: vec![0; height * width], u: vec![0; quarter], v: vec![0; quarter] }
     }
 
-    /// Converts `[height, width, 3]`. Four pixels share the colour of their mean.
+    /// Converts `[height, width, 3]`. Each block of four pixels has the mean of their colours.
     pub(in crate::record) fn fill(&mut self, rgb: &[u8]) {
         avx2::fill(self, rgb);
     }
 
-    /// What [`Planes::fill`] does, compiled for the processor of its caller. Sums cannot overflow (see the factors), and
-    /// wrapping ones let the compiler work on many pixels at once although overflow checks are on.
+    /// Implements [`Planes::fill`], and is compiled for the CPU features of its caller. Sums cannot
+    /// overflow (see the factors); wrapping operations let the compiler vectorise although overflow
+    /// checks are on.
     #[inline(always)]
     pub(in crate::record) fn convert(&mut self, rgb: &[u8]) {
         let half = self.width / 2;
@@ -60,7 +62,7 @@ impl Planes {
     }
 }
 
-/// Sum of one colour of four pixels.
+/// Returns the sum of one colour of four pixels.
 #[inline(always)]
 fn square(upper: &[u8; 6], lower: &[u8; 6], colour: usize) -> i32 {
     let above = u16::from(upper[colour]).wrapping_add(u16::from(upper[colour + 3]));
@@ -68,7 +70,7 @@ fn square(upper: &[u8; 6], lower: &[u8; 6], colour: usize) -> i32 {
     i32::from(above.wrapping_add(below))
 }
 
-/// `base` and the weighted sum, rounded.
+/// Returns `base` plus the weighted sum, rounded.
 #[inline(always)]
 fn weigh(factors: [i32; 3], rgb: [i32; 3], base: i32, shift: i32) -> u8 {
     let red = factors[0].wrapping_mul(rgb[0]);
