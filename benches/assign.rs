@@ -1,11 +1,14 @@
-//! The ranks of the bench `assign`: they take leases from a store of torch's protocol and give them back done.
+//! The ranks of the bench `assign`: they claim leases from a store of torch's protocol and return
+//! them as done.
 //!
 //! ```text
-//! assign PORT RANKS LEASES PAUSE_MS      prints {"claim_p50_us": …, "claim_p99_us": …, "mark_p50_us": …, "mark_p99_us": …}
+//! assign PORT RANKS LEASES PAUSE_MS
+//!     prints {"claim_p50_us": …, "claim_p99_us": …, "mark_p50_us": …, "mark_p99_us": …}
 //! ```
-//! Every rank has a thread and a clerk of its own, as in an evaluation; together they take so many leases of one job, each
-//! with a pause before the next, as an episode is one. *claim*: from the question to the block. *mark*: what an episode
-//! waits for before it is written.
+//! Every rank has a thread and its own lease client, as in an evaluation. Together they claim
+//! LEASES leases of one job, each with a pause before the next that stands for an episode. *claim*
+//! is the time from the request to the block. *mark* is the time that an episode waits before it is
+//! written.
 
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock, waits, and ends with an exit code")]
 
@@ -35,7 +38,7 @@ fn main() {
     }
 }
 
-/// Times of one rank.
+/// Latencies of one rank.
 #[derive(Default)]
 struct Seen {
     claims: Vec<Duration>,

@@ -1,4 +1,5 @@
-//! The two ends of the bench `report`: journals of a large run, and their merge (see report.py).
+//! The two parts of the bench `report`: creating the journals of a large run, and merging them (see
+//! report.py).
 //!
 //! ```text
 //! report make FOLDER JOBS EPISODES RANKS     writes plan.json and journals
@@ -81,7 +82,7 @@ fn make(folder: &str, counts: &[&str; 3]) -> io::Result<()> {
     Ok(())
 }
 
-/// What one rank writes of its jobs.
+/// Writes the journal of one rank.
 fn journal(folder: &RunFolder, rank: usize, plan: &RunPlan, episodes: usize) -> io::Result<()> {
     let mut file = BufWriter::new(File::create(folder.journal(rank))?);
     let mut write = |line: &Line| -> io::Result<()> {

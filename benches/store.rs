@@ -1,16 +1,18 @@
-//! The two ends of the bench `store`: our server alone, and clients that drive any server of torch's protocol.
+//! The two sides of the bench `store`: the launcher's store server, and clients for any server of
+//! torch's protocol.
 //!
 //! ```text
 //! store serve                          prints its port and serves until standard input ends
 //! store load calls PORT CLIENTS SECONDS     prints {"ops_s": …, "p50_us": …, "p99_us": …}
 //! store load bulk PORT CLIENTS SECONDS
 //! ```
-//! Every client has a connection of its own and one call under way at a time, as a rank has.
+//! Every client has its own connection and one call under way at a time, like a rank.
 //!
-//! *calls*: it sets its key, gets its neighbour's as torch's `get` does (`WAIT`, then `GET`), and adds to a counter that
-//! all share; an operation is a request. *bulk*: it sets [`KEYS`] keys at once, and gets as many of its neighbour, as
-//! ranks exchange addresses; an operation is a key. A latency is the time from a request to the end of its reply (what
-//! sets has none).
+//! *calls*: the client sets its key, gets its neighbour's key like torch's `get` (`WAIT`, then
+//! `GET`), and adds to a counter that all clients share; an operation is a request. *bulk*: the
+//! client sets [`KEYS`] keys at once, and gets as many of its neighbour, like ranks that exchange
+//! addresses; an operation is a key. A latency is the time from a request to the end of its reply
+//! (a set has no reply).
 
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock and ends with an exit code")]
 
@@ -26,13 +28,13 @@ use tokio::net::TcpStream;
 use tokio::runtime::Builder;
 use tokio::task::{JoinSet, yield_now};
 
-/// Bytes of a value: an address, a small pickle.
+/// Bytes of a value, the size of an address or a small pickle.
 const VALUE: [u8; 64] = [7; 64];
 
-/// Keys of one request in bulk.
+/// Number of keys in one bulk request.
 const KEYS: usize = 64;
 
-/// What is measured begins after this, when all clients are at work.
+/// Time before the measurement begins, in which all clients start.
 const WARM_UP: Duration = Duration::from_millis(200);
 
 const VALIDATE_AND_PING: [u8; 10] = [0x00, 0xce, 0xf7, 0x85, 0x3c, 0x0d, 1, 2, 3, 4];
@@ -66,7 +68,7 @@ fn serve() -> io::Result<()> {
         let server = Server::bind("localhost", None).map_err(io::Error::other)?.spawn();
         println!("{}", server.port());
         io::stdout().flush()?;
-        // Not tokio's: its standard input is a thread of its own anyway.
+        // Not tokio's stdin, which uses a thread anyway.
         tokio::task::spawn_blocking(|| io::stdin().read_to_end(&mut Vec::new())).await?.map(drop)
     })
 }
@@ -86,7 +88,7 @@ fn number<T: FromStr>(word: &str) -> io::Result<T> {
     word.parse().map_err(|_| io::Error::other(format!("`{word}` is no number")))
 }
 
-/// What all clients see within the time.
+/// Runs all clients for `time`, and returns their measurements.
 async fn drive(steps: Steps, port: u16, clients: usize, time: Duration) -> io::Result<Seen> {
     let mut connected = Vec::new();
     for rank in 0..clients {
@@ -109,7 +111,7 @@ struct Seen {
     latencies: Vec<Duration>,
 }
 
-/// What a rank does over and over again, given its number and that of its neighbour.
+/// Returns the requests that a rank repeats, given its number and that of its neighbour.
 type Steps = fn(usize, usize) -> Vec<Step>;
 
 struct Step {
@@ -136,7 +138,8 @@ fn bulk(rank: usize, next: usize) -> Vec<Step> {
     let keys = |rank| (0..KEYS).flat_map(|number| text(&key(rank, number))).collect();
     vec![
         Step { request: many(MULTI_SET, pairs), reply: 0, ops: KEYS as u64 },
-        // In the first round the neighbour may have set nothing yet; an absent value would be shorter.
+        // In the first round the neighbour may have set nothing yet; the reply with an absent value
+        // would be shorter.
         Step { request: many(WAIT, keys(next)), reply: 1, ops: 0 },
         Step { request: many(MULTI_GET, keys(next)), reply: KEYS * (8 + VALUE.len()), ops: KEYS as u64 },
     ]
@@ -162,7 +165,7 @@ impl Client {
         for step in self.steps.iter().cycle() {
             let sent = Instant::now();
             self.stream.write_all(&step.request).await?;
-            // Clients on machines of their own would not wait for each other's replies either.
+            // Clients on separate machines would not wait for each other's replies either.
             yield_now().await;
             self.stream.read_exact(&mut reply[..step.reply]).await?;
             let received = Instant::now();

@@ -1,4 +1,4 @@
-//! What holds after every run.
+//! Checks that must hold after every run.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +9,7 @@ use crate::command::{Eval, binaries, wait_until};
 use crate::fault::marked;
 use crate::scenario::{Scenario, jobs};
 
-/// What an undisturbed run gives.
+/// The results of an undisturbed run.
 pub struct Expected {
     outcomes: Vec<Outcome>,
 }
@@ -19,7 +19,7 @@ fn outcomes(eval: &Eval) -> Vec<Outcome> {
 }
 
 impl Expected {
-    /// Runs the jobs in peace.
+    /// Runs the jobs without any fault.
     pub fn undisturbed() -> Self {
         let eval = Eval::new(&jobs(2)).nproc(2);
         eval.run().succeeds();
@@ -27,7 +27,7 @@ impl Expected {
     }
 }
 
-/// No process of the run lives on, and no shared memory has a name.
+/// Checks that no process of the run is left, and no named shared memory.
 pub fn nothing_is_left(mark: &str) -> Result<(), String> {
     let patience = std::panic::catch_unwind(|| wait_until("the end of all processes", || marked(mark).is_empty()));
     patience.map_err(|_| format!("processes {:?} live on", marked(mark)))?;
@@ -38,7 +38,8 @@ pub fn nothing_is_left(mark: &str) -> Result<(), String> {
     }
 }
 
-/// A run that has come to its end: every episode once, with the result of an undisturbed run, every file readable.
+/// Checks a finished run: every episode exists once, with the result of an undisturbed run, and
+/// every file is readable.
 pub fn check(eval: &Eval, scenario: &Scenario, expected: &Expected) -> Result<(), String> {
     let report = eval.report();
     if !report.complete() {
@@ -66,7 +67,8 @@ pub fn check(eval: &Eval, scenario: &Scenario, expected: &Expected) -> Result<()
     }
 }
 
-/// Every demonstration that an episode names is in its file, with as many actions as the episode had steps.
+/// Checks that every demonstration that an episode names is in its file, with as many actions as
+/// the episode had steps.
 fn datasets_are_readable(eval: &Eval) -> Result<(), String> {
     let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.venv/bin/python");
     let script = "import json, sys, h5py\n\

@@ -1,4 +1,4 @@
-//! What is done to an evaluation.
+//! The faults that are injected into an evaluation.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -8,33 +8,33 @@ use std::time::{Duration, Instant};
 
 use crate::command::{Eval, Running, alive};
 
-/// Something that goes wrong.
+/// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// SIGKILL to a rank.
     KillRank(u64),
-    /// SIGSTOP to a rank for a while.
+    /// SIGSTOP to a rank for some time.
     StopRank(u64, Duration),
     /// SIGKILL to the process of an environment.
     KillSimulator(u64),
-    /// SIGSTOP to the process of an environment, for good.
+    /// SIGSTOP to the process of an environment, without an end.
     StopSimulator(u64),
     /// SIGKILL to the launcher.
     KillLauncher,
-    /// SIGSTOP to the launcher for a while.
+    /// SIGSTOP to the launcher for some time.
     StopLauncher(Duration),
     /// SIGINT to the launcher.
     Interrupt,
-    /// All connections to the store are reset.
+    /// Reset of all connections to the store.
     CutStore,
-    /// Nothing can be written for a while.
+    /// A full disk for some time.
     FullDisk(Duration),
-    /// Between two launches, the end of a journal is cut off or has rubbish behind it.
+    /// Between two launches, the end of a journal is cut off or followed by garbage.
     TornJournal,
 }
 
 impl Fault {
-    /// Its name in the tally.
+    /// Returns its name in the tally.
     pub fn name(&self) -> &'static str {
         match self {
             Self::KillRank(_) => "SIGKILL to a rank",
@@ -51,7 +51,7 @@ impl Fault {
     }
 }
 
-/// A launch that something happens to.
+/// A launch into which faults are injected.
 pub struct Target<'a> {
     pub running: &'a Running,
     pub mark: &'a str,
@@ -59,7 +59,7 @@ pub struct Target<'a> {
 }
 
 impl Target<'_> {
-    /// Lets it happen; whether there was anybody that it could happen to.
+    /// Injects a fault; returns whether there was a target for it.
     pub fn suffer(&self, fault: &Fault) -> bool {
         let pick = |pids: Vec<u32>, which: u64| pids.get(which as usize % pids.len().max(1)).copied();
         match *fault {
@@ -76,7 +76,7 @@ impl Target<'_> {
         }
     }
 
-    /// Python processes with the mark of the run.
+    /// Returns the Python processes with the mark of the run.
     fn simulators(&self) -> Vec<u32> {
         let is_python = |pid: &u32| {
             let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
@@ -85,7 +85,7 @@ impl Target<'_> {
         marked(self.mark).into_iter().filter(is_python).collect()
     }
 
-    /// ss(8) `-K` resets the connections of ranks to their store.
+    /// Resets the connections of the ranks to their store, with ss(8) `-K`.
     fn cut(&self) -> bool {
         let port = |pid: &u32| {
             let environ = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
@@ -98,7 +98,7 @@ impl Target<'_> {
     }
 }
 
-/// Processes that have the mark of a run in their environment, and live.
+/// Returns the live processes that have the mark of a run in their environment.
 pub fn marked(mark: &str) -> Vec<u32> {
     let pids = std::fs::read_dir("/proc").expect("there are processes").flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_string_lossy().parse::<u32>().ok());
@@ -110,7 +110,7 @@ pub fn marked(mark: &str) -> Vec<u32> {
     pids.filter(|pid| has_mark(pid) && alive(*pid)).collect()
 }
 
-/// One that is gone already is no matter.
+/// Sends a signal; returns false if the process is already gone.
 fn send(pid: u32, name: &str) -> bool {
     alive(pid) && Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).status().is_ok_and(|s| s.success())
 }
@@ -127,20 +127,20 @@ fn pause(time: Duration) {
     std::thread::sleep(time);
 }
 
-/// The moment from which faults are counted.
+/// Returns the current time, from which faults are timed.
 #[expect(clippy::disallowed_methods, reason = "see above")]
 pub fn moment() -> Instant {
     Instant::now()
 }
 
-/// Waits for a moment, or for the end of the launch.
+/// Waits until a given time, or until the launch has ended.
 pub fn sleep_until(running: &Running, until: Instant) {
     while moment() < until && alive(running.pid()) {
         pause(Duration::from_millis(5));
     }
 }
 
-/// Tears the end of a journal; whether there was one.
+/// Damages the end of a journal; returns whether there was one.
 pub fn tear(eval: &Eval, draw: u64) -> bool {
     let Ok(entries) = std::fs::read_dir(eval.folder().journals()) else { return false };
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
@@ -153,7 +153,7 @@ pub fn tear(eval: &Eval, draw: u64) -> bool {
             .expect("there is room");
         return true;
     }
-    // Within the last line.
+    // Cut within the last line.
     let body = bytes.len().saturating_sub(1);
     let last = bytes[..body].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let keep = last as u64 + draw % (bytes.len() - last).max(1) as u64;
@@ -161,13 +161,13 @@ pub fn tear(eval: &Eval, draw: u64) -> bool {
     true
 }
 
-/// A small file system of its own, for as long as it lives.
+/// A small separate file system, which is unmounted on drop.
 pub struct SmallDisk {
     dir: tempfile::TempDir,
 }
 
 impl SmallDisk {
-    /// Needs root.
+    /// Mounts the file system; needs root.
     pub fn mount() -> Option<Self> {
         let dir = tempfile::tempdir().expect("there is room for a folder");
         let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=48m", "tmpfs"]).arg(dir.path()).output();
@@ -178,7 +178,7 @@ impl SmallDisk {
         self.dir.path()
     }
 
-    /// Leaves no byte free for a while.
+    /// Fills the file system for some time.
     fn fill(&self, time: Duration) -> bool {
         let path = self.path().join("ballast");
         let Ok(mut file) = File::create(&path) else { return false };
@@ -192,7 +192,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // A mount that stays busy is the machine's; the folder below it is kept then.
+        // If the mount stays busy, the folder below it is kept.
         let _ = Command::new("umount").arg("-l").arg(self.path()).status();
     }
 }

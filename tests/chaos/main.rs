@@ -1,11 +1,11 @@
-//! Chaos: evaluations that are killed, stopped, cut off, crashed and filled up at random moments, on 1 to 4 ranks. When
-//! they have been gone on with to their end, every result is as if nothing had happened.
+//! Chaos tests: evaluations with random faults (kills, stops, resets, full disks) on 1 to 4 ranks.
+//! After they were resumed to their end, all results must be those of an undisturbed run.
 //!
 //! ```text
-//! scenario (from a seed) ─► launch ─► faults at their moments ─► end ─► tail of a journal torn? ─► resume … ─► checks
+//! scenario (from a seed) ─► launch ─► faults ─► end ─► torn journal? ─► resume … ─► checks
 //! ```
-//! `RRUN_CHAOS_RUNS`, `RRUN_CHAOS_SEED` and `RRUN_CHAOS_FIRST` choose how many runs there are and which;
-//! `RRUN_CHAOS_KEEP` is where the folder of the last run that ended wrong is moved to.
+//! `RRUN_CHAOS_RUNS`, `RRUN_CHAOS_SEED` and `RRUN_CHAOS_FIRST` select the number of runs and which;
+//! `RRUN_CHAOS_KEEP` is a path to which the folder of the last failed run is moved.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -24,14 +24,14 @@ use fault::{Fault, Target};
 use scenario::Scenario;
 use tally::Tally;
 
-/// Launches that a run may take to its end.
+/// Maximum number of launches until a run is complete.
 const LAUNCHES: usize = 8;
 
 fn number(variable: &str, default: u64) -> u64 {
     std::env::var(variable).ok().map_or(default, |text| text.parse().expect("a number is needed"))
 }
 
-/// Runs so many scenarios, prints what happened, and fails if anything was not as it should be.
+/// Runs `runs` scenarios, prints a tally, and fails if any check has failed.
 fn campaign(runs: u64) {
     let base = number("RRUN_CHAOS_SEED", 1);
     let expected = Expected::undisturbed();
@@ -52,7 +52,7 @@ fn campaign(runs: u64) {
     assert!(tally.violations.is_empty(), "{}", tally.violations.join("\n"));
 }
 
-/// One run to its end; what was wrong about it.
+/// Runs one scenario to its end; returns the check that failed.
 fn disturbed(scenario: &Scenario, expected: &Expected, tally: &mut Tally) -> Result<(), String> {
     let disk = scenario.needs_disk().then(fault::SmallDisk::mount).flatten();
     let mut eval = scenario.eval(disk.as_ref());

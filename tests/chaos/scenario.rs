@@ -1,4 +1,4 @@
-//! What happens in one run: a function of the seed alone.
+//! The faults of one run: a function of the seed alone.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::command::{Eval, job};
 use crate::fault::{Fault, SmallDisk};
 
-/// Launches in which something is done to the run; those after them are left in peace.
+/// Number of launches with faults; later ones are undisturbed.
 const DISTURBED: usize = 2;
 
 /// One run.
@@ -24,7 +24,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the project is there")
 }
 
-/// The jobs of every run: two simulators in process, one in Python processes.
+/// Returns the jobs of every run: two with in-process simulators, one with Python processes.
 pub fn jobs(num_envs: u64) -> Vec<Value> {
     let toy = json!({
         "environment": format!("{}:Toy", root().join("tests/fixtures/envs/toy.py").display()),
@@ -51,12 +51,12 @@ impl fmt::Display for Scenario {
 }
 
 impl Scenario {
-    /// The run of this number.
+    /// Creates the run with this number.
     pub fn new(base: u64, run: u64) -> Self {
         Self { base, run, mark: format!("rrun-chaos-{}-{run}", std::process::id()) }
     }
 
-    /// A number that `what` alone decides.
+    /// Returns a random number that depends only on seed, run and `what`.
     pub fn draw(&self, what: u64) -> u64 {
         jobs::seed::noise(self.base, self.run, what)
     }
@@ -65,22 +65,22 @@ impl Scenario {
         self.draw(what) % limit
     }
 
-    /// In the environment of all processes of the run.
+    /// Returns the mark in the environment of all processes of the run.
     pub fn mark(&self) -> &str {
         &self.mark
     }
 
-    /// Ranks of a launch: those that go on may be more or fewer.
+    /// Returns the number of ranks of a launch, which may differ between launches.
     pub fn ranks(&self, launch: usize) -> usize {
         1 + self.below(10 + launch as u64, 4) as usize
     }
 
-    /// Whether a fault wants a file system that can be filled.
+    /// Returns whether a fault needs a file system that can be filled.
     pub fn needs_disk(&self) -> bool {
         (0..DISTURBED).any(|launch| self.faults(launch).iter().any(|(_, fault)| matches!(fault, Fault::FullDisk(_))))
     }
 
-    /// The evaluation, not started.
+    /// Returns the evaluation, not started.
     pub fn eval(&self, disk: Option<&SmallDisk>) -> Eval {
         let eval = Eval::new(&jobs(self.num_envs())).env("RRUN_MARK", &self.mark).nproc(1);
         let eval = if self.has_videos() { eval.with_video().words(&["--video-size", "32x32"]) } else { eval };
@@ -110,7 +110,7 @@ impl Scenario {
         }
     }
 
-    /// What is done to a launch, and when after its start.
+    /// Returns the faults of a launch, with their times after its start.
     pub fn faults(&self, launch: usize) -> Vec<(Duration, Fault)> {
         if launch >= DISTURBED {
             return Vec::new();
@@ -140,7 +140,7 @@ impl Scenario {
         faults
     }
 
-    /// Whether the tail of a journal is torn when a launch has ended badly.
+    /// Returns whether the end of a journal is damaged after a launch that failed.
     pub fn tears(&self, launch: usize) -> bool {
         launch < DISTURBED && self.below(50 + launch as u64, 2) == 0
     }

@@ -1,4 +1,4 @@
-//! What was done to the runs, and what came of it.
+//! Counts faults and results over all runs.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter};
@@ -6,23 +6,23 @@ use std::fmt::{Display, Formatter};
 use crate::fault::Fault;
 use crate::scenario::Scenario;
 
-/// Counts over all runs.
+/// Counters over all runs.
 #[derive(Default)]
 pub struct Tally {
     pub launches: u64,
     pub violations: Vec<String>,
     runs: u64,
-    /// How often each fault found somebody, and how often nobody was there any more.
+    /// For each fault, how often it had a target, and how often there was none any more.
     faults: BTreeMap<&'static str, [u64; 2]>,
 }
 
 impl Tally {
-    /// Something was done to a run.
+    /// Counts a fault.
     pub fn fault(&mut self, fault: &Fault, has_met: bool) {
         self.faults.entry(fault.name()).or_default()[usize::from(!has_met)] += 1;
     }
 
-    /// A run is over.
+    /// Counts a finished run.
     pub fn ran(&mut self, scenario: &Scenario, found: Result<(), String>) {
         self.runs += 1;
         self.violations.extend(found.err().map(|reason| format!("{scenario:?}: {reason}")));

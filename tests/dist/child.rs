@@ -1,4 +1,5 @@
-//! Ranks as processes of their own, for those that die: this test program, started again for one test.
+//! Ranks as separate processes, for tests in which they die: this test program, started again with
+//! the name of one test.
 
 use crate::ranks::{PATIENCE, join, serve};
 use c10d::Group;
@@ -6,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio, abort};
 use std::{env, io};
 
-/// Starts `role` in another process; it finds the store at `port`.
+/// Starts `role` in another process, which connects to the store at `port`.
 pub fn start(role: &str, port: u16) -> Child {
     let mut program = Command::new(env::current_exe().unwrap());
     program
@@ -15,13 +16,13 @@ pub fn start(role: &str, port: u16) -> Child {
     program.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// The port that a child with the role `hosts_the_store` prints.
+/// Returns the port that a child with the role `hosts_the_store` prints.
 pub fn port_of(child: &mut Child) -> u16 {
     let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
     lines.filter_map(|line| line.split_once("port=")?.1.trim().parse().ok()).next().unwrap()
 }
 
-/// None where `--ignored` runs a role by accident.
+/// Returns the store's port; `None` if `--ignored` runs a role as a test.
 fn port() -> Option<u16> {
     env::var("RRUN_TEST_PORT").ok()?.parse().ok()
 }
@@ -53,6 +54,6 @@ fn hosts_the_store() {
     let Some(_) = port() else { return };
     let store = serve();
     println!("port={}", store.port());
-    // Until the test ends, however it ends.
+    // Wait until the test ends, in whatever way.
     io::stdin().read_line(&mut String::new()).unwrap();
 }

@@ -1,4 +1,4 @@
-//! Gloo groups of Rust ranks.
+//! Tests of Gloo groups of Rust ranks.
 
 use crate::child;
 use crate::ranks::{PATIENCE, gloo, join, ranks, serve};
@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 use tch::Tensor;
 
-/// Lengths 0, 7, 14, … so that padding and emptiness both occur.
+/// Returns 0, 7, 14, … bytes, so that padding and an empty part both occur.
 fn part(rank: usize) -> Vec<u8> {
     vec![rank as u8 + 1; 7 * rank]
 }
@@ -89,7 +89,8 @@ fn a_rank_that_stays_away_from_a_collective_is_a_timeout() {
     second.unwrap();
 }
 
-/// libtorch's flight recorder races here (SIGSEGV in one of six runs) unless the shim lets collectives begin in turn.
+/// libtorch's flight recorder has a race here (SIGSEGV in one of six runs) unless the shim starts
+/// collectives one at a time.
 #[test]
 fn groups_of_many_threads_begin_at_once() {
     let (store, start) = (serve(), Barrier::new(8));

@@ -1,4 +1,4 @@
-//! The gather at the end of an evaluation, over the store.
+//! Tests of the gather over the store at the end of an evaluation.
 
 use crate::child;
 use crate::ranks::{PATIENCE, join, ranks, serve};
@@ -14,7 +14,8 @@ fn on_cpu(store: &Store, who: Who, mine: &[u8], deadline: Duration) -> Result<Ga
     gather(Some(store), who, Device::Cpu, false, mine, deadline)
 }
 
-/// Rank 0 has nothing, the others 1.5, 3.0 … times what the store takes at once.
+/// Returns the part of a rank: rank 0 has nothing, the others 1.5, 3.0 … times the store's maximum
+/// transfer.
 fn part(rank: usize) -> Vec<u8> {
     (0..rank * 6_000_000).map(|i| (i * 31 + rank) as u8).collect()
 }
@@ -133,7 +134,8 @@ fn a_store_that_dies_while_rank_0_waits_is_an_error_long_before_the_deadline() {
     assert!(matches!(err, DistError::Lost { .. }), "{err:?}");
 }
 
-/// Rank 0 leaves as soon as it has all, and the store with it: the other must not take that for a failure.
+/// Rank 0 leaves with its store as soon as it has everything; the other rank must not treat that as
+/// a failure.
 #[test]
 fn a_store_that_rank_0_hosts_outlives_the_gather() {
     let server = serve();

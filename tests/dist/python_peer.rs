@@ -1,4 +1,4 @@
-//! Rust and Python ranks in one Gloo group, torch 2.11 on both sides.
+//! Tests of Rust and Python ranks in one Gloo group, with torch 2.11 on both sides.
 
 use crate::ranks::{PATIENCE, join, serve};
 use c10d::{Group, Reduction, Store, StoreAddr};
@@ -10,14 +10,15 @@ use tch::Tensor;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-/// The minimal install has libtorch, but not the NVIDIA libraries that Python needs to import torch.
+/// Returns whether Python can import torch: the minimal install has libtorch, but not the NVIDIA
+/// libraries that Python needs.
 fn python_has_torch() -> bool {
     let pythons = Path::new(ROOT).join(".venv/lib").read_dir().into_iter().flatten().flatten();
     let mut installs = pythons.map(|python| python.path().join("site-packages"));
     installs.any(|install| install.join("torch").exists() && install.join("nvidia/cusparselt").exists())
 }
 
-/// Free now, and outside the range from which the other tests' sockets come (32768 and up).
+/// Returns a free port outside the range of the other tests' sockets (32768 and up).
 fn free_port() -> u16 {
     let first = 20_000 + (std::process::id() % 10_000) as u16;
     (first..32_000).find(|&port| TcpListener::bind(("127.0.0.1", port)).is_ok()).unwrap()
@@ -31,7 +32,7 @@ fn start_python(rank: usize, world: usize, port: u16, agent_store: &str) -> Chil
     python.env("TORCHELASTIC_USE_AGENT_STORE", agent_store).env("OMP_NUM_THREADS", "1").spawn().unwrap()
 }
 
-/// The same calls as in `fixtures/gloo_peer.py`.
+/// Makes the same calls as `fixtures/gloo_peer.py`.
 fn work_together(store: &Store, rank: usize, world: usize) {
     let group = Group::gloo(&store.default_group("cpu"), rank, world, PATIENCE).unwrap();
     let mut total = Tensor::from_slice(&[rank as f32 + 1.0; 4]);

@@ -1,10 +1,10 @@
-//! Ranks as threads of this process around one store.
+//! Ranks as threads of this process with one store.
 
 use c10d::{Group, Store, StoreAddr};
 use std::thread;
 use std::time::Duration;
 
-/// Long enough for a loaded machine; no test that passes waits for it.
+/// A time limit that is long enough for a loaded machine; no test that passes waits for it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn serve() -> Store {
@@ -19,7 +19,7 @@ fn local(port: u16) -> StoreAddr {
     StoreAddr { host: "127.0.0.1".to_owned(), port }
 }
 
-/// What `body` returns on each of `world` ranks, each with a connection of its own.
+/// Runs `body` on `world` ranks, each with its own connection, and returns the results.
 pub fn ranks<T: Send>(world: usize, body: impl Fn(usize, Store) -> T + Sync) -> Vec<T> {
     let server = serve();
     thread::scope(|scope| {
@@ -34,7 +34,7 @@ pub fn ranks<T: Send>(world: usize, body: impl Fn(usize, Store) -> T + Sync) -> 
     })
 }
 
-/// The same with a Gloo group.
+/// Works like [`ranks`], with a Gloo group.
 pub fn gloo<T: Send>(world: usize, body: impl Fn(usize, Group) -> T + Sync) -> Vec<T> {
     ranks(world, |rank, store| body(rank, Group::gloo(&store, rank, world, PATIENCE).unwrap()))
 }

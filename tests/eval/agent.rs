@@ -1,4 +1,5 @@
-//! Planners behind a chat server: `tests/fixtures/chat_server.py`, which can see, and misbehaves as it is told.
+//! Tests of planners with a chat server: `tests/fixtures/chat_server.py`, which sees the images,
+//! and misbehaves on request.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ fn python() -> PathBuf {
     root().join(".venv/bin/python")
 }
 
-/// A chat server of our own, gone when it is dropped.
+/// A chat server of the test, killed on drop.
 struct ChatServer {
     child: Child,
     port: String,
@@ -40,7 +41,7 @@ impl ChatServer {
         format!("http://127.0.0.1:{}/v1", self.port)
     }
 
-    /// Its requests, in the order of their answers.
+    /// Returns its requests, in the order of their answers.
     fn log(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -49,13 +50,13 @@ impl ChatServer {
 
 impl Drop for ChatServer {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A job of the suite or of the corridor, planned by a server.
+/// Returns a job of the suite or of the corridor whose planner is at `url`.
 fn job(environment: &str, url: &str, more: Value) -> Value {
     let mut policy = json!({"model_url": url, "model": "tiny-vlm", "retry_wait_s": 0.01});
     policy.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -85,7 +86,7 @@ fn lines(path: &Path) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Whether some file below `folder` has these bytes.
+/// Returns a file below `folder` that contains `text`, if there is one.
 fn some_file_has(folder: &Path, text: &str) -> Option<PathBuf> {
     let has = |path: &Path| std::fs::read(path).unwrap().windows(text.len()).any(|bytes| bytes == text.as_bytes());
     std::fs::read_dir(folder)
@@ -141,7 +142,7 @@ fn discrete_actions_are_planned_from_pictures_for_several_environments_at_once()
     eval.run().succeeds();
     let episodes = eval.episodes();
     assert!(episodes.iter().all(|episode| episode.success == Some(true)), "{episodes:?}");
-    // The planner has seen where it is: it went straight to the door.
+    // The planner saw its position: it went straight to the door.
     assert!(episodes.iter().all(|episode| metric(episode, "planner_steps") == 1.0 && episode.length <= 5));
     assert!(episodes.iter().all(|episode| metric(episode, "num_steps") == episode.length as f64));
     let log = server.log();
@@ -163,7 +164,7 @@ fn a_server_that_is_busy_for_a_moment_costs_nothing() {
     assert_eq!(episodes.iter().map(|episode| metric(episode, "planner_retries")).sum::<f64>(), 5.0);
 }
 
-/// Runs a job that cannot end well; its error in the report.
+/// Runs a job that must fail; returns its error in the report.
 fn failure(eval: &Eval, text: &str) -> String {
     eval.run().fails_with(1).stderr_has(text);
     eval.report().per_job[0].error.clone().expect("the job has failed")
@@ -192,7 +193,7 @@ fn a_server_that_stays_broken_is_named_in_the_report() {
 
 #[test]
 fn a_server_with_https_is_asked_if_somebody_vouches_for_it() {
-    // A certificate for 127.0.0.1 that vouches for itself: for tests, its key is beside it.
+    // A self-signed certificate for 127.0.0.1. Its key is beside it, because it is only for tests.
     let tls = root().join("tests/fixtures/tls");
     let server = ChatServer::start(&["--tls", &tls.display().to_string()]);
     let url = server.url().replace("http://", "https://");

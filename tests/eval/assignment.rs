@@ -1,4 +1,4 @@
-//! Who runs what, and that nothing depends on it.
+//! Tests of the assignment of episodes to ranks, and that results do not depend on it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::command::{Eval, binaries, job, signal};
 
-/// One job that is ten times as long as the two others.
+/// Returns one job that is ten times as long as the two others.
 fn skewed() -> Vec<Value> {
     let mut long = job("reach", 20, 2);
     long["name"] = "long".into();
@@ -27,7 +27,7 @@ fn run(ranks: usize, words: &[&str]) -> Eval {
     eval
 }
 
-/// Episodes of each rank, by job.
+/// Returns the episodes of a rank, by job.
 fn episodes_of(eval: &Eval, rank: usize) -> BTreeMap<String, Vec<u64>> {
     let mut jobs: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for episode in eval.episodes().into_iter().filter(|episode| episode.rank == rank) {
@@ -87,13 +87,13 @@ fn leases_know_builds_steps_and_what_is_chosen() {
     assert_eq!((numbers, some.report().overall.expected), (vec![1, 4, 5, 8], Some(4)));
 }
 
-/// Long enough to be disturbed in the middle.
+/// Returns an evaluation that is long enough to be disturbed in the middle.
 fn disturbed(words: &[&str]) -> Eval {
     let jobs = [job("reach", 40, 2), job("push", 20, 1)];
     Eval::new(&jobs).nproc(3).words(&["--assign", "dynamic"]).words(words)
 }
 
-/// Every episode is in the journals once, and is what it would have been.
+/// Checks that every episode is in the journals once, with the result of an undisturbed run.
 fn nothing_is_lost_or_twice(eval: &Eval) {
     let report = eval.report();
     assert_eq!((report.duplicates, report.missing, report.failures), (Vec::new(), Vec::new(), Vec::new()));
@@ -127,8 +127,9 @@ fn a_rank_that_is_started_again_goes_on_with_its_leases() {
 
 #[test]
 fn a_rank_that_hangs_loses_its_leases_and_writes_nothing_of_them_when_it_comes_back() {
-    // Stopped between mark and journal, it writes that one episode when it comes back (jobs::assign::lease): a moment, and
-    // a longer one on a busy disk. That this happens each time is another matter.
+    // If the rank is stopped between mark and journal, it writes that one episode when it continues
+    // (jobs::assign::lease). This gap is short, but longer on a busy disk, so it must not occur in
+    // every attempt.
     for attempt in 1..=3 {
         let eval = disturbed(&["--lease-timeout", "1"]);
         let running = eval.start();

@@ -1,4 +1,4 @@
-//! Given a jobs file, when `rrun eval` runs on it, then …
+//! Runs `rrun eval` on a jobs file and checks its results.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use jobs::report::Report;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Longer than anything here takes on a busy machine with two cores.
+/// Time limit, longer than any step here takes on a busy machine with two cores.
 const DEADLINE: Duration = Duration::from_secs(180);
 
-/// One evaluation in a folder of its own.
+/// One evaluation in its own folder.
 pub struct Eval {
     dir: TempDir,
     output: PathBuf,
@@ -25,7 +25,7 @@ pub struct Eval {
     env: Vec<(String, String)>,
 }
 
-/// A job with the scripted expert.
+/// Returns a job with the scripted expert.
 pub fn job(name: &str, episodes: u64, num_envs: u64) -> Value {
     json!({
         "name": name,
@@ -35,14 +35,15 @@ pub fn job(name: &str, episodes: u64, num_envs: u64) -> Value {
     })
 }
 
-/// The folder of the built binaries: `RRUN_BIN`, for tests that run where they were not built, else cargo's.
+/// Returns the folder of the built binaries: `RRUN_BIN` for tests that run on another machine,
+/// otherwise cargo's.
 pub fn binaries() -> PathBuf {
     let built = || Path::new(env!("CARGO_BIN_EXE_rrun-rank")).parent().expect("a binary is in a folder").to_owned();
     std::env::var_os("RRUN_BIN").map_or_else(built, PathBuf::from)
 }
 
 impl Eval {
-    /// An evaluation of these jobs by `rrun`, without videos.
+    /// Creates an evaluation of these jobs by `rrun`, without videos.
     pub fn new(jobs: &[Value]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("jobs.json"), json!({"jobs": jobs}).to_string()).unwrap();
@@ -51,7 +52,7 @@ impl Eval {
         Self { dir, output, words: vec!["--no-video".to_owned()], is_resumed: false, launcher, env: Vec::new() }
     }
 
-    /// An evaluation without a jobs file: its words bring a configuration.
+    /// Creates an evaluation without a jobs file, whose arguments name a configuration.
     pub fn without_jobs() -> Self {
         let eval = Self::new(&[]);
         std::fs::remove_file(eval.jobs_file()).unwrap();
@@ -63,7 +64,7 @@ impl Eval {
         self
     }
 
-    /// The same evaluation by another number of ranks.
+    /// Sets another number of ranks.
     pub fn world_of(mut self, ranks: usize) -> Self {
         if let Some(last) = self.launcher.last_mut() {
             *last = ranks.to_string();
@@ -71,13 +72,13 @@ impl Eval {
         self
     }
 
-    /// More options of the launcher.
+    /// Adds options of the launcher.
     pub fn launcher_words(mut self, words: &[&str]) -> Self {
         self.launcher.extend(words.iter().map(|word| (*word).to_owned()));
         self
     }
 
-    /// Another launcher altogether, up to the word `eval`.
+    /// Sets another launcher command, up to the word `eval`.
     pub fn launched_by(mut self, words: &[String]) -> Self {
         self.launcher = words.to_vec();
         self
@@ -98,25 +99,26 @@ impl Eval {
         self
     }
 
-    /// The run folder is gone on with by `--resume`, without a jobs file and without a word of the start before.
+    /// Continues the run folder with `--resume`, without a jobs file and without any earlier
+    /// argument.
     pub fn resumed(mut self) -> Self {
         self.is_resumed = true;
         self.words.clear();
         self
     }
 
-    /// Another list of jobs in the jobs file.
+    /// Replaces the jobs in the jobs file.
     pub fn jobs(self, jobs: &[Value]) -> Self {
         self.jobs_text(&json!({"jobs": jobs}).to_string())
     }
 
-    /// Another text for the jobs file.
+    /// Replaces the text of the jobs file.
     pub fn jobs_text(self, text: &str) -> Self {
         std::fs::write(self.jobs_file(), text).unwrap();
         self
     }
 
-    /// Another run folder.
+    /// Sets another run folder.
     pub fn output(mut self, output: &Path) -> Self {
         output.clone_into(&mut self.output);
         self
@@ -152,13 +154,13 @@ impl Eval {
         command
     }
 
-    /// Starts it and comes back at once.
+    /// Starts the evaluation and returns at once.
     pub fn start(&self) -> Running {
         let mut child = self.command().spawn().expect("the binaries are built before the tests run");
         let drain = |mut pipe: Box<dyn Read + Send>| {
             std::thread::spawn(move || {
                 let mut text = Vec::new();
-                // A pipe that breaks has given all that it had.
+                // A broken pipe has already delivered all its data.
                 let _ = pipe.read_to_end(&mut text);
                 String::from_utf8_lossy(&text).into_owned()
             })
@@ -168,24 +170,24 @@ impl Eval {
         Running { child, stdout, stderr }
     }
 
-    /// Runs it to its end with stdout and stderr that refuse every byte.
+    /// Runs the evaluation to its end with a stdout and stderr to which every write fails.
     pub fn run_unread(&self) -> ExitStatus {
         let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         self.command().stdout(full()).stderr(full()).status().unwrap()
     }
 
-    /// Runs it to its end.
+    /// Runs the evaluation to its end.
     pub fn run(&self) -> Ended {
         self.start().wait()
     }
 
-    /// Lines of all journals.
+    /// Returns the lines of all journals.
     pub fn journal(&self) -> Vec<Line> {
         let journals = journal::read_all(&self.folder().journals()).unwrap_or_default();
         journals.into_iter().flat_map(|(_, contents)| contents.lines).collect()
     }
 
-    /// Finished episodes in all journals.
+    /// Returns the number of finished episodes in all journals.
     pub fn journaled(&self) -> usize {
         self.journal().iter().filter(|line| matches!(line, Line::Episode(_))).count()
     }
@@ -195,19 +197,19 @@ impl Eval {
         serde_json::from_slice(&text).expect("the report has its schema")
     }
 
-    /// Lines of `episodes.jsonl`.
+    /// Returns the lines of `episodes.jsonl`.
     pub fn episodes(&self) -> Vec<Episode> {
         let text = std::fs::read_to_string(self.folder().episodes()).expect("there are episodes");
         text.lines().map(|line| serde_json::from_str(line).expect("a line is an episode")).collect()
     }
 
-    /// Waits until so many episodes are in the journals.
+    /// Waits until `count` episodes are in the journals.
     pub fn wait_for_episodes(&self, count: usize) {
         wait_until(&format!("{count} episodes"), || self.journaled() >= count);
     }
 }
 
-/// Polls until `condition` holds; a test that waits longer than the deadline fails.
+/// Polls until `condition` holds; fails the test after the time limit.
 pub fn wait_until(what: &str, condition: impl Fn() -> bool) {
     #[expect(clippy::disallowed_methods, reason = "a deadline of real processes")]
     let start = Instant::now();
@@ -218,7 +220,7 @@ pub fn wait_until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// An evaluation under way.
+/// A running evaluation.
 pub struct Running {
     child: Child,
     stdout: std::thread::JoinHandle<String>,
@@ -230,7 +232,7 @@ impl Running {
         self.child.id()
     }
 
-    /// Pids of the ranks: children of the launcher, by what they run.
+    /// Returns the PIDs of the ranks: children of the launcher, selected by program name.
     pub fn ranks(&self) -> Vec<u32> {
         let parent = self.pid().to_string();
         let processes = std::fs::read_dir("/proc").unwrap().flatten();
@@ -289,12 +291,12 @@ pub fn signal(pid: u32, name: &str) {
     assert!(status.success(), "kill -{name} {pid}");
 }
 
-/// Whether a process is there and not a zombie.
+/// Returns whether a process exists and is not a zombie.
 pub fn alive(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
-/// How an evaluation ended.
+/// The result of an evaluation that has ended.
 pub struct Ended {
     pub status: ExitStatus,
     pub stdout: String,

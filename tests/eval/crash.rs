@@ -1,4 +1,4 @@
-//! What a crash costs: the episodes under way, and nothing that was finished.
+//! Tests of crashes: they cost the episodes under way, but no finished one.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::command::{Eval, alive, job, signal, wait_until};
 
-/// Long enough to be hit in the middle.
+/// Returns an evaluation that is long enough to be hit in the middle.
 fn long(ranks: usize) -> Eval {
     Eval::new(&[job("reach", 40, 2), job("push", 40, 2)]).nproc(ranks)
 }
@@ -24,7 +24,7 @@ fn undisturbed() -> Vec<Outcome> {
     results(&eval)
 }
 
-/// Every demonstration that the journal names is in its file, whole.
+/// Checks that every demonstration that the journal names is complete in its file.
 fn datasets_have_what_the_journal_says(eval: &Eval) {
     let script = "import sys, h5py\n\
                   data = h5py.File(sys.argv[1])['data']\n\
@@ -51,7 +51,7 @@ fn a_killed_rank_costs_its_episodes_under_way_and_the_same_command_goes_on() {
     let report = eval.report();
     assert!(report.partial && report.overall.episodes >= 6 && !report.missing.is_empty());
     datasets_have_what_the_journal_says(&eval);
-    // How many it says depends on how far the other rank has come again by then.
+    // The number depends on how far the other rank has got again by then.
     eval.run().succeeds().stderr_has("going on in `").stderr_has(" episodes are done");
     assert!(eval.report().complete() && eval.report().duplicates.is_empty());
     assert_eq!(results(&eval), undisturbed());
@@ -183,7 +183,7 @@ fn nobody_has_to_read_what_is_printed() {
     assert!(eval.report().complete());
 }
 
-/// A small file system of its own, for as long as it lives.
+/// A small separate file system, which is unmounted on drop.
 struct SmallDisk {
     path: PathBuf,
     _dir: tempfile::TempDir,
@@ -201,7 +201,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // A mount that stays busy is the machine's; the folder below it is kept then.
+        // If the mount stays busy, the folder below it is kept.
         let _ = Command::new("umount").arg("-l").arg(&self.path).status();
     }
 }

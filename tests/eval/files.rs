@@ -1,11 +1,11 @@
-//! What a run leaves on the disk.
+//! Tests of the files that a run leaves on disk.
 
 use std::path::Path;
 use std::process::Command;
 
 use crate::command::{Eval, binaries, job};
 
-/// The Python of the project's own venv, in which `setup.sh test` put h5py.
+/// Returns the Python of the project's venv, in which `setup.sh test` installed h5py.
 fn python() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../.venv/bin/python")
 }
@@ -179,6 +179,6 @@ fn a_job_leaves_no_memory_behind() {
     let eval = Eval::new(&jobs).nproc(1).with_video();
     eval.run().succeeds();
     let peaks: Vec<_> = eval.report().per_job.iter().map(|job| job.peak_rss_bytes).collect();
-    // A renderer that is not given back is 20 MB a job.
+    // A leaked renderer would cost 20 MB per job.
     assert!(peaks[11] - peaks[3] < 60_000_000, "{peaks:?}");
 }

@@ -1,4 +1,5 @@
-//! A GR00T checkpoint in the loop: the one of the demo, which sees its target through cameras alone.
+//! Tests with a GR00T checkpoint in the loop: that of the demo, which sees its target only through
+//! cameras.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! `rrun eval` from the outside: what a user types, and what is there afterwards.
+//! Tests of `rrun eval` as a command: arguments, output and files.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 

@@ -1,4 +1,5 @@
-//! Memory that is short: a policy that takes an absurd amount of it for more than two rows at a time.
+//! Tests of memory shortage: a policy that allocates an absurd amount for more than two rows at a
+//! time.
 
 use std::path::{Path, PathBuf};
 
@@ -7,13 +8,14 @@ use tch::{CModule, Device, Kind, Tensor};
 
 use crate::command::Eval;
 
-/// Rows that it has room for.
+/// Maximum number of rows for which the policy succeeds.
 const ROOM: f64 = 2.0;
 
-/// Bytes that no address space has (x86-64: 2^47), whatever the machine promises.
+/// More bytes than any address space has (x86-64: 2^47), whatever the machine promises.
 const ABSURD: f64 = (1_u64 << 50) as f64;
 
-/// A TorchScript module that stands still. What it allocates follows from the number of its rows, so that tracing keeps it.
+/// Writes a TorchScript module whose actions are zero. Its allocation depends on the number of
+/// rows, so that tracing keeps it.
 fn policy(folder: &Path) -> PathBuf {
     let inputs = [
         Tensor::zeros([2, 0, 1, 1, 3], (Kind::Uint8, Device::Cpu)),

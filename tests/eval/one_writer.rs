@@ -1,4 +1,5 @@
-//! One launch a run folder: whoever comes second is refused before it has started a rank.
+//! Tests that a run folder has one launch at a time: a second one is refused before it starts a
+//! rank.
 
 use std::path::Path;
 
@@ -10,7 +11,8 @@ fn rank() -> String {
     binaries().join("rrun-rank").to_string_lossy().into_owned()
 }
 
-/// Two jobs of many episodes: of two launches on their folder each would find one that the other has not begun.
+/// Returns an evaluation of two jobs with many episodes. Two launches on its folder would each find
+/// a job that the other has not begun.
 fn eval() -> Eval {
     Eval::new(&[job("reach", 400, 2), job("push", 400, 2)]).words(&["--no-dataset"])
 }
@@ -47,13 +49,13 @@ fn ranks_without_our_launcher_take_part_through_rank_0() {
     let said = format!("is in use by process {} on ", first.pid());
     let eval = eval.launched_by(&torchrun);
     let refused = eval.run().fails_with(1);
-    // Rank 0 and the one that it has told say the same, if torchrun lets them.
+    // Rank 0 and the rank that it informs report the same, if torchrun lets them finish.
     assert!(refused.stderr.contains(&said), "{}", refused.stderr);
     assert!(!eval.folder().journal(1).exists());
     let eval = eval.launched_by(&[rank()]);
     eval.run().fails_with(i32::from(jobs::exit::FINAL)).stderr_has(&said);
     end(first);
-    // A launch of torchrun holds the folder against one of ours.
+    // A launch of torchrun locks the folder against one of `rrun`.
     let eval = eval.launched_by(&torchrun);
     let other = eval.start();
     wait_until("the lock", || launch::holder(&eval.folder()).is_some());
@@ -69,7 +71,7 @@ fn ranks_without_our_launcher_take_part_through_rank_0() {
 #[test]
 fn a_launch_whose_folder_is_removed_says_so_once_and_ends() {
     for launcher in [binaries().join("rrun").to_string_lossy().into_owned(), rank()] {
-        // Longer than anything here takes: it ends because of the lock, or not in time.
+        // Longer than any test: the run ends because of the lock, or not in time.
         let eval = Eval::new(&[job("reach", 200_000, 2)]).words(&["--no-dataset"]).launched_by(&[launcher]);
         let running = eval.start();
         eval.wait_for_episodes(1);

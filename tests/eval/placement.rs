@@ -1,4 +1,5 @@
-//! RLinf's YAML and placements from the outside: s000's options and s001's examples, as the documents have them.
+//! Tests of RLinf's YAML and of placements through the command line: the options of s000 and the
+//! examples of s001, as in the documents.
 
 use std::path::{Path, PathBuf};
 
@@ -6,13 +7,13 @@ use serde_json::json;
 
 use crate::command::{Ended, Eval, job};
 
-/// A file of this repository.
+/// Returns the path of a file in this repository.
 fn file(path: &str) -> String {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     root.parent().unwrap().join(path).display().to_string()
 }
 
-/// The suite `behavior.yaml` with a snippet of a document on top of it.
+/// Returns an evaluation of the suite `behavior.yaml` with a snippet of a document on top of it.
 fn behavior(snippet: &str) -> Eval {
     let snippet = file(&format!("tests/fixtures/placement/{snippet}.yaml"));
     Eval::without_jobs().with_video().words(&["--config", &file("jobs/suites/behavior.yaml"), "--config", &snippet])
@@ -26,7 +27,7 @@ fn videos(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Runs a snippet; what its videos are called.
+/// Runs a snippet; returns the names of its videos.
 fn filmed(snippet: &str, says: &[&str]) -> Vec<String> {
     let eval = behavior(snippet);
     let ended = says.iter().fold(eval.run().succeeds(), |ended: Ended, text| ended.stderr_has(text));

@@ -1,4 +1,5 @@
-//! Jobs whose environment is in Python: `tests/fixtures/envs/toy.py`, which misbehaves as it is told.
+//! Tests of jobs with a Python environment: `tests/fixtures/envs/toy.py`, which misbehaves on
+//! request.
 
 use std::path::{Path, PathBuf};
 
@@ -109,7 +110,8 @@ fn a_success_that_is_no_truth_value_is_an_error_of_each_episode() {
     assert!(errors.len() == 12 && errors.iter().all(|error| error.starts_with(wanted)), "{errors:?}");
 }
 
-/// What the simulator gets as the seed of an episode of [`toy`] in a run with the default base seed: 31 bits of it.
+/// Returns the seed that the simulator gets for an episode of [`toy`] in a run with the default
+/// base seed: 31 bits of the episode's seed.
 fn seed(episode: u64) -> u64 {
     let job = jobs::file::parse(&json!({"jobs": [toy(json!({}))]})).unwrap().remove(0);
     jobs::seed::episode(42, &job, episode) & ((1 << 31) - 1)
@@ -155,7 +157,7 @@ fn a_killed_rank_takes_its_simulators_along() {
     running.wait().fails_with(1);
 }
 
-/// Processes with this mark in their environment.
+/// Returns the number of processes with this mark in their environment.
 fn marked(mark: &str) -> usize {
     let pids = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path().join("environ"));
     pids.filter(|path| std::fs::read(path).is_ok_and(|text| String::from_utf8_lossy(&text).contains(mark))).count()

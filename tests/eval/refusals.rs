@@ -1,4 +1,4 @@
-//! What is refused, before anything was started or written.
+//! Tests of invalid input, which is refused before anything is started or written.
 
 use crate::command::{Ended, Eval, job};
 

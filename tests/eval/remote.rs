@@ -1,5 +1,6 @@
-//! Policies of servers: real ZeroMQ and websocket servers in Python (`tests/fixtures/remote`), which misbehave as they
-//! are told. What they infer is a function that a TorchScript module infers as well.
+//! Tests of remote policies: real ZeroMQ and WebSocket servers in Python (`tests/fixtures/remote`),
+//! which misbehave on request. They compute a function that is also available as a TorchScript
+//! module.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -27,7 +28,7 @@ struct Server {
 }
 
 impl Server {
-    /// Starts one of the programs.
+    /// Starts one of the server programs.
     fn start(program: &str, settings: Value) -> Self {
         let mut server = Self::nowhere();
         let mut all = json!({"port": server.port, "log": server.log()});
@@ -36,7 +37,7 @@ impl Server {
         let mut command = Command::new(python());
         command.arg(path).arg(all.to_string()).env("PYTHONDONTWRITEBYTECODE", "1").stdin(Stdio::null());
         server.child = Some(command.spawn().unwrap());
-        // One that is to be late counts who comes.
+        // A server with a late start counts connections, so none is made here.
         if settings.get("late").is_none() {
             wait_until("the server", || TcpStream::connect(("127.0.0.1", server.port)).is_ok());
         }
@@ -51,7 +52,7 @@ impl Server {
         Self::start("openpi_server.py", settings)
     }
 
-    /// Our own, with a checkpoint.
+    /// Starts `rrun-rank serve` with a checkpoint.
     fn ours(checkpoint: &Path) -> Self {
         let mut server = Self::nowhere();
         let mut command = Command::new(env!("CARGO_BIN_EXE_rrun-rank"));
@@ -62,7 +63,7 @@ impl Server {
         server
     }
 
-    /// A port that nobody listens on.
+    /// Returns a port on which nothing listens.
     fn nowhere() -> Self {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         Self { child: None, port, dir: tempfile::tempdir().unwrap() }
@@ -72,7 +73,7 @@ impl Server {
         self.dir.path().join("log")
     }
 
-    /// What it was asked, in order.
+    /// Returns its requests, in order.
     fn asked(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.log()).unwrap_or_default();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -82,7 +83,7 @@ impl Server {
         self.asked().iter().filter(|line| line.get(what).is_some()).count()
     }
 
-    /// A job whose policy it has.
+    /// Returns a job whose policy is on this server.
     fn job(&self, policy: &str, more: Value) -> Value {
         let mut config = json!({"remote_host": "127.0.0.1", "remote_port": self.port, "action_chunk_length": 3});
         if policy == "pi0_remote" {
@@ -118,7 +119,7 @@ fn toy(policy: &str, config: Value) -> Value {
     })
 }
 
-/// An evaluation of one job that fails at its first failure; `POLICY_TOKEN` is `s3cret`.
+/// Returns an evaluation of one job that ends at its first failure; `POLICY_TOKEN` is `s3cret`.
 fn eval(job: Value) -> Eval {
     let words = ["--no-dataset", "--job-attempts", "1"];
     Eval::new(&[job]).nproc(1).words(&words).env("POLICY_TOKEN", "s3cret").env("WRONG_TOKEN", "x")
@@ -130,7 +131,7 @@ fn outcomes(eval: &Eval) -> Vec<Outcome> {
     eval.episodes().iter().map(|ended| (ended.episode, ended.success, ended.length, ended.return_)).collect()
 }
 
-/// What the episodes come to with the same function as a module in the rank.
+/// Returns the results of the same function as a module in the rank.
 fn local() -> Vec<Outcome> {
     let dir = tempfile::tempdir().unwrap();
     let module = dir.path().join("function.pt");
@@ -258,11 +259,11 @@ fn a_server_that_does_not_fit_is_refused_with_both_sides() {
     ended.stderr_has("needs camera exterior_image_1_left or external_camera_rgb for observation/exterior_image_1_left");
 }
 
-/// A web server that wants none of this.
+/// Starts a web server that answers every request with an error.
 fn web_server() -> Server {
     let (mut server, listener) = (Server::nowhere(), TcpListener::bind("127.0.0.1:0").unwrap());
     server.port = listener.local_addr().unwrap().port();
-    // It ends with the test's process.
+    // The thread ends with the test process.
     std::thread::spawn(move || {
         for connection in listener.incoming() {
             let mut connection = connection.unwrap();

@@ -1,4 +1,4 @@
-//! The numbers: what is reported, and that nothing but base seed, job and episode has a say in them.
+//! Tests of the reported numbers, which depend only on base seed, job and episode.
 
 use jobs::episode::Outcome;
 use jobs::job::Status;
@@ -37,7 +37,8 @@ fn results_do_not_depend_on_the_groups_that_take_turns() {
     }
 }
 
-/// The trained policy, whose matrix products have last bits that depend on the number of rows.
+/// Returns jobs with the trained policy, whose matrix products have last bits that depend on the
+/// number of rows.
 fn demo_policy(num_envs: u64) -> Vec<Value> {
     let mut job = job("reach", 4, num_envs);
     job["policy_type"] = json!("gr00t");

@@ -1,4 +1,4 @@
-//! A run that is gone on with: otherwise placed, by other jobs, after being killed anywhere.
+//! Tests of resumed runs: with another placement, with other jobs, after a kill at any point.
 
 use jobs::episode::Episode;
 use jobs::journal::{self, Line};
@@ -7,15 +7,15 @@ use serde_json::{Value, json};
 
 use crate::command::{Eval, Running, alive, job, wait_until};
 
-/// Fields of a report that say when, where, by whom and how fast; everything else is a result.
+/// Fields of a report about time, place, launch and speed; all other fields are results.
 const NOT_RESULTS: &[&str] = &[
-    // of the launch
+    // about the launch
     "jobs_file",
     "sha256",
     "run",
     "per_rank",
     "world_size_at_start",
-    // of where and how a job ran
+    // about where and how a job ran
     "num_envs",
     "rank",
     "ranks",
@@ -24,7 +24,7 @@ const NOT_RESULTS: &[&str] = &[
     "attempts",
     "datasets",
     "videos",
-    // of how much was done for it, episodes that were lost included
+    // about the work done, including lost episodes
     "wall_s",
     "env_steps",
     "steps_per_s",
@@ -42,7 +42,7 @@ const NOT_RESULTS: &[&str] = &[
     "gpu_busy",
 ];
 
-/// The results of a report.
+/// Returns the results of a report.
 fn results(eval: &Eval) -> Value {
     fn strip(value: &mut Value) {
         match value {
@@ -73,7 +73,7 @@ fn assert_same(found: &Eval, wanted: &Eval, place: &str) {
     assert_eq!(episodes(found), episodes(wanted), "{place}");
 }
 
-/// The episodes of a report, but for where they ran and how long they took.
+/// Returns the episodes of a report without where they ran and how long they took.
 fn episodes(eval: &Eval) -> Vec<Episode> {
     let result = |episode: Episode| Episode {
         rank: 0,
@@ -97,11 +97,11 @@ fn tasks(num_envs: u64) -> Vec<Value> {
     vec![job("reach", 30, num_envs), job("push", 20, num_envs), job("pick_and_place", 12, num_envs), shared]
 }
 
-/// The whole group, as a node that goes down takes it.
+/// Kills launcher and ranks, as if the node had gone down.
 fn kill_all(running: Running) {
     let ranks = running.ranks();
     running.signal("KILL");
-    // Some have died of their launcher's death already.
+    // Some ranks have already died with their launcher.
     ranks
         .iter()
         .filter(|pid| alive(**pid))
@@ -109,7 +109,7 @@ fn kill_all(running: Running) {
     wait_until("the end of the ranks", || ranks.iter().all(|pid| !alive(*pid)));
 }
 
-/// A job in steps, which begins again where it was killed.
+/// Returns a job in steps, which starts again after a kill.
 fn in_steps() -> Value {
     let mut steps = job("push", 1, 2);
     steps.as_object_mut().unwrap().remove("num_episodes");
@@ -124,7 +124,8 @@ fn a_killed_run_goes_on_at_any_world_size_and_number_of_environments_to_the_same
     let undisturbed = Eval::new(&tasks(1)).nproc(1).words(&["--no-dataset"]);
     undisturbed.run().succeeds();
     let assigned = [["--assign", "block"], ["--shard", "episodes"], ["--assign", "shuffle"]];
-    // Killed after so many episodes, gone on with by so many ranks with so many environments.
+    // Number of episodes before the kill, then number of ranks and of environments for the resumed
+    // run.
     for ((killed_after, ranks, num_envs), words) in [(3, 2, 1), (40, 3, 4), (70, 1, 4)].into_iter().zip(assigned) {
         let eval = Eval::new(&tasks(if num_envs == 1 { 4 } else { 1 })).nproc(4).words(&["--no-dataset"]);
         let running = eval.start();
@@ -147,7 +148,8 @@ fn resume_brings_jobs_and_options_and_ends_what_was_begun() {
     undisturbed.run().succeeds();
     let running = first.start();
     first.wait_for_episodes(10);
-    // By its journal rank 0 knows that it goes on; on a busy machine it may be the last to begin.
+    // Rank 0 recognises a resumed run by its journal; on a busy machine it may be the last to
+    // start.
     let begun = first.folder().journal(0);
     wait_until("a line of rank 0", || std::fs::read(&begun).is_ok_and(|text| text.contains(&b'\n')));
     kill_all(running);
@@ -206,7 +208,7 @@ fn changed_jobs_are_refused_with_what_differs_until_they_are_accepted() {
     assert!(!eval.folder().superseded().join("2").exists(), "the same words again change nothing");
 }
 
-/// Twenty jobs of an episode; every second one is told something.
+/// Returns twenty jobs of one episode; every second one has an instruction.
 fn twenty(words: &str) -> Vec<Value> {
     let entry = |index: usize| {
         let mut entry = job("reach", 1, 1);
@@ -225,7 +227,8 @@ fn a_launcher_that_is_killed_while_it_puts_jobs_away_leaves_all_of_it_done_or_no
     begun.run().succeeds();
     let fresh = Eval::new(&twenty("after")).nproc(2).words(&["--no-dataset"]);
     fresh.run().succeeds();
-    // When it is killed: each is seen a moment later, wherever the launcher is by then.
+    // The file that triggers the kill: it is seen a moment after its creation, wherever the
+    // launcher is by then.
     for seen in
         ["plan.lock", "superseded", "superseded/1.new/plan.json", "superseded/1.new/.moves.json", "superseded/1"]
     {
@@ -237,7 +240,7 @@ fn a_launcher_that_is_killed_while_it_puts_jobs_away_leaves_all_of_it_done_or_no
         let eval =
             Eval::new(&twenty("after")).nproc(2).words(&["--no-dataset", "--accept-changed-jobs"]).output(&output);
         let running = eval.start();
-        // What is there for a moment may not be seen; what is there in the end is.
+        // A short-lived file may be missed, but the last one stays.
         let is_there = || output.join(seen).exists() || output.join("superseded/1").exists();
         wait_until(seen, || (0..20_000).any(|_| is_there()));
         kill_all(running);
@@ -278,7 +281,7 @@ fn a_torn_last_line_is_cut_off_and_said() {
     let wanted = results(&eval);
     let path = eval.folder().journal(0);
     let text = std::fs::read(&path).unwrap();
-    // A crash while the last episode was written, and a machine that lost power in it.
+    // A crash while the last episode was written, followed by zeros as after a power loss.
     let lines: Vec<_> = text.split_inclusive(|byte| *byte == b'\n').collect();
     let last = lines.iter().rposition(|line| line.starts_with(b"{\"type\":\"episode\"")).unwrap();
     let mut torn = lines[..last].concat();

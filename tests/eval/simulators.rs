@@ -1,4 +1,5 @@
-//! Third-party simulators from their own job files: slow, and only where `jobs/suites/simulators/install.sh` put them.
+//! Tests of third-party simulators with their own job files: slow, and only run where
+//! `jobs/suites/simulators/install.sh` installed them.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -13,20 +14,20 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the crate is in a checkout")
 }
 
-/// The venv of a simulator; says so if it is not there.
+/// Returns the venv of a simulator; prints a message if it is not installed.
 fn installed(name: &str) -> Option<PathBuf> {
     let venvs = std::env::var_os("RRUN_SIMULATORS").map_or_else(|| root().join(".simulators"), PathBuf::from);
     let venv = venvs.join(name);
     if venv.join("rrun-pins.txt").is_file() {
         return Some(venv);
     }
-    // Not `eprintln!`, which only a test that fails shows.
+    // Not `eprintln!`, whose output only failed tests show.
     let word = format!("skipped: {name} is not installed; jobs/suites/simulators/install.sh {name} does it\n");
     std::io::stderr().write_all(word.as_bytes()).unwrap();
     None
 }
 
-/// The first job of a committed suite with random actions, its paths made absolute.
+/// Returns the first job of a committed suite with random actions, its paths made absolute.
 fn job(suite: &str, venv: &Path, episodes: u64, num_envs: u64) -> Value {
     let text = std::fs::read_to_string(root().join(format!("jobs/suites/{suite}.json"))).unwrap();
     let mut job = serde_json::from_str::<Value>(&text).unwrap()["jobs"][0].take();
@@ -45,13 +46,13 @@ fn job(suite: &str, venv: &Path, episodes: u64, num_envs: u64) -> Value {
     job
 }
 
-/// What of the episodes may not depend on where they ran, in their order.
+/// Returns the part of the episodes that must not depend on where they ran, in order.
 fn outcomes(mut episodes: Vec<Episode>) -> Vec<Outcome> {
     episodes.sort_by_key(|episode| episode.episode);
     episodes.iter().map(Episode::outcome).collect()
 }
 
-/// Two episodes in two copies at once, and one after the other in one copy.
+/// Runs two episodes in two copies at once, and one after the other in one copy.
 fn runs_alike_in_one_and_two_copies(suite: &str, change: impl Fn(&mut Value)) {
     let Some(venv) = installed(suite) else { return };
     let run = |num_envs| {
@@ -97,7 +98,7 @@ fn libero_runs_from_its_job_file() {
     runs_alike_in_one_and_two_copies("libero", |job| job["arena_env_args"]["max_episode_steps"] = json!(5));
 }
 
-/// Task 4 has a drawer, which LIBERO itself does not put at the same place twice.
+/// Task 4 has a drawer, which LIBERO itself does not place reproducibly.
 #[test]
 #[ignore = "needs the simulator in a venv"]
 fn an_episode_of_libero_depends_on_its_seed_and_number_alone() {

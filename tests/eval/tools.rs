@@ -1,4 +1,4 @@
-//! The tools on what an evaluation really leaves.
+//! Tests of the tools on the output of a real evaluation.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! The same rank under a foreign launcher, and under none.
+//! Tests of the rank under another launcher, and without one.
 
 use std::path::Path;
 

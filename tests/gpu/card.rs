@@ -1,4 +1,4 @@
-//! The card that a test is to run on, or why it is not run.
+//! Selects the GPU for a test, or skips the test with a reason.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use c10d::cuda::{self, Cuda};
 use tch::Device;
 
-/// A usable card.
+/// A usable GPU.
 pub struct Card {
     pub cuda: Cuda,
     pub index: usize,
@@ -18,15 +18,15 @@ impl Card {
     }
 }
 
-/// What `RRUN_DEVICE` says.
+/// The value of `RRUN_DEVICE`.
 enum Asked {
     Nothing,
     Cpu,
     Card(usize),
 }
 
-/// The device to test: that of `RRUN_DEVICE`, none, with the reason printed, where it is not set. With `cpu`, what does
-/// not need a card is tried without one.
+/// Returns the device of `RRUN_DEVICE`, or prints the reason and returns `None` if it is not set.
+/// With `cpu`, tests that need no GPU run without one.
 pub fn device() -> Option<Device> {
     match asked() {
         Asked::Nothing => skip("RRUN_DEVICE is not set, cuda runs it"),
@@ -35,10 +35,11 @@ pub fn device() -> Option<Device> {
     }
 }
 
-/// The card to test; none, with the reason printed, where `RRUN_DEVICE` names none.
+/// Returns the GPU of `RRUN_DEVICE`, or prints the reason and returns `None` if it names none.
 ///
 /// # Panics
-/// If a card is asked for that cannot be used: a run that is meant for a GPU must not pass without one.
+/// Panics if the requested GPU cannot be used: a run that is meant for a GPU must not pass without
+/// one.
 pub fn card() -> Option<Card> {
     match asked() {
         Asked::Nothing => skip("RRUN_DEVICE is not set, cuda runs it"),
@@ -73,13 +74,13 @@ fn skip<T>(reason: &str) -> Option<T> {
     None
 }
 
-/// The checkout: `RRUN_ROOT`, else where this program was built.
+/// Returns the checkout: `RRUN_ROOT`, or the one in which this program was built.
 pub fn root() -> PathBuf {
     let built = || Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     env::var_os("RRUN_ROOT").map_or_else(built, PathBuf::from)
 }
 
-/// The checkpoint of the demo: a GR00T of 3.5 million parameters.
+/// Returns the checkpoint of the demo: a GR00T model of 3.5 million parameters.
 pub fn demo_policy() -> PathBuf {
     root().join("jobs/suites/demo_policy")
 }

@@ -1,4 +1,4 @@
-//! The demo's checkpoint in an evaluation whose policy is on the card.
+//! Tests of an evaluation with the demo's checkpoint on the GPU.
 
 use serde_json::{Value, json};
 
@@ -42,13 +42,13 @@ fn gpu_an_evaluation_runs_on_the_card_and_its_report_names_it() {
     assert!(videos > 0, "there are no videos");
 }
 
-/// As the driver says it; none of a CPU.
+/// Returns the driver's name of a GPU; `None` for a CPU.
 fn name_of(device: Device) -> Option<String> {
     let Device::Cuda(index) = device else { return None };
     Some(cuda::load().unwrap().device(index).unwrap().name)
 }
 
-/// Files below a folder.
+/// Returns the files below a folder.
 fn walk(folder: &std::path::Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let below = |path: std::path::PathBuf| match path.is_dir() {

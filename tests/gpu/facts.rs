@@ -1,4 +1,4 @@
-//! What the driver and libtorch say of a card.
+//! Tests of the facts that the driver and libtorch report about a GPU.
 
 use crate::card::card;
 use c10d::cuda;
@@ -38,7 +38,7 @@ fn gpu_memory_is_counted_and_too_much_is_out_of_memory() {
     assert!(memory.allocated_bytes >= 4 << 20 && memory.allocated_peak_bytes >= memory.allocated_bytes);
     let err = Tensor::f_empty([1 << 42], (Kind::Float, card.device())).unwrap_err().to_string();
     assert!(err.contains("out of memory"), "{err}");
-    // The card is as usable as before.
+    // The GPU is still usable.
     assert_eq!(tensor.sum(Kind::Float).double_value(&[]), f64::from(1 << 20));
     drop(tensor);
     card.cuda.empty_cache().unwrap();

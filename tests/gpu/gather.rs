@@ -1,14 +1,15 @@
-//! The gather at the end of an evaluation, with a process a rank: by NCCL where each has a card, else through the store.
+//! Tests of the gather at the end of an evaluation, with one process per rank: by NCCL if each has
+//! a GPU, otherwise through the store.
 
 use crate::card::card;
 use crate::ranks::{PATIENCE, Seat, all_succeed, seat, serve, start};
 use c10d::{Gathered, Route, Who, cuda, gather};
 use tch::Device;
 
-/// Ranks in the test of several cards, at most.
+/// Maximum number of ranks in the test with several GPUs.
 const MOST: usize = 4;
 
-/// Rank 0 has nothing, the others some megabytes and not the same number.
+/// Returns the part of a rank: rank 0 has nothing, the others some megabytes of different sizes.
 fn part(rank: usize) -> Vec<u8> {
     (0..rank * 3_000_001).map(|i| (i * 31 + rank) as u8).collect()
 }
@@ -19,7 +20,7 @@ fn take_part(seat: &Seat) -> Gathered {
     gather(Some(&seat.store), who, Device::Cuda(seat.card), true, &part(seat.rank), PATIENCE).unwrap()
 }
 
-/// Rank 0 has every part, the others their own.
+/// Checks that rank 0 has every part, and the others their own.
 fn has_its_parts(seat: &Seat, gathered: &Gathered) {
     let is_mine = |rank: usize| seat.rank == 0 || rank == seat.rank;
     let expected: Vec<_> = (0..seat.world).map(|rank| is_mine(rank).then(|| part(rank))).collect();

@@ -2,7 +2,7 @@
 //! encoded by background threads.
 //!
 //! ```text
-//!                  ┌► thread 0 ─ track 0, track 2, …   tile (canvas) ─► yuv (planes) ─► h264 ─► mp4
+//!                  ┌► thread 0 ─ track 0, track 2, …   tile (canvas) ─► yuv ─► h264 ─► mp4
 //! Recorder ─ cues ─┤
 //!                  └► thread 1 ─ track 1, grid 0, …    grid ─► the same
 //! ```
