@@ -1,4 +1,5 @@
-//! Captured passes: that a replay computes what its operators do, makes room, and that a failed capture harms nothing.
+//! Tests of CUDA graphs: a replay computes the same as its operators, graphs are evicted, and a
+//! failed capture harms nothing.
 
 use std::convert::Infallible;
 use std::rc::Rc;
@@ -20,7 +21,7 @@ fn run(graphs: &mut Graphs, key: &FrameKey, batch: &Batch, pass: &Pass) -> Tenso
     out.to_device(Device::Cpu)
 }
 
-/// The network of a case on the card, as a pass, with its batch.
+/// Returns the network of a case on the GPU as a forward pass, with its batch.
 fn prepared(case: &Case, card: &Card, kind: Kind) -> (FrameKey, Batch, Pass) {
     let network = case.network_on(card.device(), kind).lean();
     let (key, frame, batch) = case.prepared(&network);
@@ -41,7 +42,7 @@ fn gpu_a_replay_gives_what_its_operators_give() {
                 assert_eq!(run(&mut graphs, &key, &batch, &pass), eager, "{} {kind:?}", case.name());
             }
             assert_eq!((graphs.kept(), graphs.off()), (1, None), "{} {kind:?}", case.name());
-            // Another noise, another result: the graph reads what it is fed.
+            // Another noise gives another result: the graph reads its new inputs.
             let other = Batch { noise: batch.noise.flip([0, 1]), ..batch.to_device(Device::Cpu) };
             let found = run(&mut graphs, &key, &other, &pass);
             let wanted = pass(&other.to_device(card.device())).to_device(Device::Cpu);
@@ -89,7 +90,7 @@ fn gpu_a_capture_that_fails_leaves_the_card_usable() {
     let case = cases().remove(0);
     let (key, batch, good) = prepared(&case, &card, Kind::Float);
     let device = card.device();
-    // Waits for the device, which cannot be captured.
+    // A read of the result waits for the device, which cannot be captured.
     let bad: Pass = Rc::new(move |batch: &Batch| {
         let sum = batch.noise.sum(Kind::Float).double_value(&[]);
         &batch.noise + Tensor::from_slice(&[sum]).to_kind(Kind::Float).to_device(device)
@@ -99,7 +100,7 @@ fn gpu_a_capture_that_fails_leaves_the_card_usable() {
     assert_eq!(run(&mut refused, &key, &batch, &bad), eager);
     println!("refused: {:?}", refused.off());
     assert!(refused.off().is_some());
-    // Memory comes from where it did, and another capture works.
+    // The allocator is back to normal, and another capture works.
     let engine = CudaEngine::new(card.cuda, card.index).unwrap();
     let many: Vec<_> = (0..8).map(|_| Tensor::ones([1 << 20], (Kind::Float, device))).collect();
     assert!(many.iter().all(|ones| ones.sum(Kind::Float).double_value(&[]) == f64::from(1 << 20)));

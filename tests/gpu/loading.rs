@@ -1,4 +1,5 @@
-//! Weights that are brought to a card ahead, through pinned memory, beside those that are copied one by one.
+//! Tests of weights that are uploaded ahead through pinned memory, compared with weights that are
+//! copied one by one.
 
 use std::path::Path;
 
@@ -8,7 +9,7 @@ use tch::{Device, Kind, Tensor};
 use crate::card::{card, device, root};
 use crate::case::cases_in;
 
-/// Tensors of a checkpoint on the CPU, loaded to `device` ahead or not.
+/// Returns the tensors of a checkpoint on the CPU, after loading them to `device`, ahead or not.
 fn loaded(dir: &Path, specs: &[layout::Spec], (device, kind): (Device, Kind), is_ahead: bool) -> Vec<Tensor> {
     let _no_grad = tch::no_grad_guard();
     let mut weights = Weights::open(dir, device, kind).unwrap();
@@ -35,7 +36,7 @@ fn gpu_every_golden_has_the_same_bits_on_the_card() {
     }
 }
 
-/// 400 MB, six times what is under way at once; every value differs from its neighbours.
+/// 400 MB, six times the size of all buffers; every value differs from its neighbours.
 #[test]
 fn gpu_a_checkpoint_larger_than_all_buffers_arrives() {
     let Some(device) = device() else { return };
@@ -56,10 +57,11 @@ fn gpu_a_checkpoint_larger_than_all_buffers_arrives() {
 #[test]
 fn gpu_weights_that_do_not_fit_are_an_error_that_says_so() {
     let Some(card) = card() else { return };
-    // What other tests have freed is libtorch's, and would be room for the weights.
+    // Memory that other tests have freed still belongs to libtorch, and would be used for the
+    // weights.
     card.cuda.empty_cache().unwrap();
     let total = card.cuda.device(card.index).unwrap().total_bytes;
-    // What libtorch keeps of earlier tests is free to the driver only when it is given back.
+    // The driver counts libtorch's cached memory as free only after it is released.
     card.cuda.empty_cache().unwrap();
     let free = card.cuda.memory(card.index).unwrap().free_bytes;
     // All but 100 MB.

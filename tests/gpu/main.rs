@@ -1,12 +1,13 @@
-//! What only a card can show. `RRUN_DEVICE=cuda` (or `cuda:1`) says that there is one: then nothing here passes without
-//! it. `RRUN_DEVICE=cpu` tries what can be tried without one; without the variable every test says so and passes.
+//! Tests that need a GPU. With `RRUN_DEVICE=cuda` (or `cuda:1`) no test passes without one.
+//! `RRUN_DEVICE=cpu` runs the tests that can do without. If the variable is not set, every test
+//! prints that it is skipped and passes.
 //!
 //! ```text
 //! RRUN_DEVICE=cuda cargo test --release --locked --workspace --test gpu -- --test-threads 1 --nocapture
 //! ```
 //!
-//! On a machine without the sources' folder or cargo, `RRUN_ROOT` names the checkout and `RRUN_BIN` the folder of `rrun`
-//! and `rrun-rank`; `benches/gpu.sh` sets both.
+//! On a machine without the sources or cargo, `RRUN_ROOT` names the checkout and `RRUN_BIN` the
+//! folder of `rrun` and `rrun-rank`; `benches/gpu.sh` sets both.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 

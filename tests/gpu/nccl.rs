@@ -1,4 +1,4 @@
-//! Collectives on a card.
+//! Tests of collectives on a GPU.
 
 use crate::card::card;
 use crate::ranks::{PATIENCE, serve};

@@ -1,11 +1,11 @@
-//! Operators of our own shim on a card, beside the same in float64 on the CPU.
+//! Tests of the shim's own operators on a GPU, compared with float64 on the CPU.
 
 use c10d::operators::{add_linear, linear_gelu, linear_plus, linear_relu, to_host};
 use tch::{Device, Kind, Tensor};
 
 use crate::card::{Card, card};
 
-/// Rows, inputs and outputs: of the network's layers, of a single row or output, and of sizes that nothing divides.
+/// Rows, inputs and outputs: of the network's layers, of a single row or output, and of odd sizes.
 const SHAPES: [[i64; 3]; 5] = [[41, 1536, 1536], [1, 64, 48], [256, 1024, 1], [3, 7, 5], [130, 2048, 256]];
 
 struct Layer {
@@ -28,7 +28,7 @@ impl Layer {
         }
     }
 
-    /// x·Wᵀ + b in float64.
+    /// Returns x·Wᵀ + b in float64.
     fn linear(&self) -> Tensor {
         wide(&self.x).matmul(&wide(&self.weight).tr()) + wide(&self.bias)
     }
@@ -38,7 +38,7 @@ fn wide(x: &Tensor) -> Tensor {
     x.to_device(Device::Cpu).to_kind(Kind::Double)
 }
 
-/// Rounding of one result, a few times over: sums are made in float32.
+/// Checks the difference against a few roundings of one result; sums are computed in float32.
 fn assert_close(found: &Tensor, wanted: &Tensor, what: &str) {
     let rounding = if found.kind() == Kind::Float { 2e-6 } else { 8e-3 };
     let largest = wanted.abs().max().double_value(&[]).max(1.0);

@@ -1,4 +1,5 @@
-//! The golden cases on a card: every tensor of the network as its authors wrote it, and the results of the lean one.
+//! The golden cases on a GPU: every tensor of the original network, and the results of the fused
+//! one.
 
 use tch::{Kind, Tensor};
 
@@ -7,10 +8,10 @@ use crate::case::{Case, Tensors, cases_in};
 use crate::compare::{Recorder, Tolerance, compare};
 use runtime::policy::gr00t::model::{Gr00t, NoTap};
 
-/// Tensors of the processor and the policy, and of a run in float32.
+/// Prefixes of the tensors that belong to the processor, to the policy, or to a run in float32.
 const ELSEWHERE: [&str; 3] = ["pre.", "action.", "float32."];
 
-/// A card sums in another order than the CPU that the bounds of the float32 cases were measured on.
+/// A GPU sums in another order than the CPU on which the bounds of the float32 cases were measured.
 const CARD: Tolerance = Tolerance { relative: 5e-5, of_largest: 1e-4, absolute: f64::INFINITY };
 
 #[test]
@@ -58,7 +59,8 @@ fn trace(case: &Case, network: &Gr00t) -> Tensors {
     tap.seen
 }
 
-/// Compares what is `covered`; prints the worst error and fails with all that are too large.
+/// Compares the tensors for which `covered` holds; prints the largest error and fails with all that
+/// are too large.
 fn judge(case: &Case, what: &str, found: &Tensors, covered: impl Fn(&str) -> bool) {
     let (mut worst, mut count, mut problems) = ((0.0, "none"), 0, Vec::new());
     for (name, expected) in case.expected.iter().filter(|(name, _)| covered(name)) {

@@ -1,4 +1,4 @@
-//! A whole inference, from pictures to physical actions, on a card and on the CPU.
+//! Tests of a whole inference, from images to physical actions, on a GPU and on the CPU.
 
 use runtime::policy::gr00t::inference::{Inference, open_processor};
 use runtime::policy::gr00t::processor::{Picture, Raw, Rows};
@@ -8,12 +8,12 @@ use tch::Device;
 
 use crate::card::{card, demo_policy, device};
 
-/// Edge of the pictures, in pixels.
+/// Height and width of the images in pixels.
 const EDGE: usize = 96;
-/// Environments that are inferred together.
+/// Number of environments that are inferred together.
 const ROWS: usize = 3;
 
-/// Actions of all rows one after the other, each as its embodiment has it.
+/// Returns the actions of all rows, concatenated, in the embodiment's units.
 fn actions(device: Device, dtype: &str) -> Vec<f32> {
     let config = json!({"model_path": demo_policy(), "dtype": dtype});
     let settings = Settings::read(config.as_object().unwrap()).unwrap();
@@ -39,7 +39,7 @@ fn raw<'a>(pixels: &'a [u8], views: &'a [String], states: &'a [(&'a str, Vec<f32
     }
 }
 
-/// A disc on a gradient, elsewhere in every row.
+/// Returns an image of a disc on a gradient, at another place for every row.
 fn picture(row: usize) -> Vec<u8> {
     let centre = 20 + 25 * row;
     let pixel = |at: usize| {
@@ -50,7 +50,7 @@ fn picture(row: usize) -> Vec<u8> {
     (0..EDGE * EDGE).flat_map(pixel).collect()
 }
 
-/// Largest difference in units of the largest action.
+/// Returns the largest difference as a fraction of the largest action.
 fn apart(found: &[f32], expected: &[f32]) -> f32 {
     assert_eq!(found.len(), expected.len());
     let largest = expected.iter().fold(0.0f32, |most, value| most.max(value.abs()));

@@ -1,4 +1,5 @@
-//! Ranks as processes of their own, each with a card: this test program, started again for one test.
+//! Ranks as separate processes, each with a GPU: this test program, started again with the name of
+//! one test.
 
 use std::env;
 use std::process::{Child, Command, Stdio};
@@ -6,15 +7,15 @@ use std::time::Duration;
 
 use c10d::{Store, StoreAddr};
 
-/// Long enough for the first meeting of NCCL; no test that passes waits for it.
+/// A time limit that is long enough for NCCL's first rendezvous; no test that passes waits for it.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Who a started rank is.
+/// Rank, world size, store and GPU of a started process.
 pub struct Seat {
     pub store: Store,
     pub rank: usize,
     pub world: usize,
-    /// CUDA's index of its card.
+    /// CUDA index of its GPU.
     pub card: usize,
 }
 
@@ -22,7 +23,8 @@ pub fn serve() -> Store {
     Store::connect(&local(0), 1, true, PATIENCE).unwrap()
 }
 
-/// Starts rank `rank` of `world` with the card `card`; `role` is the path of an ignored test of this program.
+/// Starts rank `rank` of `world` with the GPU `card`; `role` is the path of an ignored test of this
+/// program.
 pub fn start(role: &str, store: &Store, (rank, world): (usize, usize), card: usize) -> Child {
     let mut program = Command::new(env::current_exe().unwrap());
     program.args(["--exact", role, "--ignored", "--nocapture"]).stdin(Stdio::null());
@@ -30,7 +32,7 @@ pub fn start(role: &str, store: &Store, (rank, world): (usize, usize), card: usi
     program.env("RRUN_TEST_SEAT", seat.join(" ")).spawn().unwrap()
 }
 
-/// The seat of this process; none where `--ignored` runs a role by accident.
+/// Returns the seat of this process; `None` if `--ignored` runs a role as a test.
 pub fn seat() -> Option<Seat> {
     let text = env::var("RRUN_TEST_SEAT").ok()?;
     let numbers: Vec<usize> = text.split(' ').map(|number| number.parse().unwrap()).collect();
@@ -39,7 +41,7 @@ pub fn seat() -> Option<Seat> {
     Some(Seat { store, rank, world, card })
 }
 
-/// Waits for all; each must have succeeded.
+/// Waits for all ranks and checks that each has succeeded.
 pub fn all_succeed(ranks: Vec<Child>) {
     let codes: Vec<_> = ranks.into_iter().map(|mut rank| rank.wait().unwrap().code()).collect();
     assert!(codes.iter().all(|code| *code == Some(0)), "exit codes of the ranks: {codes:?}");

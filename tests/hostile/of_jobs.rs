@@ -1,4 +1,4 @@
-//! What strangers send in files that the crate `jobs` reads.
+//! Fuzz targets for files that the crate `jobs` reads.
 
 use std::mem::discriminant;
 use std::path::Path;
@@ -10,7 +10,7 @@ use jobs::report::{Context, Journals, Merged, Report};
 use jobs::{file, journal, page, secrets, trust, verify};
 use serde_json::{Value, json};
 
-/// Words of jobs files and plans.
+/// Tokens of jobs files and plans.
 const OF_JOBS: &[&[u8]] = &[
     b"\"jobs\":",
     b"\"name\":",
@@ -54,7 +54,7 @@ fn hostile_jobs_file() {
                 String::new(),
             ));
         }
-        // Which field, and not which number was found there.
+        // The field of the error, without the value that was found there.
         Some((0, false, 0, jobs.unwrap_err().place.split(" field ").last().unwrap_or_default().to_owned()))
     });
 }
@@ -74,7 +74,8 @@ fn hostile_plan() {
     });
 }
 
-/// A plan of three jobs: one with episodes, one that is shared, and one as long as its policy has something to say.
+/// Returns a plan of three jobs: one with episodes, one that is shared, and one whose policy
+/// determines its length.
 fn plan() -> RunPlan {
     let entry =
         |name: &str| json!({"name": name, "arena_env_args": {"environment": "reach"}, "policy_type": "scripted"});
@@ -122,7 +123,7 @@ fn hostile_page() {
         let merged = Merged::new(&plan, &journals).unwrap();
         let report = Report::of(&merged, Context::default()).unwrap();
         let page = page::render(&report, &page::Zone::utc());
-        // The page's own script is the only one, and no element of a name is one of the page.
+        // The page's own script is the only one, and names cannot add elements to the page.
         assert_eq!(page.matches("<script").count(), 1);
         assert!(!page.contains("<img") && !page.contains("href=\"javascript:"));
         page.len() / 64

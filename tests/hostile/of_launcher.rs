@@ -1,4 +1,4 @@
-//! What strangers send to the launcher.
+//! Fuzz targets for input of the launcher.
 
 use std::mem::discriminant;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ fn hostile_hostlist() {
     });
 }
 
-/// Three connections in turn, as one store answers them.
+/// Three connections in turn, answered by one store.
 #[test]
 fn hostile_store() {
     let ops: Vec<[u8; 1]> = (0..=0x13).map(|op| [op]).collect();
@@ -47,7 +47,7 @@ fn hostile_store() {
     });
 }
 
-/// A node that meets others whose state anybody may write.
+/// A node in a rendezvous with other nodes, whose state anyone may write.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a node counts from some `Instant`")]
 fn hostile_rendezvous() {

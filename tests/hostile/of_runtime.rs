@@ -1,4 +1,4 @@
-//! What strangers send to a rank or to a policy server, and what they ship in a checkpoint.
+//! Fuzz targets for input of a rank or a policy server, and for checkpoints.
 
 use std::io::{self, Read, Write};
 use std::mem::discriminant;
@@ -68,7 +68,7 @@ fn hostile_zmtp() {
         b"\xff\0\0\0\0\0\0\0\x01\x7f\x03\x01NULL",
     ];
     Target::new("zmtp").dictionary(words).longest(1024).run(|input| {
-        // What comes in pieces is heard as what comes at once.
+        // Input in pieces gives the same result as input at once.
         let step = 1 + usize::from(input.last().copied().unwrap_or(0));
         let (whole, pieces) = (heard(input, input.len().max(1)), heard(input, step));
         assert_eq!(whole, pieces);
@@ -82,7 +82,7 @@ fn heard(input: &[u8], step: usize) -> Result<Vec<Heard>, Violation> {
         buffer.extend_from_slice(piece);
         while let Some(next) = reader.next(&mut buffer)? {
             if let Heard::Command(name, properties) = &next {
-                // Anything but a peer is refused.
+                // Sockets that are not valid peers are refused.
                 let _ = Socket::Rep.check_ready(name, properties);
             }
             heard.push(next);
@@ -122,7 +122,7 @@ fn hostile_websocket() {
     });
 }
 
-/// A peer that has said all it will say, and takes what it is told.
+/// A peer that has sent all its data, and accepts any answer.
 struct Peer<'a>(&'a [u8]);
 
 impl Read for Peer<'_> {

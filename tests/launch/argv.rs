@@ -1,9 +1,9 @@
-//! What is executed for a rank, and as what kind of process.
+//! Tests of the command that is executed for a rank, and of its process.
 
 use crate::command::{PYTHON, Rrun};
 
-/// A script that shows how it was called, by one write: unbuffered, `print` writes each word by itself, and the lines of
-/// ranks that share a stream would mix.
+/// A script that prints its arguments with a single write: an unbuffered `print` writes each word
+/// separately, and the lines of ranks that share a stream would mix.
 const SHOW: &str = "import sys; sys.stdout.write(f'{__name__} {sys.argv}\\n')";
 
 #[test]
@@ -113,7 +113,7 @@ fn a_rank_inherits_the_working_folder_and_standard_input() {
 
 #[test]
 fn a_rank_gets_no_descriptor_of_the_launcher() {
-    // The fourth is the folder that `ls` reads.
+    // The fourth descriptor is the folder that `ls` reads.
     let rrun = Rrun::new().nproc(2).options(&["-t", "3"]).sh("exec ls -m /proc/self/fd > fds.$RANK");
     let ended = rrun.succeeds();
     assert_eq!(ended.text("fds.0") + &ended.text("fds.1"), "0, 1, 2, 3\n0, 1, 2, 3\n");

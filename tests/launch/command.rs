@@ -1,4 +1,4 @@
-//! Given a program, when `rrun` launches it, then …
+//! Runs a program with `rrun` and checks its result.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -11,17 +11,18 @@ use tempfile::TempDir;
 use crate::ended::Ended;
 use crate::running::Running;
 
-/// The interpreter that `./setup.sh test` makes.
+/// The interpreter that `./setup.sh test` installs.
 pub const PYTHON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../.venv/bin/python");
 
-/// What every shell script begins with: `await FILE` waits until another process has written something into it.
+/// Prologue of every shell script: `await FILE` waits until another process has written something
+/// to the file.
 const SHELL: &str = r#"await() { until test -s "$1"; do sleep 0.01; done; }; "#;
 
-/// What the tests themselves find ignored, under `nohup` or in the background of a script, is no launch's concern: a shell
-/// cannot even trap what was ignored when it began.
+/// Resets signals that the test process ignores, under `nohup` or in the background of a script,
+/// because a shell cannot trap a signal that was ignored at its start.
 const DEFAULT_SIGNALS: &str = "--default-signal=HUP,INT,QUIT,PIPE,TERM,USR1,USR2";
 
-/// One launch in a folder of its own, with nothing in the environment but what is said here.
+/// One launch in its own folder, with only the environment variables that are set here.
 pub struct Rrun {
     dir: Rc<TempDir>,
     options: Vec<String>,
@@ -43,7 +44,7 @@ impl Rrun {
         Self { dir, options: Vec::new(), program: Vec::new(), env, stdin: None }
     }
 
-    /// Options of the launcher.
+    /// Adds options of the launcher.
     pub fn options(mut self, words: &[&str]) -> Self {
         self.options.extend(words.iter().map(|word| (*word).to_owned()));
         self
@@ -71,7 +72,7 @@ impl Rrun {
         self
     }
 
-    /// A file in the folder in which `rrun` and its ranks run.
+    /// Writes a file to the folder in which `rrun` and its ranks run.
     pub fn file(self, name: &str, text: &str) -> Self {
         let path = self.path(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -80,8 +81,8 @@ impl Rrun {
     }
 
     pub fn executable(self, name: &str, text: &str) -> Self {
-        // Copied by another process: of a file that we write ourselves, a process that another test starts meanwhile may
-        // hold a descriptor, and then it cannot be executed.
+        // Copied by another process: if this process wrote the file, a child of another test might
+        // inherit its descriptor, and then the file could not be executed.
         let source = format!("{name}.text");
         let this = self.file(&source, text);
         let copy = Command::new("install").args(["-m", "755"]).args([this.path(&source), this.path(name)]).status();
@@ -94,24 +95,24 @@ impl Rrun {
         self
     }
 
-    /// The program and its arguments, as they stand on the command line.
+    /// Sets the program and its arguments, as on the command line.
     pub fn program(mut self, words: &[&str]) -> Self {
         self.program = words.iter().map(|word| (*word).to_owned()).collect();
         self
     }
 
-    /// A shell script, which the launcher's macros leave alone.
+    /// Runs a shell script, in which the launcher expands no macros.
     pub fn sh(self, script: &str) -> Self {
         let script = format!("{SHELL}{script}").replace('$', "$$");
         self.options(&["--no-python"]).program(&["/bin/sh", "-c", &script])
     }
 
-    /// A Python script, `script.py`.
+    /// Runs a Python script, `script.py`.
     pub fn python(self, script: &str) -> Self {
         self.file("script.py", script).program(&["script.py"])
     }
 
-    /// A Python script of `tests/fixtures`.
+    /// Runs a Python script of `tests/fixtures`.
     pub fn fixture(self, name: &str) -> Self {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures").join(name);
         self.program(&[&path.to_string_lossy()])
@@ -121,19 +122,20 @@ impl Rrun {
         self.dir.path().join(name)
     }
 
-    /// Starts it and comes back at once.
+    /// Starts the launch and returns at once.
     pub fn start(&self) -> Running {
         let mut command = Command::new("/usr/bin/env");
         command.args([DEFAULT_SIGNALS, env!("CARGO_BIN_EXE_rrun")]);
         self.start_named("rrun", command.args(&self.options).args(&self.program))
     }
 
-    /// As [`Rrun::start`], below a shell script whose `"$@"` is the launch.
+    /// Works like [`Rrun::start`], but inside a shell script whose `"$@"` is the launch.
     pub fn start_below(&self, script: &str) -> Running {
         self.start_below_as("rrun", script)
     }
 
-    /// The same with another name for its output files, so that several can run in one folder.
+    /// Works like [`Rrun::start_below`], with another name for the output files, so that several
+    /// launches can share a folder.
     pub fn start_below_as(&self, name: &str, script: &str) -> Running {
         let mut command = Command::new("/usr/bin/env");
         let command = command.args([DEFAULT_SIGNALS, "/bin/sh", "-c", script, "sh", env!("CARGO_BIN_EXE_rrun")]);
@@ -155,7 +157,7 @@ impl Rrun {
         Running::new(child, Rc::clone(&self.dir), name)
     }
 
-    /// Runs it to its end.
+    /// Runs the launch to its end.
     pub fn run(&self) -> Ended {
         self.start().wait()
     }

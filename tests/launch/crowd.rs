@@ -1,4 +1,4 @@
-//! Strangers at the store by the thousand, and a launch that does not mind.
+//! Tests of thousands of connections to the store, which must not disturb a launch.
 
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
@@ -10,26 +10,27 @@ use launcher::store::Client;
 use crate::command::Rrun;
 use crate::running::wait_until;
 
-/// Connections that do nothing.
+/// Number of idle connections.
 const IDLE: usize = 10_000;
 
-/// What a launcher and a test need besides.
+/// Number of other descriptors that a launcher and a test need.
 const OTHERS: u64 = 400;
 
-/// Of the launcher with all these connections: a buffer of 4 KiB each, and a task. Bytes.
+/// Maximum memory of the launcher in bytes with all these connections: a buffer of 4 KiB and a task
+/// for each.
 const MOST_MEMORY: usize = 100 << 20;
 
-/// `VALIDATE`, and a `SET` of a value of 8 MiB that never comes.
+/// `VALIDATE`, and a `SET` that announces a value of 8 MiB without sending it.
 const PROMISE: &[u8] = b"\x00\xce\xf7\x85\x3c\x01\x02\0\0\0\0\0\0\0/k\0\0\x80\0\0\0\0\0";
 
-/// Resident memory. Bytes.
+/// Returns the resident memory of a process in bytes.
 fn memory(pid: i32) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
 }
 
-/// Free now, and outside the ranges from which other ports come.
+/// Returns a free port outside the ranges of other ports.
 fn free_port() -> u16 {
     let first = 10_000 + (std::process::id() % 2_000) as u16;
     (first..12_000).find(|&port| TcpListener::bind(("0.0.0.0", port)).is_ok()).unwrap()
@@ -69,7 +70,7 @@ fn ten_thousand_idle_connections_harm_nobody() {
     let mut idle = Vec::new();
     for number in 0..IDLE {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        // A third says nothing, a third has greeted, a third has announced more than it will ever send.
+        // A third sends nothing, a third sends a greeting, a third announces more than it sends.
         stream.write_all([&b""[..], &PROMISE[..5], PROMISE][number % 3]).unwrap();
         idle.push(stream);
     }

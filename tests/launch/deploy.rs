@@ -1,4 +1,4 @@
-//! `deploy/`: what can be known of its files without Docker and without a cluster.
+//! Tests of the files in `deploy/`, as far as possible without Docker and without a cluster.
 
 use std::ffi::OsString;
 use std::fs;
@@ -23,7 +23,8 @@ fn yaml(name: &str) -> Value {
     serde_saphyr::from_str(&text(name)).unwrap()
 }
 
-/// A word as compose fills it in when nothing is set in the shell: `${NAME:-default}`; `${NAME:?why}` has to be set.
+/// Expands a word as compose does if the shell sets no variable: `${NAME:-default}`; `${NAME:?why}`
+/// is required and gets a value here.
 fn filled(word: &str) -> String {
     let Some((before, rest)) = word.split_once("${") else { return word.to_owned() };
     let (inner, after) = rest.split_once('}').expect("a brace is closed");
@@ -41,7 +42,7 @@ fn words(service: &str) -> Vec<String> {
 fn workers_can_be_many() {
     let compose = yaml("compose.yaml");
     let worker = compose["services"]["worker"].as_object().expect("a service");
-    // Each of these can be there once only.
+    // Each of these settings would allow only one worker.
     assert!(["container_name", "hostname", "ports", "mac_address"].iter().all(|name| !worker.contains_key(*name)));
     assert_eq!(worker["depends_on"]["server"]["condition"], "service_healthy");
     assert!(compose["services"]["server"]["healthcheck"]["test"].is_array());
@@ -61,7 +62,7 @@ fn the_words_of_a_worker_are_a_launch_that_meets_by_a_file() {
             .replace("/jobs/eval.yaml", &root().join("deploy/eval.yaml").to_string_lossy());
     }
     let eval = words.iter().position(|word| word == "eval").expect("an evaluation");
-    // What policies there are is not the launcher's to say: any will do.
+    // The launcher does not know the available policies, so any will do.
     let rrun = Rrun::new().file("other.yaml", "rollout: {policy_type: scripted, policy_config_dict: {}}\n");
     let rrun = rrun.executable("bin/rrun-rank", "#!/bin/sh\n").options(&["--dry-run"]);
     let options: Vec<&str> = words[..eval].iter().map(String::as_str).collect();
@@ -92,7 +93,7 @@ fn the_jobs_ask_the_server_that_is_named() {
     );
 }
 
-/// Instructions, each with its continuation lines.
+/// Returns the instructions, each with its continuation lines.
 fn instructions(dockerfile: &str) -> Vec<String> {
     let lines = dockerfile.lines().filter(|line| !line.trim_start().starts_with('#') && !line.trim().is_empty());
     let text = lines.collect::<Vec<_>>().join("\n").replace("\\\n", " ");
@@ -112,7 +113,7 @@ fn the_image_is_made_of_what_is_there() {
         let words = words(line);
         let is_of_stage = words[1].starts_with("--");
         assert!(!is_of_stage || words[1] == "--from=build", "{line}");
-        // What a stage has made (.venv, .deps, target) is not in the repository.
+        // The files that a stage has built (.venv, .deps, target) are not in the repository.
         for source in
             words[1 + usize::from(is_of_stage)..words.len() - 1].iter().map(|word| word.trim_start_matches("/rrun/"))
         {

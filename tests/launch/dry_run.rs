@@ -1,4 +1,4 @@
-//! `--dry-run`: what would be started.
+//! Tests of `--dry-run`, which shows what would be started.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! How a launch ended, and what it left in its folder.
+//! The result of a launch, and the files in its folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use tempfile::TempDir;
 
-/// How a launch ended, and its folder.
+/// The result of a launch, and its folder.
 pub struct Ended {
     pub status: ExitStatus,
     pub stdout: String,
@@ -34,7 +34,7 @@ impl Ended {
         self
     }
 
-    /// The lines of stdout are these, in any order: ranks print side by side.
+    /// Checks the lines of stdout, in any order, because ranks print concurrently.
     #[track_caller]
     pub fn prints(self, lines: &[&str]) -> Self {
         let mut found: Vec<&str> = self.stdout.lines().collect();
@@ -67,14 +67,14 @@ impl Ended {
         self
     }
 
-    /// The part of the failure report about the failure that came first.
+    /// Returns the part of the failure report about the first failure.
     #[track_caller]
     pub fn root_cause(&self) -> &str {
         let (_, after) = self.stderr.split_once("Root Cause (first observed failure):\n").expect(&self.stderr);
         after.split("\n===").next().unwrap()
     }
 
-    /// The part of the failure report about the other failures.
+    /// Returns the part of the failure report about the other failures.
     #[track_caller]
     pub fn other_failures(&self) -> &str {
         let (_, after) = self.stderr.split_once("\nFailures:\n").expect(&self.stderr);
@@ -85,7 +85,7 @@ impl Ended {
         self.dir.path().join(name)
     }
 
-    /// The text of a file in the folder of the launch.
+    /// Returns the text of a file in the folder of the launch.
     #[track_caller]
     pub fn text(&self, name: &str) -> String {
         read(&self.path(name))
@@ -95,7 +95,7 @@ impl Ended {
         self.path(name).exists()
     }
 
-    /// What is in a folder of the launch, sorted.
+    /// Returns the names in a folder of the launch, sorted.
     pub fn entries(&self, folder: &str) -> Vec<String> {
         let entries = fs::read_dir(self.path(folder)).unwrap();
         let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -103,7 +103,7 @@ impl Ended {
         names
     }
 
-    /// The one entry of a folder of the launch, with the folder's name before it.
+    /// Returns the path of the only entry in a folder of the launch.
     #[track_caller]
     pub fn only_entry(&self, folder: &str) -> String {
         let entries = self.entries(folder);
@@ -111,14 +111,14 @@ impl Ended {
         format!("{folder}/{}", entries[0])
     }
 
-    /// The pids that ranks have written into these files.
+    /// Returns the PIDs that ranks have written to these files.
     #[track_caller]
     pub fn pids(&self, names: &[&str]) -> Vec<i32> {
         names.iter().map(|name| self.text(name).trim().parse().expect("a pid")).collect()
     }
 }
 
-/// The whole text of a file.
+/// Returns the whole text of a file.
 pub fn read(path: &Path) -> String {
     let bytes = fs::read(path).unwrap_or_else(|err| panic!("{}: {err}", path.display()));
     String::from_utf8_lossy(&bytes).into_owned()

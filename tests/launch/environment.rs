@@ -1,4 +1,4 @@
-//! The variables that a rank finds: torchrun's contract.
+//! Tests of a rank's environment variables: torchrun's contract.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -9,7 +9,7 @@ use crate::running::wait_until;
 
 type Variables = BTreeMap<String, String>;
 
-/// Lets every rank print its environment into its log file.
+/// Makes every rank print its environment to its log file.
 fn printing(rrun: Rrun) -> Rrun {
     rrun.options(&["--no-python", "-r", "1", "--log-dir", "logs"]).program(&["env"])
 }
@@ -25,7 +25,7 @@ fn of_rank(ended: &Ended, local_rank: usize) -> Variables {
     parse(&ended.text(&format!("{run}/attempt_0/{local_rank}/stdout.log")))
 }
 
-/// The environment of each rank of a launch that succeeds.
+/// Returns the environment of each rank of a launch that succeeds.
 #[track_caller]
 fn environments<const N: usize>(rrun: Rrun) -> [Variables; N] {
     let ended = printing(rrun.nproc(N)).succeeds();
@@ -188,7 +188,7 @@ fn two_launches_side_by_side_have_a_port_each() {
     assert_ne!(one.wait().succeeds().text("port"), other.wait().succeeds().text("port"));
 }
 
-/// Free now, and outside the range from which the other tests' ports come (32768 and up).
+/// Returns a free port outside the range of the other tests' ports (32768 and up).
 pub fn free_port() -> u16 {
     let first = 20_000 + (std::process::id() % 10_000) as u16;
     (first..32_000).find(|&port| TcpListener::bind(("0.0.0.0", port)).is_ok()).unwrap()
@@ -201,7 +201,8 @@ fn a_given_port_is_the_port() {
     assert_has(&rank, &[("MASTER_ADDR", "localhost"), ("MASTER_PORT", &free), ("TORCHELASTIC_RUN_ID", "none")]);
 }
 
-/// Torchrun's port, for the tests of this file; waits until no other launch on this machine has it.
+/// Binds torchrun's port for the tests of this file; waits until no other launch on this machine
+/// has it.
 fn torchrun_s_port() -> TcpListener {
     let mut taken = None;
     wait_until("port 29500 is free", || {
@@ -223,7 +224,7 @@ fn without_options_ranks_meet_at_torchrun_s_port_or_say_where() {
     moved.write("go");
     moved.wait().succeeds();
     drop(held);
-    // Others may be quicker, but not for ever.
+    // Other launches may take the port first, but not for ever.
     wait_until("a launch has the port", || Rrun::new().sh("echo $MASTER_PORT").succeeds().stdout == "29500\n");
 }
 

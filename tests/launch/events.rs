@@ -1,15 +1,16 @@
-//! `--event-log-handler`, `--rusage` and `--print-completion`: what programs read of the launcher.
+//! Tests of `--event-log-handler`, `--rusage` and `--print-completion`: the launcher's output for
+//! programs.
 
 use serde_json::Value;
 
 use crate::command::Rrun;
 
-/// The events in a text of JSON lines.
+/// Returns the events in a text of JSON lines.
 fn events(text: &str) -> Vec<Value> {
     text.lines().filter(|line| line.starts_with('{')).map(|line| serde_json::from_str(line).expect(line)).collect()
 }
 
-/// `SOURCE name` of each.
+/// Returns `SOURCE name` of each event.
 fn names(events: &[Value]) -> Vec<String> {
     let word = |value: &Value| value.as_str().expect("a string").to_owned();
     events.iter().map(|event| format!("{} {}", word(&event["source"]), word(&event["name"]))).collect()
@@ -70,7 +71,7 @@ fn completions_are_a_script_that_its_shell_can_read() {
     let script = |shell: &str| Rrun::new().options(&["--print-completion", shell]).succeeds().stderr_is("").stdout;
     assert!(script("zsh").starts_with("#compdef rrun"));
     assert!(script("tcsh").starts_with("complete rrun ") && script("fish").contains("complete -c rrun"));
-    // Bash itself completes a word by it.
+    // Bash itself completes a word with the script.
     let words = "COMP_WORDS=(rrun --nproc-p); COMP_CWORD=1; _rrun rrun --nproc-p rrun; echo ${COMPREPLY[@]}";
     let text = format!("{}\n{words}", script("bash"));
     let bash = std::process::Command::new("bash").args(["-c", &text]).output().expect("bash is there");

@@ -1,12 +1,12 @@
-//! A rank fails: who is named, and what becomes of the others.
+//! Tests of a failing rank: which rank is reported, and what happens to the others.
 
 use crate::command::Rrun;
 use crate::running::alive;
 
-/// A rank that writes down its pid and sleeps for good.
+/// A rank that writes its PID and sleeps without an end.
 const SLEEP: &str = "echo $$ > pid.$RANK; exec sleep 10000";
 
-/// The first ranks sleep; the last one waits for them and then does this.
+/// Returns a launch in which the last rank waits until the others sleep, and then runs `script`.
 fn last_of(ranks: usize, script: &str) -> Rrun {
     let awaits: String = (0..ranks - 1).map(|rank| format!("await pid.{rank}; ")).collect();
     Rrun::new().nproc(ranks).sh(&format!("[ $RANK != {} ] && {{ {SLEEP}; }}; {awaits}{script}", ranks - 1))
@@ -119,14 +119,14 @@ fn an_error_file_that_is_no_json_does_not_spoil_the_report() {
 fn the_root_cause_is_the_earliest_by_the_error_files() {
     let script = r#"echo "{\"message\": \"tb$RANK\", \"timestamp\": \"$((1000 - RANK))\"}" > $TORCHELASTIC_ERROR_FILE
                     echo > written.$RANK; await written.0; await written.1; exit 1"#;
-    // The grace lets every rank come to its own end.
+    // The grace period lets every rank end by itself.
     let ended = Rrun::new().nproc(2).sh(&format!("trap '' TERM; {script}")).fails_with(1);
     assert!(ended.root_cause().contains("rank      : 1 (local_rank: 1)"), "{}", ended.stderr);
     assert!(ended.root_cause().ends_with("traceback : tb1"), "{}", ended.stderr);
     assert!(ended.other_failures().ends_with("traceback : tb0"), "{}", ended.stderr);
 }
 
-/// What the launcher says between the end of the ranks and its report.
+/// Returns the launcher's output between the end of the ranks and its report.
 fn last_words(stderr: &str) -> &str {
     let (_, words) = stderr.split_once("rrun: root cause: ").expect(stderr);
     words.split("\n===").next().unwrap()
@@ -174,6 +174,6 @@ fn a_rank_whose_stderr_was_not_kept_comes_with_advice() {
     last_of(2, "exit 7").fails_with(1).stderr_has(said);
     let hidden = last_of(2, "exit 7").options(&["--local-ranks-filter", "0"]).fails_with(1);
     hidden.stderr_has("rank 1: its stderr went nowhere, by --local-ranks-filter; -r 2 or -t 2 keeps it");
-    // All of the console is of the one rank.
+    // Everything on the console is from the single rank.
     Rrun::new().sh("exit 7").fails_with(1).stderr_lacks("-t 2");
 }

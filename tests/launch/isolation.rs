@@ -1,4 +1,4 @@
-//! `--failure-policy isolate`: a rank that fails starts again alone, and the others go on.
+//! Tests of `--failure-policy isolate`: a rank that fails is restarted alone, and the others go on.
 
 use serde_json::Value;
 
@@ -6,12 +6,12 @@ use crate::command::Rrun;
 use crate::ended::Ended;
 use crate::running::{Running, alive};
 
-/// Ranks that fail each for itself.
+/// Returns a launch whose ranks fail independently of each other.
 fn isolated(ranks: usize, restarts: u32) -> Rrun {
     Rrun::new().nproc(ranks).max_restarts(restarts).options(&["--failure-policy", "isolate"])
 }
 
-/// A launch of `eval` whose ranks run this script instead of the real binary.
+/// Starts a launch of `eval` whose ranks run this script instead of the real binary.
 pub fn start_eval(rrun: Rrun, rank: &str) -> Running {
     let rest = r#""arena_env_args": {"environment": "reach"}, "policy_type": "scripted", "num_episodes": 1"#;
     let jobs = ["a", "b", "c"].map(|name| format!("{{\"name\": \"{name}\", {rest}}}")).join(", ");
@@ -207,7 +207,7 @@ fn ranks_of_eval_can_share_their_fate_as_under_torchrun() {
 
 #[test]
 fn thirty_two_workers_fail_and_return_each_for_itself() {
-    // Each fails as often as its rank says, up to two times.
+    // Each rank fails `RANK % 3` times, up to two times.
     let script = "echo $RANK; test $TORCHELASTIC_RESTART_COUNT -ge $((RANK % 3))";
     let ended = isolated(32, 2).sh(script).succeeds();
     let starts = |rank: usize| ended.stdout.lines().filter(|line| **line == rank.to_string()).count();

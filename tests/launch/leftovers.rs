@@ -1,4 +1,5 @@
-//! Processes that ranks leave behind end with the launch, but for daemons of one that has succeeded.
+//! Tests of processes that ranks leave behind: they end with the launch, except for daemons of a
+//! successful one.
 
 use crate::command::Rrun;
 use crate::ended::Ended;
@@ -19,7 +20,7 @@ fn a_background_process_of_a_rank_that_failed_is_ended() {
     child_is_gone(&Rrun::new().sh("sleep 10000 & echo $! > child; exit 1").fails_with(1));
 }
 
-/// Starts a daemon, which leaves its pid in `child`.
+/// Starts a daemon that writes its PID to `child`.
 const DAEMON: &str = "( setsid sh -c 'echo $$ > child; exec sleep 10000' & ) ; await child; ";
 
 fn daemon(then: &str) -> Rrun {

@@ -1,17 +1,17 @@
-//! What ranks print: console, files, prefixes.
+//! Tests of the ranks' output: console, files, prefixes.
 
 use crate::command::Rrun;
 use crate::ended::Ended;
 
-/// Ranks that print a line each to both streams.
+/// A script that prints one line to each stream.
 const BOTH: &str = "echo out$RANK; echo err$RANK >&2";
 
-/// A launch with its logs in `logs`, and no line about threads on stderr.
+/// Returns a launch with its logs in `logs`, and no message about threads on stderr.
 fn logged(options: &[&str]) -> Rrun {
     Rrun::new().nproc(2).env("OMP_NUM_THREADS", "1").options(&["--log-dir", "logs"]).options(options)
 }
 
-/// A file below the folder of the one launch in `logs`.
+/// Returns a file below the folder of the only launch in `logs`.
 #[track_caller]
 fn log(ended: &Ended, name: &str) -> String {
     ended.text(&format!("{}/{name}", ended.only_entry("logs")))
@@ -77,7 +77,7 @@ fn nothing_is_lost_of_a_rank_that_prints_ten_thousand_lines_and_dies() {
     };
     let written = |rank: usize| log(&ended, &format!("attempt_0/{rank}/stdout.log"));
     let numbers: Vec<u32> = (1..=10_000).collect();
-    // The rank that dies first takes the other one along, wherever that is.
+    // The first rank that dies ends the other one at any point of its output.
     let first = usize::from(ended.root_cause().contains("rank      : 1 "));
     assert_eq!((printed(first).len(), printed(first)), (10_000, numbers));
     assert_eq!(written(first).lines().count(), 10_000);

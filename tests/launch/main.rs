@@ -1,4 +1,4 @@
-//! `rrun` from the outside: what a user types, what the ranks see, and what is there afterwards.
+//! Tests of `rrun` as a command: arguments, the environment of the ranks, output and files.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 

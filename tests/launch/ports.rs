@@ -1,9 +1,9 @@
-//! Where the store of the ranks listens, what it does with those who only connect, and what launches do where folders,
-//! terminals and files are not as they should be.
+//! Tests of the address of the ranks' store, of idle connections to it, and of launches with
+//! unusable folders, terminals and files.
 
 use crate::command::Rrun;
 
-/// Prints the addresses on which somebody listens at MASTER_PORT, as the kernel writes them.
+/// Prints the listening addresses with the port MASTER_PORT, as the kernel formats them.
 const LISTENERS: &str = r#"
 import os
 at = ":%04X" % int(os.environ["MASTER_PORT"])
@@ -34,7 +34,7 @@ fn a_store_that_others_are_told_of_listens_everywhere() {
     assert!(ended.stdout.lines().all(|address| address.chars().all(|digit| digit == '0')), "{}", ended.stdout);
 }
 
-/// Connects many times, greets and goes on; then comes a rank that asks for something.
+/// Opens many connections that only send a greeting; then a rank connects and uses the store.
 const FLOOD: &str = r#"
 import os, socket, struct
 def join():

@@ -1,4 +1,4 @@
-//! `--max-restarts`: all ranks begin again.
+//! Tests of `--max-restarts`: all ranks are restarted.
 
 use crate::command::Rrun;
 use crate::running::alive;

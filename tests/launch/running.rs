@@ -1,4 +1,4 @@
-//! A launch under way.
+//! A running launch.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,14 +10,14 @@ use tempfile::TempDir;
 
 use crate::ended::{Ended, read};
 
-/// Longer than anything here takes on a busy machine with two cores.
+/// Time limit, longer than any step here takes on a busy machine with two cores.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// A launch under way; killed, if a test gives it up.
+/// A running launch, killed on drop.
 pub struct Running {
     child: Child,
     dir: Rc<TempDir>,
-    /// What its output files are called.
+    /// Prefix of the names of its output files.
     name: String,
 }
 
@@ -44,20 +44,20 @@ impl Running {
         }
     }
 
-    /// Waits until ranks have written something into these files.
+    /// Waits until ranks have written something to these files.
     #[track_caller]
     pub fn wait_for_files(&self, names: &[&str]) {
         let has_text = |name: &&str| fs::metadata(self.path(name)).is_ok_and(|file| file.len() > 0);
         self.wait_for(&names.join(", "), || names.iter().all(has_text));
     }
 
-    /// Waits until the launcher's stderr has `text`.
+    /// Waits until the launcher's stderr contains `text`.
     #[track_caller]
     pub fn wait_for_stderr(&self, text: &str) {
         self.wait_for(text, || self.stderr().contains(text));
     }
 
-    /// Waits until the launcher's stdout has `text`.
+    /// Waits until the launcher's stdout contains `text`.
     #[track_caller]
     pub fn wait_for_stdout(&self, text: &str) {
         self.wait_for(text, || self.stdout().contains(text));
@@ -68,18 +68,18 @@ impl Running {
         assert!(comes_true(condition), "{what}: not within {DEADLINE:?}\n{}", self.stderr());
     }
 
-    /// Writes into a file that ranks await.
+    /// Writes to a file that ranks await.
     pub fn write(&self, name: &str) {
         fs::write(self.path(name), "\n").unwrap();
     }
 
-    /// The pids that ranks have written into these files.
+    /// Returns the PIDs that ranks have written to these files.
     pub fn pids(&self, names: &[&str]) -> Vec<i32> {
         let pid = |name: &&str| read(&self.path(name)).trim().parse().expect("a pid");
         names.iter().map(pid).collect()
     }
 
-    /// The text of a file in the folder of the launch.
+    /// Returns the text of a file in the folder of the launch.
     pub fn text(&self, name: &str) -> String {
         read(&self.path(name))
     }
@@ -112,24 +112,24 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Both only fail where it has ended already.
+        // Both calls fail only if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Tests run side by side, and one alone can have torchrun's port; what the others say about it is no test's concern but
-/// of the one that looks at a [`Running`].
+/// Removes the message about torchrun's port: tests run in parallel, only one can have the port,
+/// and the message of the others matters only to tests that look at a [`Running`].
 fn without_port_note(stderr: &str) -> String {
     stderr.split_inclusive('\n').filter(|line| !line.contains("port 29500 is in use")).collect()
 }
 
-/// Whether a process is there and not a zombie.
+/// Returns whether a process exists and is not a zombie.
 pub fn alive(pid: i32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
-/// Polls until `condition` holds; a test that waits longer than the deadline fails.
+/// Polls until `condition` holds; fails the test after the time limit.
 #[track_caller]
 pub fn wait_until(what: &str, condition: impl FnMut() -> bool) {
     assert!(comes_true(condition), "{what}: not within {DEADLINE:?}");

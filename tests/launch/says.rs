@@ -1,11 +1,11 @@
-//! `--log-format`, `--quiet` and `RUST_LOG`: the launcher's own lines on stderr.
+//! Tests of `--log-format`, `--quiet` and `RUST_LOG`: the launcher's own lines on stderr.
 
 use serde_json::Value;
 
 use crate::command::Rrun;
 use crate::isolation::start_eval;
 
-/// Every line of stderr, each of which must be an object.
+/// Parses every line of stderr, each of which must be a JSON object.
 fn objects(stderr: &str) -> Vec<Value> {
     stderr.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
 }
@@ -55,7 +55,7 @@ fn who_wants_quiet_hears_of_failures_only() {
     quiet().sh("true").succeeds().stderr_is("");
     let ended = quiet().sh("[ $RANK = 0 ] && exit 7; exec sleep 10000").fails_with(1);
     ended.stderr_has("rrun: rank 0 exited with code 7\n").stderr_has("FAILED\n").stderr_lacks("closing signal");
-    // What was asked for is no chatter.
+    // Requested output is not suppressed.
     quiet().options(&["--rusage"]).sh("true").succeeds().stderr_has("rank 1 exited with code 0: ");
     quiet().options(&["-t", "1", "--log-dir", "/dev/null"]).sh("true").succeeds().stderr_has("-t have no effect");
 }

@@ -1,16 +1,16 @@
-//! Signals to the launcher.
+//! Tests of signals to the launcher.
 
 use crate::command::Rrun;
 use crate::running::{Running, alive, wait_until};
 
-/// Two ranks that write down which signal they got, and exit with code 0 then.
+/// Returns a launch of two ranks that write the name of a signal they get, and exit with code 0.
 fn listening() -> Rrun {
     let trap = |name: &str| format!("trap 'echo {name} > got.$RANK; exit 0' {name}; ");
     let traps: String = ["TERM", "INT", "HUP", "QUIT", "USR1"].map(trap).concat();
     Rrun::new().nproc(2).sh(&format!("{traps} echo $$ > pid.$RANK; sleep 10000 & wait"))
 }
 
-/// Two ranks that no signal but SIGKILL ends, with a grace of hours.
+/// Returns a launch of two ranks that only SIGKILL ends, with a grace period of hours.
 fn stubborn() -> Rrun {
     let script = "trap '' TERM INT HUP QUIT; echo $$ > pid.$RANK; exec sleep 10000";
     Rrun::new().nproc(2).shutdown_timeout(10_000).sh(script)
@@ -144,17 +144,17 @@ fn unknown_signal_names_are_said_and_the_launch_goes_on() {
 
 #[test]
 fn a_signal_while_ranks_are_started_ends_them_and_starts_no_more() {
-    // The first rank sends it, hundreds of ranks before the last one's turn.
+    // The first rank sends the signal hundreds of ranks before the last one would start.
     let script = "echo $$ > pid.$RANK; [ $RANK = 0 ] && kill -TERM $PPID; exec sleep 10000";
     let running = Rrun::new().nproc(500).env("OMP_NUM_THREADS", "1").sh(script).start();
     let ended = running.wait().fails_with(1).stderr_has(" of 500 ranks were started, no more will be\n");
     assert!(!ended.has_file("pid.499"));
     let started = (0..500).map(|rank| format!("pid.{rank}")).filter(|name| ended.has_file(name));
-    // One that was ended early may have no pid in its file yet.
+    // A rank that was ended early may not have written its PID yet.
     assert!(!started.filter_map(|name| ended.text(&name).trim().parse().ok()).any(alive), "none is left");
 }
 
-/// A step of SLURM with one task, whose rank counts how often it is told to end.
+/// Returns a SLURM step with one task, whose rank counts its SIGTERMs.
 fn step() -> Rrun {
     let variables = [
         ("SLURM_JOB_ID", "14"),
@@ -179,7 +179,8 @@ fn a_rank_that_slurm_has_told_to_end_is_not_told_again() {
     std::os::unix::fs::symlink("/bin/sh", &daemon).unwrap();
     let running = rrun.start();
     running.wait_for_files(&["pid.0"]);
-    // As SLURM does it: to every process, the launcher last, so that a second one could only be its.
+    // Like SLURM: a signal to every process, and to the launcher last, so that a second one could
+    // only come from the launcher.
     let (rank, launcher) = (running.pids(&["pid.0"])[0], running.pid());
     let kill = format!("kill -TERM {rank}; kill -TERM {launcher}; until test -s {}; do sleep 0.01; done", go.display());
     let mut daemon = std::process::Command::new(daemon).args(["-c", &kill]).spawn().unwrap();

@@ -1,6 +1,6 @@
-//! Ranks that use torch itself: its process group, its store client, its `@record`.
+//! Tests of ranks that use torch: its process group, its store client, its `@record`.
 //!
-//! Importing torch takes most of the time, so a launch here answers several questions.
+//! Importing torch takes most of the time, so one launch here tests several things.
 
 use crate::command::Rrun;
 
@@ -8,7 +8,7 @@ fn ranks(nproc: usize) -> Rrun {
     Rrun::new().nproc(nproc).fixture("launch_torch.py")
 }
 
-/// The collectives of one attempt are right on every rank.
+/// Printed by a rank after the collectives of one attempt were right.
 const AGREED: &str = "collectives agreed";
 
 #[test]

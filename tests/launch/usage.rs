@@ -1,18 +1,18 @@
-//! The command line: spellings, defaults from the environment, refusals.
+//! Tests of the command line: spellings, defaults from the environment, invalid input.
 
 use serde_json::Value;
 
 use crate::command::Rrun;
 use crate::ended::Ended;
 
-/// What would be started with these options.
+/// Returns the plan that a dry run prints for these options.
 #[track_caller]
 fn planned(rrun: Rrun) -> Value {
     let ended = rrun.options(&["--dry-run"]).program(&["train.py"]).succeeds();
     serde_json::from_str(&ended.stdout).expect("a plan is JSON")
 }
 
-/// Refused with this exit code, and nothing was started.
+/// Checks that these options are refused with this exit code, and that nothing was started.
 #[track_caller]
 fn refused(code: i32, options: &[&str]) -> Ended {
     refused_with(Rrun::new(), code, options)

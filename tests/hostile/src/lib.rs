@@ -1,22 +1,23 @@
-//! Tries a parser on mutated inputs, for as long as one has time: cargo-fuzz without a nightly compiler.
+//! Runs a parser on mutated inputs, for any length of time: cargo-fuzz without a nightly compiler.
 //!
 //! ```no_run
 //! hostile::Target::new("hostlist").dictionary(&[b"[", b"-", b"node"]).run(|input| input.len() % 7);
 //! ```
-//! Inputs are the files of `tests/hostile/corpus/<name>/`, as they are and mutated. What the function returns stands for
-//! what the parser made of an input (the kind of error, the number of items): an input with a result that no earlier one
-//! had joins those that are mutated. That takes the place of a fuzzer's coverage.
+//! Inputs are the files of `tests/hostile/corpus/<name>/`, unchanged and mutated. The return value
+//! of the function describes the parser's result for an input (the kind of error, the number of
+//! items). An input with a new result joins those that are mutated. That takes the place of a
+//! fuzzer's coverage.
 //!
-//! The same build tries the same inputs in the same order. A panic, or an input that takes longer than
-//! [`Target::deadline`], fails the test and leaves the input in `target/hostile/`; it belongs into the corpus once it is
-//! mended. After an abort, `target/hostile/<name>.at` has the number of the input, and `HOSTILE_SAVE=<number>` writes that
-//! one down before it is tried.
+//! The same build tries the same inputs in the same order. A panic, or an input that takes longer
+//! than [`Target::deadline`], fails the test and leaves the input in `target/hostile/`; add it to
+//! the corpus after the fix. After an abort, `target/hostile/<name>.at` has the number of the
+//! input, and `HOSTILE_SAVE=<number>` writes that input to a file before it is tried.
 //!
 //! | variable | |
 //! |---|---|
-//! | `HOSTILE_INPUTS` | inputs per target, 20 000 unless said; `make hostile` says 10 000 000 |
+//! | `HOSTILE_INPUTS` | inputs per target; the default is 20 000, `make hostile` sets 10 000 000 |
 //! | `HOSTILE_SEED` | another sequence of mutations |
-//! | `HOSTILE_SAVE` | number of an input to write down |
+//! | `HOSTILE_SAVE` | number of an input to write to a file |
 
 mod memory;
 mod mutate;
@@ -32,19 +33,19 @@ use std::time::{Duration, Instant};
 
 use mutate::Mutator;
 
-/// Inputs of a target in the quick tests: a second or so.
+/// Default number of inputs per target, for quick tests of about a second.
 const INPUTS: u64 = 20_000;
 
-/// Longest input that mutation makes, unless [`Target::longest`] says otherwise.
+/// Default maximum size of a mutated input in bytes; see [`Target::longest`].
 const LONGEST: usize = 4096;
 
-/// Most inputs that are kept because of a new result.
+/// Maximum number of inputs that are kept because of a new result.
 const KEPT: usize = 4096;
 
-/// Longest time that one input may take, far above what a loaded machine adds to microseconds.
+/// Default time limit for one input, far above what a loaded machine adds to microseconds.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// A function that reads what a stranger sends.
+/// A parser of untrusted input.
 #[derive(Debug)]
 pub struct Target {
     name: &'static str,
@@ -55,26 +56,26 @@ pub struct Target {
 }
 
 impl Target {
-    /// Names the target and its folder of the corpus.
+    /// Creates a target with a name, which is also its folder in the corpus.
     pub fn new(name: &'static str) -> Self {
         Self { name, dictionary: Vec::new(), longest: LONGEST, deadline: DEADLINE, share: 1 }
     }
 
-    /// Words of the format, to be put in and over others.
+    /// Sets tokens of the format, which mutations insert or overwrite with.
     #[must_use]
     pub fn dictionary(mut self, words: &[&[u8]]) -> Self {
         self.dictionary = words.iter().map(|word| word.to_vec()).collect();
         self
     }
 
-    /// Longest input in bytes; files of the corpus may be longer.
+    /// Sets the maximum size of an input in bytes; files of the corpus may be longer.
     #[must_use]
     pub fn longest(mut self, bytes: usize) -> Self {
         self.longest = bytes;
         self
     }
 
-    /// Longest time for one input, 20 s unless said.
+    /// Sets the time limit for one input; the default is 20 s.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
@@ -88,10 +89,11 @@ impl Target {
         self
     }
 
-    /// Tries all inputs, and prints how many there were, the slowest, and the memory of the process before and after.
+    /// Tries all inputs; prints their number, the slowest one, and the memory of the process before
+    /// and after.
     ///
     /// # Panics
-    /// When `parse` does, or takes too long; when the corpus has no file.
+    /// Panics if `parse` panics or takes too long, or if the corpus has no file.
     #[expect(clippy::disallowed_methods, reason = "the clock finds inputs that hang")]
     pub fn run<O: Hash>(self, mut parse: impl FnMut(&[u8]) -> O) {
         let corpus = self.corpus();
@@ -139,7 +141,7 @@ impl Target {
         println!("{said}");
     }
 
-    /// Files of the corpus by name.
+    /// Returns the files of the corpus, sorted by name.
     fn corpus(&self) -> Vec<Vec<u8>> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(self.name);
         let mut paths: Vec<PathBuf> =
@@ -149,7 +151,7 @@ impl Target {
     }
 }
 
-/// Where a run tells how far it is.
+/// The files in which a run records its position and saves inputs.
 struct Place {
     folder: PathBuf,
     name: &'static str,
@@ -164,7 +166,7 @@ impl Place {
         Self { folder, name, at }
     }
 
-    /// Of a fixed width, so that a smaller number leaves nothing of a larger one.
+    /// Writes a number of fixed width, so that a smaller number overwrites a larger one completely.
     fn mark(&self, at: u64) {
         let _ = self.at.write_at(format!("{at:>20}\n").as_bytes(), 0);
     }

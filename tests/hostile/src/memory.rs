@@ -1,6 +1,6 @@
-//! How much memory this process has.
+//! Measures the memory of this process.
 
-/// Resident memory in bytes, 0 where the kernel does not tell.
+/// Returns the resident memory in bytes; 0 if unknown.
 pub(crate) fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -1,6 +1,6 @@
-//! Changes inputs as fuzzers do.
+//! Mutates inputs like a fuzzer.
 
-/// Numbers at which parsers go wrong, in 1 to 8 bytes of either order.
+/// Numbers at which parsers often fail, inserted in 1 to 8 bytes of either byte order.
 const NUMBERS: &[u64] = &[
     0,
     1,
@@ -22,7 +22,7 @@ const NUMBERS: &[u64] = &[
     0xffff_ffff_ffff_ffff,
 ];
 
-/// The same for text.
+/// Texts at which parsers often fail.
 const WORDS: &[&str] = &[
     "0",
     "-1",
@@ -53,10 +53,10 @@ const WORDS: &[&str] = &[
     "\n",
 ];
 
-/// Most changes of one input.
+/// Maximum number of changes to one input.
 const CHANGES: u64 = 6;
 
-/// A sequence of changed inputs.
+/// Generates a sequence of mutated inputs.
 pub(crate) struct Mutator<'a> {
     state: u64,
     dictionary: &'a [Vec<u8>],
@@ -68,7 +68,7 @@ impl<'a> Mutator<'a> {
         Self { state: seed, dictionary, longest }
     }
 
-    /// An input made of one of `pool`, which is not empty.
+    /// Returns a mutation of an input in `pool`, which must not be empty.
     pub(crate) fn next(&mut self, pool: &[Vec<u8>]) -> Vec<u8> {
         let mut input = pool[self.below(pool.len())].clone();
         for _ in 0..=self.random() % CHANGES {
@@ -112,7 +112,7 @@ impl<'a> Mutator<'a> {
         }
     }
 
-    /// Over what is there or between it, one as often as the other.
+    /// Overwrites or inserts bytes, each half of the time.
     fn put(&mut self, input: &mut Vec<u8>, at: usize, part: &[u8]) {
         if self.random().is_multiple_of(2) {
             let end = (at + part.len()).min(input.len());
@@ -139,7 +139,7 @@ impl<'a> Mutator<'a> {
         self.put(input, at, &part);
     }
 
-    /// Another number in the place of the decimal one that stands after `at`.
+    /// Replaces the first decimal number after `at`.
     fn decimal(&mut self, input: &mut Vec<u8>, at: usize) {
         let Some(start) = input[at..].iter().position(u8::is_ascii_digit).map(|offset| at + offset) else { return };
         let digits = input[start..].iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -156,14 +156,14 @@ impl<'a> Mutator<'a> {
         (self.random() & 0xff) as u8
     }
 
-    /// The end of a part that begins at `at`: short ones more often.
+    /// Returns a random end for a part that begins at `at`; short parts are more likely.
     fn end(&mut self, at: usize, len: usize) -> usize {
         let room = len - at;
         let reach = if self.random().is_multiple_of(4) { room } else { room.min(16) };
         at + self.below(reach + 1)
     }
 
-    /// Below `bound`, which is not 0.
+    /// Returns a random number below `bound`, which must not be 0.
     fn below(&mut self, bound: usize) -> usize {
         (self.random() % bound as u64) as usize
     }

@@ -1,4 +1,4 @@
-//! However a launch ends, nothing of its server is left.
+//! Tests that no end of a launch leaves a part of its server behind.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use crate::command::PYTHON;
 use crate::model_server::{WAITING, eval, free_port, nothing_is_left, run, server, start, starts};
 use crate::running::{Running, alive, wait_until};
 
-/// A launch whose server and rank are up.
+/// Returns a launch whose server and rank are running, and the server's PID.
 fn up(words: &[&str]) -> (Running, i32) {
     let running = start(&eval(&server(words), 1, WAITING));
     running.wait_for_files(&["pid.0"]);
@@ -29,7 +29,7 @@ fn a_second_interrupt_kills_a_server_that_does_not_listen() {
     running.signal("INT");
     running.wait_for_stderr("Received 2 death signal");
     wait_until("the end of the rank", || !running.pids(&["pid.0"]).into_iter().any(alive));
-    // The first one that comes while the server is waited for.
+    // The first signal that arrives while the launcher waits for the server.
     wait_until("the end of the server", || {
         running.signal_if_running("INT");
         !alive(server)

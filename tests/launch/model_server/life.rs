@@ -1,4 +1,4 @@
-//! A server from its start to its last restart.
+//! Tests of a server from its start to its last restart.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! `model_server` of a jobs file: started before the ranks, kept running, ended after them.
+//! Tests of `model_server` in a jobs file: started before the ranks, kept running, stopped after
+//! them.
 
 mod ends;
 mod life;
@@ -14,11 +15,11 @@ use crate::command::{PYTHON, Rrun};
 use crate::ended::Ended;
 use crate::running::{Running, alive};
 
-/// A rank that waits for the file `go`, and so gives a test the time to look around.
+/// A rank that waits for the file `go`, which gives a test time for its checks.
 const WAITING: &str = "echo $$ > pid.$RANK; await go";
 
-/// A server with a health page, in words of its command line: `slow` seconds until it answers, `sick` for ever, `dies`
-/// half a second after its first answer, `deaf` to SIGTERM, with a `child`.
+/// A server with a health page, configured by arguments: `slow` seconds until it answers, `sick`
+/// without an end, `dies` half a second after its first answer, `deaf` to SIGTERM, with a `child`.
 const SERVER: &str = r#"
 import http.server, os, signal, subprocess, sys, time
 port, words = int(sys.argv[1]), sys.argv[2:]
@@ -53,7 +54,7 @@ if "dies" in words or ("once" in words and starts == 1):
 server.serve_forever()
 "#;
 
-/// Free now, and below the range from which other sockets come (32768 and up).
+/// Returns a free port below the range of other sockets (32768 and up).
 fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = 20_000 + (std::process::id() % 7_000) as u16;
@@ -65,7 +66,7 @@ fn free_port() -> u16 {
     }
 }
 
-/// A server of these words, as the jobs file has it.
+/// Returns a server with these arguments, as in a jobs file.
 fn server(words: &[&str]) -> Value {
     let port = free_port();
     let command: Vec<String> =
@@ -78,12 +79,12 @@ fn with(mut server: Value, field: &str, value: impl Into<Value>) -> Value {
     server
 }
 
-/// `rrun eval` beside a rank program of the test's, in a folder with the server's script.
+/// Returns `rrun eval` with a rank program of the test, in a folder with the server's script.
 fn eval(server: &Value, nproc: usize, rank: &str) -> Rrun {
     eval_of_any(server, rank).nproc(nproc)
 }
 
-/// The same without a number of ranks.
+/// Works like [`eval`], without a number of ranks.
 fn eval_of_any(server: &Value, rank: &str) -> Rrun {
     let job = |name: &str| json!({"name": name, "arena_env_args": {"environment": "reach"}, "policy_type": "scripted", "num_episodes": 1});
     let jobs: Vec<Value> = ["a", "b", "c", "d"].map(job).to_vec();
@@ -94,7 +95,7 @@ fn eval_of_any(server: &Value, rank: &str) -> Rrun {
     rrun.program(&["eval", "--jobs", "jobs.json", "--output", "out"])
 }
 
-/// The binary is copied beside the rank program of the test.
+/// Copies the binary beside the rank program of the test and starts the launch.
 fn start(rrun: &Rrun) -> Running {
     rrun.start_below("cp \"$1\" bin/rrun && shift && exec bin/rrun \"$@\"")
 }
@@ -103,7 +104,7 @@ fn run(server: &Value, nproc: usize, rank: &str) -> Ended {
     start(&eval(server, nproc, rank)).wait()
 }
 
-/// What the server has written down at each of its starts: pid, GPUs, colour, folder.
+/// Returns what the server wrote at each of its starts: PID, GPUs, colour, folder.
 fn starts(ended: &Ended) -> Vec<Vec<String>> {
     let words = |line: &str| line.split(' ').map(str::to_owned).collect();
     ended.text("starts").lines().map(words).collect()

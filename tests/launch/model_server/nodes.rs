@@ -1,4 +1,4 @@
-//! A server on each of several nodes, and one for the tasks of a node.
+//! Tests of servers on several nodes, and of one server for the tasks of a node.
 
 use std::process::Command;
 
@@ -9,13 +9,13 @@ use crate::ended::Ended;
 use crate::model_server::{eval, eval_of_any, free_port, nothing_is_left, server, starts};
 use crate::running::Running;
 
-/// The binary, beside the rank program of the test.
+/// Copies the binary beside the rank program of the test.
 fn install(rrun: &Rrun) {
     let copy = Command::new("install").arg(env!("CARGO_BIN_EXE_rrun")).arg(rrun.path("bin/rrun")).status();
     assert!(copy.is_ok_and(|status| status.success()));
 }
 
-/// Two launchers on one machine, whose ports come from their environment.
+/// Starts two launchers on one machine, whose ports come from their environment.
 fn nodes(block: &Value, rank: &str) -> Vec<Running> {
     let meeting = free_port().to_string();
     let config = json!({"model_server": block}).to_string();
@@ -50,7 +50,7 @@ fn every_node_has_its_own() {
 
 #[test]
 fn a_server_that_fails_on_one_node_ends_the_launch_on_the_other() {
-    // When node 0 has ranks, both have met.
+    // If node 0 has ranks, the rendezvous of both is complete.
     let before = "if [ $NODE = 1 ]; then until test -s pid.0; do sleep 0.01; done; exit 3; fi;";
     let rank = "echo $$ > pid.$RANK; exec sleep 10000";
     let ended: Vec<Ended> = nodes(&of_node(before), rank).into_iter().map(|node| node.wait().fails_with(1)).collect();

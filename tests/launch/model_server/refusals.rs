@@ -1,4 +1,4 @@
-//! What is refused, and what a dry run shows.
+//! Tests of invalid configurations, and of a dry run with a server.
 
 use std::net::TcpListener;
 
