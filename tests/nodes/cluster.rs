@@ -1,4 +1,4 @@
-//! Given a few nodes, when they launch, then …
+//! Starts several launchers as nodes and checks their results.
 
 use std::fs;
 use std::net::TcpListener;
@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// Longer than anything here takes on a busy machine with two cores.
+/// Time limit, longer than any step here takes on a busy machine with two cores.
 const DEADLINE: Duration = Duration::from_secs(180);
 
-/// Short times, so that what waits for them ends soon.
+/// Short timeouts, so that waits end soon.
 pub const FAST: &str =
     "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3,join_timeout=40,read_timeout=20,timeout=40";
 
-/// A rank writes down its place, and runs until there is a file `go`.
+/// A rank that writes its rank and world, and runs until the file `go` exists.
 pub const RECORD: &str = r#"
 echo "$NODE $RANK $WORLD_SIZE $TORCHELASTIC_RESTART_COUNT $MASTER_ADDR $MASTER_PORT" >> "$DIR/records"
 while [ ! -e "$DIR/go" ]; do sleep 0.02; done"#;
@@ -35,7 +35,7 @@ struct Node {
     stderr: PathBuf,
 }
 
-/// What a rank has written down.
+/// A line that a rank has written.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Record {
     pub node: usize,
@@ -45,7 +45,7 @@ pub struct Record {
     pub master: String,
 }
 
-/// Free now, and below the range from which other sockets come (32768 and up).
+/// Returns a free port below the range of other sockets (32768 and up).
 pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = 12_000 + (std::process::id() % 7_000) as u16;
@@ -62,27 +62,27 @@ impl Cluster {
         Cluster::at(free_port())
     }
 
-    /// One whose store listens already, or never will.
+    /// Creates a cluster at a port whose store already listens, or never will.
     pub fn at(port: u16) -> Cluster {
         Cluster { dir: tempfile::tempdir().unwrap(), port, nodes: Vec::new() }
     }
 
-    /// Where the nodes run and the records are.
+    /// Returns the folder in which the nodes run and write their records.
     pub fn folder(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Where the nodes meet.
+    /// Returns the port of the rendezvous.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Starts a node with these options and this program, and gives its number.
+    /// Starts a node with these options and this program, and returns its number.
     fn start(&mut self, options: &[&str], program: &[&str]) -> usize {
         self.start_as(Command::new(env!("CARGO_BIN_EXE_rrun")), options, program)
     }
 
-    /// As [`Cluster::start`], by a command that `exec`s the launcher.
+    /// Works like [`Cluster::start`], with a command that `exec`s the launcher.
     pub fn start_as(&mut self, mut command: Command, options: &[&str], program: &[&str]) -> usize {
         let index = self.nodes.len();
         let file = |name: &str| self.dir.path().join(format!("{name}.{index}"));
@@ -95,7 +95,7 @@ impl Cluster {
         index
     }
 
-    /// A node of an elastic launch, which meets at 127.0.0.1.
+    /// Starts a node of an elastic launch, with its rendezvous at 127.0.0.1.
     pub fn elastic(&mut self, nnodes: &str, options: &[&str], program: &[&str]) -> usize {
         self.elastic_at("127.0.0.1", nnodes, options, program)
     }
@@ -106,21 +106,21 @@ impl Cluster {
         self.start(&[&meeting, options].concat(), program)
     }
 
-    /// A node of an elastic launch that meets by a file.
+    /// Starts a node of an elastic launch, with its rendezvous in a file.
     pub fn by_file(&mut self, nnodes: &str, program: &[&str]) -> usize {
         let (file, conf) = (self.dir.path().join("meeting"), format!("store_type=file,{FAST}"));
         let options = ["--rdzv-backend", "c10d", "--nnodes", nnodes, "--rdzv-conf", &conf, "--local-addr", "127.0.0.1"];
         self.start(&[&options[..], &["--rdzv-endpoint", &file.display().to_string()]].concat(), program)
     }
 
-    /// A node of a static launch, whose store is that of node 0 at 127.0.0.2.
+    /// Starts a node of a static launch, whose store is that of node 0 at 127.0.0.2.
     pub fn fixed(&mut self, nodes: usize, rank: usize, options: &[&str], program: &[&str]) -> usize {
         let (nodes, rank, port) = (nodes.to_string(), rank.to_string(), self.port.to_string());
         let meeting = ["--nnodes", &nodes, "--node-rank", &rank, "--master-addr", "127.0.0.2", "--master-port", &port];
         self.start(&[&meeting[..], &["--rdzv-conf", FAST], options].concat(), program)
     }
 
-    /// What all ranks have written down so far.
+    /// Returns the records of all ranks so far.
     pub fn records(&self) -> Vec<Record> {
         let text = fs::read_to_string(self.dir.path().join("records")).unwrap_or_default();
         let record = |line: &str| {
@@ -129,11 +129,11 @@ impl Cluster {
             let master = format!("{}:{}", words[4], words[5]);
             Record { node: number(0), rank: number(1), world: number(2), restarts: number(3) as u32, master }
         };
-        // The last line may be on its way.
+        // The last line may be incomplete.
         text.split_inclusive('\n').filter(|line| line.ends_with('\n')).map(|line| record(line.trim_end())).collect()
     }
 
-    /// Waits until so many ranks have come in a world of this size with so many restarts before it.
+    /// Waits until `count` ranks have started in a world of this size after `restarts` restarts.
     #[track_caller]
     pub fn wait_for(&mut self, count: usize, world: usize, restarts: u32) -> Vec<Record> {
         let are_meant = |record: &Record| record.world == world && record.restarts == restarts;
@@ -146,9 +146,9 @@ impl Cluster {
         found
     }
 
-    /// Waits until the last that each of these nodes has written down is a round of them all and nobody else, with one rank
-    /// a node. On a busy machine a node may be taken for gone for a moment, and come back: how many rounds there were
-    /// before does not matter.
+    /// Waits until the last record of each of these nodes is from one round of exactly these nodes,
+    /// with one rank per node. On a busy machine a node may be considered lost for a moment and
+    /// return, so the number of earlier rounds does not matter.
     #[track_caller]
     pub fn wait_for_world(&mut self, nodes: &[usize]) -> Vec<Record> {
         let mut found: Vec<Record> = Vec::new();
@@ -174,23 +174,23 @@ impl Cluster {
         }
     }
 
-    /// Lets a network be as it is for a while.
+    /// Waits for some time without any change.
     #[expect(clippy::disallowed_methods, reason = "what lasts a time is tested")]
     pub fn pause(&self, time: Duration) {
         std::thread::sleep(time);
     }
 
-    /// A file in the folder in which launchers and ranks run.
+    /// Returns the path of a file in the folder in which launchers and ranks run.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// The text of a file there; none before there is one.
+    /// Returns the text of such a file; empty if it does not exist.
     pub fn text(&self, name: &str) -> String {
         fs::read_to_string(self.path(name)).unwrap_or_default()
     }
 
-    /// Whether the launcher of a node has not ended yet.
+    /// Returns whether the launcher of a node is still running.
     pub fn is_running(&mut self, node: usize) -> bool {
         self.nodes[node].child.try_wait().unwrap().is_none()
     }
@@ -206,7 +206,7 @@ impl Cluster {
         assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap().success());
     }
 
-    /// Waits for the end of a node; its exit code, or -n for signal n.
+    /// Waits for the end of a node; returns its exit code, or -n for signal n.
     #[track_caller]
     pub fn end(&mut self, node: usize) -> i32 {
         use std::os::unix::process::ExitStatusExt as _;
@@ -242,14 +242,15 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         for node in &mut self.nodes {
-            // SIGKILL of a launcher ends its ranks; one that has ended already is no matter.
+            // SIGKILL of a launcher ends its ranks; an error means that it has already ended.
             let _ = node.child.kill();
             let _ = node.child.wait();
         }
     }
 }
 
-/// A program of `/bin/sh`. The launcher turns `$$` into `$`, and names in braces that it does not know stay.
+/// Returns a program of `/bin/sh`. The launcher turns `$$` into `$`, and keeps names in braces that
+/// it does not know.
 pub fn sh(script: &str) -> [&str; 4] {
     ["--no-python", "/bin/sh", "-c", script]
 }

@@ -1,8 +1,8 @@
-//! Elastic launches: nodes come, go, die, and the rest finds together again.
+//! Tests of elastic launches: nodes arrive, leave or die, and the others start another round.
 
 use crate::cluster::{Cluster, RECORD, Record, sh};
 
-/// Node and rank of each.
+/// Returns node and rank of each record.
 fn places(records: &[Record]) -> Vec<(usize, usize)> {
     records.iter().map(|record| (record.node, record.rank)).collect()
 }
@@ -23,7 +23,7 @@ fn a_late_node_is_let_in_and_costs_no_restart() {
 #[test]
 fn the_rest_goes_on_without_a_killed_node_under_a_new_master() {
     let mut cluster = Cluster::new();
-    // The store is with node 0, rank 0 with node 1.
+    // Node 0 has the store, node 1 has rank 0.
     for (node, address) in ["127.0.0.3", "127.0.0.1", "127.0.0.2"].into_iter().enumerate() {
         cluster.elastic("1:3", &["--local-addr", address], &sh(RECORD));
         if node == 0 {
@@ -124,7 +124,7 @@ fn a_host_that_is_told_to_stop_says_so_to_all() {
 #[test]
 fn nodes_that_share_a_file_need_no_endpoint() {
     let mut cluster = Cluster::new();
-    // The earlier launch in this file has ended, so that the file is free.
+    // The earlier launch with this file has ended, so that the file is free.
     let first = cluster.by_file("1", &sh("exit 0"));
     cluster.all_succeed(&[first]);
     let nodes = [0, 1].map(|_| cluster.by_file("2", &sh(RECORD)));

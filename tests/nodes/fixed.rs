@@ -1,4 +1,4 @@
-//! Static launches: ranks are given, the store is that of node 0.
+//! Tests of static launches: node ranks are given, and node 0 has the store.
 
 use crate::cluster::{Cluster, RECORD, sh};
 

@@ -1,4 +1,4 @@
-//! A rendezvous that torchrun keeps, and one that torchrun would like to take part in.
+//! Tests of a rendezvous of torchrun, and of a torchrun that tries to join one of `rrun`.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -13,7 +13,7 @@ fn runtime() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// A store on a thread of its own, until the tests end.
+/// Starts a store in a separate thread, which runs until the tests end.
 pub fn serve() -> u16 {
     let port = free_port();
     let (ready, is_ready) = std::sync::mpsc::channel();
@@ -28,12 +28,12 @@ pub fn serve() -> u16 {
     port
 }
 
-/// A runtime and, on it, a client of the store.
+/// Returns a runtime and a client of the store on it.
 fn client(port: u16) -> (Runtime, Client) {
     client_of(port, Duration::from_secs(20))
 }
 
-/// The same with so much patience.
+/// Works like [`client`], with a timeout.
 fn client_of(port: u16, patience: Duration) -> (Runtime, Client) {
     let runtime = runtime();
     let client = runtime.block_on(Client::connect("127.0.0.1", port, patience)).unwrap();
@@ -44,7 +44,7 @@ fn client_of(port: u16, patience: Duration) -> (Runtime, Client) {
 fn rrun_says_that_it_cannot_join_torchrun() {
     let port = serve();
     let (runtime, mut client) = client(port);
-    // Torch's "no state yet", which every torchrun agent begins with.
+    // Torch's value for "no state yet", with which every torchrun agent begins.
     runtime.block_on(client.set("torch.rendezvous.none", b"Y2FuaW1hZGFt")).unwrap();
     let mut cluster = Cluster::at(port);
     let node = cluster.elastic("2", &[], &sh(RECORD));
@@ -60,7 +60,7 @@ fn torchrun_reads_why_it_cannot_join_rrun() {
     let node = cluster.elastic("1", &["--rdzv-conf", "is_host=0"], &sh(RECORD));
     cluster.wait_for(1, 1, 0);
     let state = runtime.block_on(client.get("torch.rendezvous.none")).unwrap();
-    // As torch does: pickle.loads(base64.b64decode(state)).
+    // The same as in torch: pickle.loads(base64.b64decode(state)).
     let script = "import base64, pickle, sys; pickle.loads(base64.b64decode(sys.argv[1], validate=True))";
     let state = String::from_utf8(state).unwrap();
     let python = std::process::Command::new("python3").args(["-c", script, &state]).output();
@@ -71,11 +71,11 @@ fn torchrun_reads_why_it_cannot_join_rrun() {
     assert!(!python.status.success() && said.contains("start this node with rrun too"), "{said}");
 }
 
-/// The real thing, if the test environment is there; killed when the test ends.
+/// A real torchrun, if the test environment has it; killed on drop.
 struct Torchrun(Child);
 
 impl Torchrun {
-    /// An agent that meets others at this port and writes to a file in the folder.
+    /// Starts an agent with its rendezvous at this port; its output goes to a file in the folder.
     fn start(port: u16, nnodes: &str, folder: &Path) -> Option<Torchrun> {
         let python = concat!(env!("CARGO_MANIFEST_DIR"), "/../.venv/bin/python");
         let imports = Command::new(python).args(["-c", "import torch"]).stderr(Stdio::null()).status();
@@ -98,7 +98,7 @@ impl Torchrun {
 
 impl Drop for Torchrun {
     fn drop(&mut self) {
-        // Both only fail where it has ended already.
+        // Both calls fail only if the process has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -1,11 +1,12 @@
-//! Ranks with a real torch: one all-reduce over two nodes of two ranks each.
+//! Tests of ranks with a real torch: one all-reduce over two nodes of two ranks each.
 
 use std::env;
 use std::path::PathBuf;
 
 use crate::cluster::Cluster;
 
-/// One write a line: with `PYTHONUNBUFFERED` set, each argument of `print` is a write of its own, and ranks share a file.
+/// Prints each line with one write: with `PYTHONUNBUFFERED`, each argument of `print` is a separate
+/// write, and the ranks share a file.
 const ALL_REDUCE: &str = r"
 import os, torch, torch.distributed as dist
 dist.init_process_group('gloo')
@@ -15,8 +16,8 @@ print(f'SUM {int(total.item())} OF {dist.get_world_size()}', flush=True)
 dist.destroy_process_group()
 ";
 
-/// `RRUN_TEST_PYTHON`, or that of the project's environment, if it can import torch: the minimal install has libtorch,
-/// but not the NVIDIA libraries that Python needs for that.
+/// Returns `RRUN_TEST_PYTHON` or the project's Python, if it can import torch: the minimal install
+/// has libtorch, but not the NVIDIA libraries that Python needs for that.
 pub fn python() -> Option<String> {
     let own = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.venv/bin/python"));
     let python = env::var("RRUN_TEST_PYTHON").unwrap_or_else(|_| own.display().to_string());

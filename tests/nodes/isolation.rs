@@ -1,4 +1,4 @@
-//! Ranks that fail each for itself, on several nodes.
+//! Tests of `--failure-policy isolate` on several nodes.
 
 use std::time::Duration;
 
@@ -6,7 +6,8 @@ use launcher::store::Client;
 
 use crate::cluster::{Cluster, Record, sh};
 
-/// A rank writes down its place and round, and runs until there is a file `go`. Rank 1 fails at once.
+/// A rank that writes its rank, world and round, and runs until the file `go` exists. Rank 1 fails
+/// at once.
 const FAILING: &str = r#"
 echo "$NODE $RANK $WORLD_SIZE $TORCHELASTIC_RESTART_COUNT $MASTER_ADDR $MASTER_PORT" >> "$DIR/records"
 echo $RRUN_ROUND >> "$DIR/rounds.$RANK"
@@ -15,7 +16,7 @@ while [ ! -e "$DIR/go" ]; do sleep 0.02; done"#;
 
 const ISOLATED: [&str; 4] = ["--failure-policy", "isolate", "--max-restarts", "1"];
 
-/// What the ranks of this launch can read in their store.
+/// Returns the value of a key in the store of this launch's ranks.
 fn stored(record: &Record, key: &str) -> String {
     let (host, port) = record.master.rsplit_once(':').expect("host and port");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -27,7 +28,7 @@ fn stored(record: &Record, key: &str) -> String {
     String::from_utf8(value.expect("the key comes")).expect("text")
 }
 
-/// The rank of one node fails twice, that of the other never hears of it; then both nodes end.
+/// The rank of one node fails twice, and that of the other is not affected; then both nodes end.
 #[track_caller]
 fn fails_on_its_node_alone(mut cluster: Cluster, nodes: [usize; 2]) {
     let records = cluster.wait_for(1, 2, 1);
@@ -76,7 +77,7 @@ fn a_lost_node_begins_a_new_round_of_all_ranks() {
     cluster.wait_until("a third round", |cluster| cluster.text("rounds.0").lines().last() == Some("2"));
     cluster.go();
     cluster.all_succeed(&[0]);
-    // Its own count stays what it was; the round counts what has happened to all.
+    // A rank's own counter is unchanged; the round counts restarts of all ranks.
     let own: Vec<u32> = cluster.records().iter().filter(|record| record.node == 0).map(|it| it.restarts).collect();
     assert_eq!((own, cluster.text("rounds.0")), (vec![0, 1, 1, 1], "0\n0\n1\n2\n".to_owned()));
 }

@@ -1,4 +1,5 @@
-//! Machines of a network: a network, host-name and mount namespace each, two cables each to two switches.
+//! Emulates machines in a network: each has its own network, host-name and mount namespaces, and
+//! two cables to two switches.
 //!
 //! ```text
 //!  node0 eth0 ─── v0 ┐                        eth0: 10.77.0.1, .2, … /24 and fd00::1, ::2, … /64
@@ -6,7 +7,8 @@
 //!  node0 eth1 ─── w0 ┐      │ own namespace
 //!  node1 eth1 ─── w1 ┼─ br1 ┘
 //! ```
-//! A namespace lives as long as a process in it: a `cat` that ends with the test, because its standard input does.
+//! A namespace exists as long as a process in it: a `cat` that ends with the test, because its
+//! standard input is closed.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -14,23 +16,24 @@ use std::process::{Child, Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-/// What the `cat` of a namespace does first.
+/// Commands that set up a namespace before its `cat`.
 const OPEN: &str = "hostname $0 && mount --bind $1 /etc/hosts && ip link set lo up && echo open && exec cat";
 
-/// Machines and their switches.
+/// The machines and their switches.
 pub struct Lab {
     switch: Room,
     hosts: Vec<Room>,
     _files: TempDir,
 }
 
-/// Namespaces of one machine.
+/// The namespaces of one machine.
 struct Room {
     keeper: Child,
 }
 
 impl Lab {
-    /// So many machines; `None`, and the reason on stderr, where namespaces are not to be had.
+    /// Creates `hosts` machines; returns `None` and prints the reason if namespaces are not
+    /// available.
     pub fn new(hosts: usize) -> Option<Lab> {
         let made = Lab::make(hosts);
         made.map_err(|reason| eprintln!("skipped, no network namespaces: {}", reason.trim())).ok()
@@ -59,19 +62,19 @@ impl Lab {
         Ok(Lab { switch, hosts, _files: files })
     }
 
-    /// `rrun` on this machine, run in this folder.
+    /// Returns the command that runs `rrun` on this machine in a folder.
     pub fn rrun(&self, host: usize, dir: &str) -> Command {
         let mut command = self.hosts[host].enter();
         command.args(["env", "-C", dir, env!("CARGO_BIN_EXE_rrun")]);
         command
     }
 
-    /// Pulls the cable between this machine and the first switch.
+    /// Disconnects this machine from the first switch.
     pub fn unplug(&self, host: usize) {
         self.switch.sh(&format!("ip link set v{host} down")).unwrap();
     }
 
-    /// Puts it back.
+    /// Reconnects this machine to the first switch.
     pub fn plug(&self, host: usize) {
         self.switch.sh(&format!("ip link set v{host} up")).unwrap();
     }
@@ -111,7 +114,7 @@ impl Room {
 
 impl Drop for Room {
     fn drop(&mut self) {
-        // The launchers in the namespaces have been killed by now, or end when their test does.
+        // The launchers in the namespaces have been killed by now, or end with their test.
         let _ = self.keeper.kill();
         let _ = self.keeper.wait();
     }

@@ -1,9 +1,9 @@
-//! Machines that die in the midst of a launch, and others that come.
+//! Tests of machines that die during a launch, and of others that join.
 
 use crate::cluster::{RECORD, Record, sh};
 use crate::site::{NOTICED, Site, Stopwatch};
 
-/// Three machines in one elastic launch, the first of which hosts the store.
+/// Starts three machines in one elastic launch; the first has the store.
 fn three(nnodes: &str) -> Option<Site> {
     let mut site = Site::new(4)?;
     for host in 0..3 {
@@ -13,7 +13,7 @@ fn three(nnodes: &str) -> Option<Site> {
     Some(site)
 }
 
-/// Waits for a round of so many ranks after the first.
+/// Waits for a later round with `world` ranks.
 fn next_round(site: &mut Site, world: usize) -> Vec<Record> {
     site.cluster.wait_for(world, world, 0)
 }

@@ -1,4 +1,5 @@
-//! Several launchers on one machine, each a node of its own: how they meet, lose each other and end.
+//! Tests of several launchers on one machine, each of which is a node: rendezvous, lost nodes and
+//! ends.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 

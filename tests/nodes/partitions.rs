@@ -1,9 +1,9 @@
-//! Machines that lose sight of each other for a while.
+//! Tests of machines that are disconnected for some time.
 
 use crate::cluster::{RECORD, sh};
 use crate::site::{NOTICED, Site, Stopwatch};
 
-/// Gone after 10 s without a beat.
+/// Lost after 10 s without a heartbeat.
 const PATIENT: &str = "keep_alive_interval=1,keep_alive_max_attempt=10,last_call_timeout=1";
 
 #[test]
@@ -17,7 +17,7 @@ fn a_short_cut_is_not_noticed() {
     site.lab.unplug(1);
     site.cluster.pause(std::time::Duration::from_secs(3));
     site.lab.plug(1);
-    // What comes from the other side shows that the connection lives.
+    // Data from the other side shows that the connection is alive.
     site.cluster.go();
     site.cluster.all_succeed(&[0, 1]);
     assert_eq!(site.cluster.records().len(), 2, "{:?}", site.cluster.records());

@@ -1,4 +1,4 @@
-//! Nodes that cannot meet, and what they say of it.
+//! Tests of nodes that cannot complete a rendezvous, and of their messages.
 
 use crate::cluster::{Cluster, RECORD, sh};
 use crate::foreign::serve;

@@ -1,15 +1,15 @@
-//! Given machines of a network, when they launch, then …
+//! Starts launchers on the machines of a network.
 
 use std::time::{Duration, Instant};
 
 use crate::cluster::Cluster;
 use crate::lab::Lab;
 
-/// Nobody else has this port in a network namespace of ours.
+/// Port of the rendezvous, which is always free in a network namespace of the test.
 pub const PORT: u16 = 29400;
 
-/// Until the others see that a node is gone: three seconds without a beat, beats are looked at once a second, and this
-/// machine may have more to do.
+/// Time limit for noticing a lost node: three seconds without a heartbeat, one second between two
+/// checks, and a margin for a busy machine.
 pub const NOTICED: Duration = Duration::from_secs(3 + 1 + 6);
 
 /// Launchers on machines.
@@ -20,7 +20,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// So many machines, if there can be any.
+    /// Creates `hosts` machines, if namespaces are available.
     pub fn new(hosts: usize) -> Option<Site> {
         let (lab, cluster) = (Lab::new(hosts)?, Cluster::at(PORT));
         let folder = cluster.folder().display().to_string();
@@ -32,14 +32,15 @@ impl Site {
         self.cluster.start_as(self.lab.rrun(host, &self.folder), options, program)
     }
 
-    /// A node of an elastic launch that meets at the first machine.
+    /// Starts a node of an elastic launch, with its rendezvous on the first machine.
     pub fn elastic(&mut self, host: usize, nnodes: &str, options: &[&str], program: &[&str]) -> usize {
         let meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "10.77.0.1", "--nnodes", nnodes];
         let conf = ["--rdzv-conf", crate::cluster::FAST];
         self.start(host, &[&meeting[..], &conf, options].concat(), program)
     }
 
-    /// A node of a static launch that meets at the first machine; its rank is the number of its machine.
+    /// Starts a node of a static launch, with its rendezvous on the first machine; its rank is the
+    /// number of its machine.
     pub fn fixed(&mut self, host: usize, nodes: usize, options: &[&str], program: &[&str]) -> usize {
         let (nodes, rank) = (nodes.to_string(), host.to_string());
         let meeting = ["--nnodes", &nodes, "--node-rank", &rank, "--master-addr", "10.77.0.1"];
@@ -47,7 +48,8 @@ impl Site {
         self.start(host, &[&meeting[..], &conf, options].concat(), program)
     }
 
-    /// Power loss: nothing more comes from this machine, not even that its connections end.
+    /// Emulates a power loss: nothing is sent from this machine any more, not even the end of its
+    /// connections.
     pub fn lose(&mut self, host: usize, node: usize) {
         self.lab.unplug(host);
         self.cluster.signal(node, "KILL");
@@ -55,7 +57,7 @@ impl Site {
     }
 }
 
-/// The time since it was started.
+/// Measures the time since it was started.
 pub struct Stopwatch(Instant);
 
 impl Stopwatch {
@@ -64,7 +66,7 @@ impl Stopwatch {
         Stopwatch(Instant::now())
     }
 
-    /// Fails if more has passed than this.
+    /// Fails if more than `limit` has passed.
     #[track_caller]
     pub fn within(&self, limit: Duration, what: &str) {
         let passed = self.0.elapsed();

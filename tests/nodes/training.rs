@@ -1,5 +1,6 @@
-//! A training with torch's DistributedDataParallel on two nodes of two ranks each: workers are killed in the middle of a
-//! step, all ranks are started again, and go on from the checkpoint as if nothing had happened.
+//! Test of a training with torch's DistributedDataParallel on two nodes of two ranks each: workers
+//! are killed in the middle of a step, all ranks are restarted, and continue from the checkpoint
+//! with the same result.
 
 use std::fs;
 use std::process::Command;
@@ -9,24 +10,25 @@ use crate::gloo::python;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/launch_ddp.py");
 
-/// Of parameters around 1 in double precision. Gradients are summed in another order after a restart; a step that is lost,
-/// or done twice, changes the second decimal.
+/// Tolerance for parameters around 1 in double precision. Gradients are summed in another order
+/// after a restart; a step that is lost or repeated changes the second decimal.
 const ROUNDING: f64 = 1e-9;
 
-/// How two nodes meet.
+/// The kind of the rendezvous of two nodes.
 #[derive(Clone, Copy)]
 enum Meeting {
     Static,
     Elastic,
 }
 
-/// What a training said.
+/// The output of a training.
 struct Trained {
-    /// The attempt that came to the end.
+    /// Number of the attempt that finished.
     attempt: usize,
     /// All parameters of the model, the same on every rank.
     parameters: Vec<f64>,
-    /// `RANK r OF w ATTEMPT a FROM s`, sorted: who trained, and from which step.
+    /// Lines `RANK r OF w ATTEMPT a FROM s`, sorted: the ranks, and the step from which each
+    /// started.
     starts: Vec<String>,
 }
 
@@ -40,7 +42,7 @@ impl Trained {
         Trained { attempt: attempt.parse().unwrap(), parameters, starts }
     }
 
-    /// The largest difference of a parameter.
+    /// Returns the largest difference of a parameter.
     fn distance(&self, other: &Trained) -> f64 {
         assert_eq!(self.parameters.len(), other.parameters.len());
         let differences = self.parameters.iter().zip(&other.parameters).map(|(one, another)| (one - another).abs());
@@ -48,7 +50,7 @@ impl Trained {
     }
 }
 
-/// Four ranks on two nodes, of which one is killed in each attempt.
+/// Trains with four ranks on two nodes, of which one is killed in each attempt.
 fn train(python: &str, meeting: Meeting, victims: &[&str]) -> Trained {
     let mut cluster = Cluster::new();
     let program = [&["--no-python", python, SCRIPT, "."], victims].concat();
@@ -67,7 +69,7 @@ fn train(python: &str, meeting: Meeting, victims: &[&str]) -> Trained {
     Trained::read(&nodes.map(|node| cluster.stdout(node)).concat())
 }
 
-/// The same training by one rank, of which nobody is killed.
+/// Trains with one rank, without a kill.
 fn uninterrupted(python: &str) -> Trained {
     let mut cluster = Cluster::new();
     let node = cluster.elastic("1", &[], &["--no-python", python, SCRIPT, "."]);
@@ -75,7 +77,8 @@ fn uninterrupted(python: &str) -> Trained {
     Trained::read(&cluster.stdout(node))
 }
 
-/// What all four ranks of these attempts say, by the step from which each attempt goes on.
+/// Returns the lines of all four ranks in these attempts, given the step from which each attempt
+/// continues.
 fn starts(from: &[usize]) -> Vec<String> {
     let line = |rank, attempt| format!("RANK {rank} OF 4 ATTEMPT {attempt} FROM {}", from[attempt]);
     (0..4).flat_map(|rank| (0..from.len()).map(move |attempt| line(rank, attempt))).collect()

@@ -1,9 +1,9 @@
-//! Launches on machines that only a network joins: addresses, names, interfaces.
+//! Tests of launches on machines in a network: addresses, names, interfaces.
 
 use crate::cluster::{Cluster, FAST, RECORD, sh};
 use crate::site::Site;
 
-/// Nodes of 64 ranks: each has its sixteen, one after the other, and all have one master.
+/// Checks nodes of 64 ranks: each has sixteen consecutive ranks, and all have one master.
 #[track_caller]
 fn are_64_ranks(cluster: &mut Cluster, master: &str) {
     let all = cluster.wait_for(64, 64, 0);

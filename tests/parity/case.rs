@@ -1,4 +1,5 @@
-//! A case folder: a model directory, inputs, expected tensors, and what the reference was asked for.
+//! A case folder: a model directory, inputs, expected tensors, and the parameters of the reference
+//! run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +11,7 @@ use runtime::policy::gr00t::{ModelConfig, VlmConfig, Weights};
 use serde_json::Value;
 use tch::{Device, Kind, Tensor};
 
-/// Tensors of a safetensors file by name.
+/// The tensors of a safetensors file by name.
 pub type Tensors = BTreeMap<String, Tensor>;
 
 pub struct Case {
@@ -21,13 +22,13 @@ pub struct Case {
     config: ModelConfig,
 }
 
-/// Cases with a network: those that have weights.
+/// Returns the cases with a network, which are those with weights.
 pub fn cases() -> Vec<Case> {
     let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/gr00t");
     cases_in(&std::env::var_os("RRUN_GOLDENS").map_or(committed, PathBuf::from))
 }
 
-/// The cases of a folder.
+/// Returns the cases of a folder.
 pub fn cases_in(root: &Path) -> Vec<Case> {
     let folders = fs::read_dir(root).unwrap_or_else(|err| panic!("`{}`: {err}", root.display()));
     let mut dirs: Vec<_> = folders.map(|entry| entry.unwrap().path()).filter(|dir| has_network(dir)).collect();
@@ -56,7 +57,7 @@ impl Case {
         self.dir.file_name().unwrap().to_string_lossy().into_owned()
     }
 
-    /// Dtype that the reference ran in.
+    /// Returns the dtype of the reference run.
     pub fn kind(&self) -> Kind {
         match self.json["dtype"].as_str() {
             Some("float32") => Kind::Float,
@@ -65,12 +66,13 @@ impl Case {
         }
     }
 
-    /// The network in `kind` on the CPU, its rotary frequencies rounded as the reference did.
+    /// Returns the network in `kind` on the CPU, with rotary frequencies rounded as in the
+    /// reference.
     pub fn network(&self, kind: Kind) -> Gr00t {
         self.network_on(Device::Cpu, kind)
     }
 
-    /// The same on another device.
+    /// Works like [`Case::network`], on another device.
     pub fn network_on(&self, device: Device, kind: Kind) -> Gr00t {
         let vlm = VlmConfig::read(&self.dir.join("vlm/config.json")).unwrap();
         let mut weights = Weights::open(&self.dir, device, kind).unwrap();
@@ -83,7 +85,8 @@ impl Case {
         network.features(&self.inputs(), tap)
     }
 
-    /// What a graph reads: what follows from shapes, and the batch, on the host.
+    /// Returns the inputs of a graph: the constants that follow from shapes, and the batch, on the
+    /// host.
     pub fn prepared(&self, network: &Gr00t) -> (FrameKey, Frame, Batch) {
         let (inputs, noise) = (self.inputs(), self.input("noise"));
         let steps = self.config.num_inference_timesteps;
@@ -110,12 +113,12 @@ impl Case {
         network.actions(features, &robot, &self.input("noise"), &options, tap).unwrap()
     }
 
-    /// Actions of a run without looking inside.
+    /// Returns the actions of a run without a tap.
     pub fn quiet_actions(&self, network: &Gr00t, features: &Features) -> Tensor {
         self.actions(network, features, None, &mut NoTap)
     }
 
-    /// The chunk to continue, where the case has one.
+    /// Returns the chunk to continue, if the case has one.
     pub fn previous(&self) -> Option<&Tensor> {
         self.inputs.get("rtc.action")
     }

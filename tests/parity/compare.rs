@@ -1,4 +1,4 @@
-//! How far two tensors are apart.
+//! Compares two tensors.
 
 use std::fmt::Arguments;
 
@@ -7,22 +7,22 @@ use tch::{Kind, Tensor};
 
 use crate::case::Tensors;
 
-/// Largest differences that are accepted.
+/// The largest accepted differences.
 #[derive(Clone, Copy)]
 pub struct Tolerance {
-    /// Norm of the difference over norm of the expected tensor.
+    /// Norm of the difference, relative to the norm of the expected tensor.
     pub relative: f64,
-    /// Largest difference over largest expected value.
+    /// Largest difference, relative to the largest expected value.
     pub of_largest: f64,
     /// Largest difference.
     pub absolute: f64,
 }
 
 impl Tolerance {
-    /// The bounds that the README of every float32 case names.
+    /// The bounds in the README of every float32 case.
     pub const FLOAT32: Self = Self { relative: 1e-5, of_largest: 2e-5, absolute: f64::INFINITY };
 
-    /// The bounds of the bfloat16 case, tighter for what leaves the network.
+    /// Returns the bounds of the bfloat16 case, which are tighter for the network's output.
     pub fn bfloat16(name: &str) -> Self {
         match name {
             "action_pred" => Self { relative: 0.015, of_largest: f64::INFINITY, absolute: 0.1 },
@@ -35,7 +35,7 @@ impl Tolerance {
     }
 }
 
-/// Relative Frobenius error if it is accepted, else why not.
+/// Returns the relative Frobenius error, or the reason why it is not accepted.
 pub fn compare(found: &Tensor, expected: &Tensor, tolerance: Tolerance) -> Result<f64, String> {
     if found.size() != expected.size() {
         return Err(format!("shape {:?}, expected {:?}", found.size(), expected.size()));
@@ -56,7 +56,7 @@ pub fn compare(found: &Tensor, expected: &Tensor, tolerance: Tolerance) -> Resul
     }
 }
 
-/// Keeps copies of all tensors, under a prefix.
+/// Records copies of all tensors, under a prefix.
 #[derive(Default)]
 pub struct Recorder {
     pub prefix: &'static str,

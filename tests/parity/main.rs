@@ -1,7 +1,8 @@
-//! GR00T against the reference: every case folder of `$RRUN_GOLDENS`, by default the committed ones.
+//! Tests of GR00T against the reference: every case folder of `$RRUN_GOLDENS`, by default the
+//! committed ones.
 //!
-//! Sizes, ids and switches come from the case's own files, so a new folder needs no code. Run with `--nocapture` to see
-//! the worst error of each case.
+//! Sizes, IDs and switches come from the case's own files, so a new folder needs no code. Use
+//! `--nocapture` to see the largest error of each case.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 

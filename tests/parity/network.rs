@@ -1,14 +1,14 @@
-//! Every tensor of the network against the reference, and the lean network against its results.
+//! Compares every tensor of the network with the reference, and the fused network with its results.
 
 use tch::Kind;
 
 use crate::case::{Case, Tensors, cases};
 use crate::compare::{Recorder, Tolerance, compare};
 
-/// Tensors of other levels, compared by the tests of processor and policy.
+/// Prefixes of tensors that the tests of processor and policy compare.
 const ELSEWHERE: [&str; 3] = ["pre.", "action.", "float32.action."];
 
-/// Results of the same rounded weights in float32.
+/// Prefix of the results of the same rounded weights in float32.
 const FLOAT32: &str = "float32.";
 
 #[test]
@@ -60,7 +60,7 @@ fn a_pass_over_a_prepared_shape_gives_the_same_actions_to_the_last_bit() {
     }
 }
 
-/// All tensors of the network as its authors wrote it.
+/// Returns all tensors of the original network.
 fn trace(case: &Case) -> Tensors {
     let network = case.network(case.kind());
     let mut tap = Recorder::default();
@@ -73,7 +73,7 @@ fn trace(case: &Case) -> Tensors {
     tap.seen
 }
 
-/// What the lean network shows: the backbone's tensors and the actions.
+/// Returns the visible tensors of the fused network: those of the backbone, and the actions.
 fn trace_lean(case: &Case) -> Tensors {
     let network = case.network(case.kind()).lean();
     let mut tap = Recorder::default();
@@ -95,7 +95,8 @@ fn float32(case: &Case) -> Tensors {
     tap.seen
 }
 
-/// Compares what is `covered`; prints the worst error and fails with all that are too large.
+/// Compares the tensors for which `covered` holds; prints the largest error and fails with all that
+/// are too large.
 fn judge(case: &Case, what: &str, found: &Tensors, covered: impl Fn(&str) -> bool) {
     let mut worst = (0.0, "none");
     let mut problems = Vec::new();

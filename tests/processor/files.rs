@@ -1,4 +1,4 @@
-//! Where the goldens are, and their tensors.
+//! Finds the goldens and reads their tensors.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,13 +8,13 @@ use runtime::policy::gr00t::processor::Image;
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 
-/// The folder of the goldens.
+/// Returns the folder of the goldens.
 pub fn goldens() -> PathBuf {
     let committed = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/gr00t");
     std::env::var_os("RRUN_GOLDENS").map_or_else(committed, PathBuf::from)
 }
 
-/// The case folders that have a file.
+/// Returns the case folders that contain a file.
 pub fn cases_with(name: &str) -> Vec<PathBuf> {
     let dir = goldens();
     let entries = fs::read_dir(&dir).unwrap_or_else(|err| panic!("`{}`: {err}", dir.display()));
@@ -37,7 +37,7 @@ pub struct Stored {
     bytes: Vec<u8>,
 }
 
-/// The tensors of a safetensors file.
+/// Returns the tensors of a safetensors file.
 pub fn tensors(path: &Path) -> BTreeMap<String, Stored> {
     let bytes = fs::read(path).unwrap();
     let file = SafeTensors::deserialize(&bytes).unwrap();
@@ -63,7 +63,7 @@ impl Stored {
         self.bytes.as_chunks::<8>().0.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect()
     }
 
-    /// The bits of bfloat16 numbers.
+    /// Returns the bits of bfloat16 numbers.
     pub fn halves(&self) -> Vec<u16> {
         assert_eq!(self.dtype, Dtype::BF16);
         self.bytes.as_chunks::<2>().0.iter().map(|bytes| u16::from_le_bytes(*bytes)).collect()
@@ -75,12 +75,12 @@ impl Stored {
     }
 }
 
-/// The names below a prefix, without it.
+/// Returns the tensors whose names have a prefix, without the prefix.
 pub fn below<'a>(tensors: &'a BTreeMap<String, Stored>, prefix: &str) -> Vec<(&'a str, &'a Stored)> {
     tensors.iter().filter_map(|(name, stored)| Some((name.strip_prefix(prefix)?, stored))).collect()
 }
 
-/// Largest difference, or infinity if the lengths differ.
+/// Returns the largest difference, or infinity if the lengths differ.
 pub fn difference(found: &[f32], wanted: &[f32]) -> f64 {
     if found.len() != wanted.len() {
         return f64::INFINITY;

@@ -1,4 +1,4 @@
-//! Pictures: every byte is the reference's.
+//! Tests of images: every byte is that of the reference.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Whole observations of the model cases: inputs of the network and decoded actions.
+//! Tests of whole observations of the model cases: inputs of the network and decoded actions.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,18 +14,18 @@ use tch::{Device, Kind, Tensor};
 
 use crate::files::{Stored, below, cases_with, difference, json, tensors};
 
-/// One sample of a case, as its files have it.
+/// One sample of a case, as in its files.
 struct Case<'a> {
     tag: &'a str,
     text: &'a str,
-    /// View, steps, height and width, bytes.
+    /// View; steps, height and width; bytes.
     video: Vec<(&'a str, [usize; 3], &'a [u8])>,
     /// Key, width, values.
     state: Vec<(&'a str, usize, Vec<f32>)>,
 }
 
 impl<'a> Case<'a> {
-    /// `raw.<sample>.…` without a batch, or `obs.…` with one.
+    /// Returns all samples: `raw.<sample>.…` without a batch, or `obs.…` with one.
     fn all(case: &'a Value, inputs: &'a BTreeMap<String, Stored>) -> Vec<Self> {
         let texts = case["texts_raw"].as_array().unwrap();
         let tags = case.get("embodiment_tags").and_then(Value::as_array);
@@ -96,7 +96,7 @@ fn assert_inputs(found: &Inputs, wanted: &BTreeMap<String, Stored>) {
     assert_eq!(found.image_grid_thw.concat(), wanted["model.image_grid_thw"].integers());
 }
 
-/// The processor, as [`Processor::prepare`] runs it, of the embodiment of each sample.
+/// Returns a processor for the embodiment of each sample, as [`Processor::prepare`] uses it.
 fn processors(dir: &Path, cases: &[Case]) -> Vec<Processor> {
     cases.iter().map(|case| Processor::open(dir, None, case.tag).unwrap()).collect()
 }
@@ -147,7 +147,7 @@ fn raw_observations_become_the_references_actions() {
     }
 }
 
-/// The network as its authors wrote it, on one batch.
+/// Runs the original network on one batch.
 fn infer(dir: &Path, kind: Kind, batch: &Inputs, noise: &Tensor) -> Tensor {
     let (config, vlm) = ModelDir::open(dir, None).unwrap().configs().unwrap();
     let mut weights = Weights::open(dir, Device::Cpu, kind).unwrap();
@@ -159,7 +159,7 @@ fn infer(dir: &Path, kind: Kind, batch: &Inputs, noise: &Tensor) -> Tensor {
     network.actions(&features, &robot, noise, &options, &mut NoTap).unwrap()
 }
 
-/// The reference's action of one sample.
+/// Returns the reference's action of one sample.
 fn wanted(expected: &BTreeMap<String, Stored>, index: usize, key: &str, len: usize) -> Vec<f32> {
     match expected.get(&format!("action.{index}.{key}")) {
         Some(alone) => alone.floats(),

@@ -1,4 +1,4 @@
-//! States and actions in every mode.
+//! Tests of states and actions in every mode.
 
 use std::collections::BTreeMap;
 

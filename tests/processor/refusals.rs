@@ -1,4 +1,4 @@
-//! Files that cannot be used: a named error, never a panic.
+//! Tests of invalid files: a named error, never a panic.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ const FILES: [&str; 8] = [
 ];
 const TAG: &str = "oxe_droid_relative_eef_relative_joint";
 
-/// The files of case d, whose actions are relative, without weights.
+/// Returns the files of case d, whose actions are relative, without weights.
 fn model() -> TempDir {
     let source = droid();
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Prompts and token ids.
+//! Tests of prompts and token IDs.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use tch::{Kind, Tensor};
 
 use crate::files::{cases_with, json};
 
-/// Tokens of the one picture in the prompts of the goldens: 256 x 256 pixels.
+/// Number of tokens of the single image in the prompts of the goldens: 256 x 256 pixels.
 const IMAGE_TOKENS: usize = 64;
 
 fn ids(value: &Value) -> Vec<i64> {
@@ -23,7 +23,7 @@ fn prompts_and_ids_are_those_of_the_reference() {
             let prompts = Prompts::read(&case.join("vlm"), entry["formalize_language"].as_bool().unwrap()).unwrap();
             assert_eq!(prompts.render(text, 1).unwrap(), entry["rendered"].as_str().unwrap());
             assert_eq!(prompts.tokens(text, &[IMAGE_TOKENS]).unwrap()[..], ids(&entry["input_ids"]), "`{text}`");
-            // The second time it comes from memory.
+            // The second result comes from the cache.
             assert_eq!(prompts.tokens(text, &[IMAGE_TOKENS]).unwrap()[..], ids(&entry["input_ids"]), "`{text}`");
         }
     }
@@ -75,7 +75,7 @@ fn the_released_vocabulary_gives_the_ids_of_the_reference() {
     }
 }
 
-/// That folder has no chat template: it is read from a copy with the goldens' one.
+/// Reads a copy of the folder with the chat template of the goldens, because it has none.
 fn with_template(dir: &Path) -> Prompts {
     let together = tempfile::tempdir().unwrap();
     for name in ["tokenizer.json", "tokenizer_config.json"] {

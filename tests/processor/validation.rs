@@ -1,4 +1,4 @@
-//! Mistakes in observations, one at a time, in the words of the reference.
+//! Tests of invalid observations, with one mistake each, and the error messages of the reference.
 
 use runtime::policy::gr00t::processor::{Array, Modalities, Object, Observations, Processor, ProcessorConfig};
 use runtime::policy::gr00t::processor::{validate, validate_flat};
@@ -46,7 +46,7 @@ fn flat() -> Object {
     Object::Map(video.into_iter().chain(state).chain(language).collect())
 }
 
-/// `object` with the value at `path` replaced, added, or taken away.
+/// Returns `object` with the value at `path` replaced, added or removed.
 fn with(mut object: Object, path: &[&str], value: Option<Object>) -> Object {
     let (key, rest) = path.split_first().unwrap();
     let Object::Map(members) = &mut object else { panic!("`{key}` is not inside a map") };
@@ -65,7 +65,7 @@ fn with(mut object: Object, path: &[&str], value: Option<Object>) -> Object {
     object
 }
 
-/// The observation of a case of validation.json, nested or flat.
+/// Returns the observation of a case in validation.json, nested or flat.
 fn observation(case: &str) -> Object {
     let one = || list(&[Object::Int(1)]);
     let (view, state) = (["video", "exterior_image_1_left"], ["state", "eef_9d"]);
@@ -112,7 +112,7 @@ fn observation(case: &str) -> Object {
     }
 }
 
-/// The checkpoint that validation.json was made with.
+/// Returns the modalities of the checkpoint with which validation.json was made.
 fn modalities(keys: &Value) -> Modalities {
     let names = |value: &Value| -> Vec<String> {
         value.as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_owned()).collect()

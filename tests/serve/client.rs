@@ -1,4 +1,4 @@
-//! A ZeroMQ client of a few lines: one REQ socket, its bytes as libzmq 4.3.5 sends them.
+//! A minimal ZeroMQ client: one REQ socket that sends the bytes of libzmq 4.3.5.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -35,12 +35,12 @@ impl Client {
         Ok(Self { stream })
     }
 
-    /// How long to wait for an answer, or for a part of it.
+    /// Sets the time limit for an answer, or for a part of it.
     pub fn wait_at_most(&mut self, time: Duration) {
         self.stream.set_read_timeout(Some(time)).unwrap();
     }
 
-    /// Sends raw bytes behind the greeting.
+    /// Sends raw bytes after the greeting.
     pub fn raw(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)
     }
@@ -52,7 +52,7 @@ impl Client {
         self.stream.write_all(&message)
     }
 
-    /// The body of an answer; an error when the server has closed the connection.
+    /// Returns the body of an answer, or an error if the server has closed the connection.
     pub fn receive(&mut self) -> io::Result<Vec<u8>> {
         let (flags, delimiter) = self.frame()?;
         assert_eq!((flags, delimiter.len()), (1, 0), "an answer begins with an empty frame");
@@ -88,7 +88,7 @@ impl Client {
     }
 }
 
-/// Greeting and READY of a REQ socket.
+/// Returns greeting and READY of a REQ socket.
 pub fn hello() -> Vec<u8> {
     let mut hello = b"\xff\0\0\0\0\0\0\0\x01\x7f\x03\x01NULL".to_vec();
     hello.resize(64, 0);
@@ -100,7 +100,7 @@ pub fn file(name: &str) -> Vec<u8> {
     std::fs::read(fixtures().join("gr00t/protocol").join(name)).unwrap()
 }
 
-/// The recorded request for actions with other `options`.
+/// Returns the recorded request for actions with other `options`.
 pub fn get_action(options: Value) -> Value {
     let mut request = read(&file("get_action.request.bin").into()).unwrap().value;
     let mut data = request.get("data").unwrap().clone();
@@ -109,7 +109,7 @@ pub fn get_action(options: Value) -> Value {
     request
 }
 
-/// A request whose noise comes from `seed`, and whose robot stands elsewhere for each.
+/// Returns a request whose noise and robot state depend on `seed`.
 pub fn seeded(seed: u64) -> Value {
     let mut request = get_action(Value::map([("noise_seeds", vec![Value::from(seed)].into())]));
     let mut data = request.get("data").unwrap().clone();
@@ -123,13 +123,13 @@ pub fn seeded(seed: u64) -> Value {
     request
 }
 
-/// A request that shows `token`.
+/// Adds `token` to a request.
 pub fn with_token(mut request: Value, token: &str) -> Value {
     request.set("api_token", token.into());
     request
 }
 
-/// The recorded request for `rows` robots with small pictures and this instruction.
+/// Returns the recorded request for `rows` robots with small images and this instruction.
 pub fn rows_of(rows: usize, prompt: &str) -> Value {
     let mut request = get_action(Value::Nil);
     let mut data = request.get("data").unwrap().clone();
@@ -156,7 +156,7 @@ pub fn rows_of(rows: usize, prompt: &str) -> Value {
     request
 }
 
-/// All numbers of an answer `[actions, info]`.
+/// Returns all numbers of an answer `[actions, info]`.
 pub fn numbers(answer: &Value) -> Vec<f32> {
     let actions = answer.as_list().unwrap_or_else(|| panic!("no actions: {answer:?}"));
     let Value::Map(keys) = &actions[0] else { panic!("{answer:?}") };
@@ -167,7 +167,7 @@ pub fn error(answer: &Value) -> &str {
     answer.get("error").and_then(Value::as_text).unwrap_or_else(|| panic!("no error: {answer:?}"))
 }
 
-/// Tensors of a safetensors file as numbers.
+/// Returns the tensors of a safetensors file as numbers.
 pub fn tensors(path: &Path) -> Vec<(String, Vec<usize>, Vec<f32>)> {
     let bytes = std::fs::read(path).unwrap();
     let head = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;

@@ -1,4 +1,4 @@
-//! Recorded exchanges of the reference's client and server, through a real socket.
+//! Tests with recorded exchanges of the reference's client and server, over a real socket.
 
 use bytes::Bytes;
 use wire::{Array, Dialect, Value, read, write};
@@ -6,10 +6,10 @@ use wire::{Array, Dialect, Value, read, write};
 use crate::client::{Client, file, get_action, tensors};
 use crate::server::{Server, fixtures};
 
-/// The arithmetic of the recording.
+/// The dtype of the recording.
 const AS_RECORDED: &[&str] = &["--policy-config", r#"{"dtype": "bfloat16"}"#];
 
-/// An answer without the numbers of its arrays.
+/// Returns an answer without the numbers of its arrays.
 fn form(bytes: &[u8]) -> (Value, usize) {
     fn without_numbers(value: Value) -> Value {
         match value {
@@ -46,13 +46,14 @@ fn recorded_requests_get_the_recorded_answers() {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         assert_eq!(text(&answer), text(&recorded), "{name}");
     }
-    // What has no noise of its own starts from another one than the recording: all but its numbers is the same.
+    // Requests without their own noise use another noise than the recording: everything but the
+    // numbers is the same.
     for name in ["get_action", "get_action_default_endpoint", "legacy_get_action"] {
         let recorded = name.replace("_default_endpoint", "");
         let answer = client.ask(&file(&format!("{name}.request.bin")));
         assert_eq!(form(&answer), form(&file(&format!("{recorded}.response.bin"))), "{name}");
     }
-    // The client has spoken the older dialect last.
+    // The last message of the client was in the older dialect.
     assert_eq!(client.ask(&file("get_modality_config.request.bin")), file("legacy_get_modality_config.response.bin"));
     assert_eq!(client.ask(&file("legacy_ping.request.bin")), file("ping.response.bin"));
     assert_eq!(client.ask(&file("kill.request.bin")), file("kill.response.bin"));
@@ -76,7 +77,8 @@ fn actions_are_those_of_the_reference() {
             |numbers: &mut dyn Iterator<Item = f32>| numbers.map(|x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt();
         let distance =
             square(&mut found.iter().zip(expected).map(|(a, b)| a - b)) / square(&mut expected.iter().copied());
-        // Of the recording: 0.015 on normalised actions; a pose relative to the robot's is nearer.
+        // The bound of the recording is 0.015 on normalised actions; a pose relative to the robot's
+        // is closer.
         assert!(distance < 0.02, "{name}: {distance}");
     }
 }

@@ -1,4 +1,4 @@
-//! Clients that lie, stall, or are many: the others do not notice.
+//! Tests of clients that lie, stall, or are many, which must not affect the others.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -14,12 +14,12 @@ fn is_well(server: &Server) {
     assert_eq!(Client::connect(server.address).ask(&file("ping.request.bin")), file("ping.response.bin"));
 }
 
-/// Sends bytes and waits until the server closes the connection.
+/// Sends bytes and waits until the server closes the connection; returns how long that took.
 fn is_closed_after(address: SocketAddr, bytes: &[u8]) -> Duration {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
     let start = now();
-    // A server that has closed already takes no more.
+    // The server may have closed the connection already.
     let _ = stream.write_all(bytes);
     let mut rest = Vec::new();
     match stream.read_to_end(&mut rest) {
@@ -72,12 +72,12 @@ fn a_thousand_silent_connections_cost_nobody_a_seat() {
     for number in 0..1000 {
         let mut stream = TcpStream::connect(server.address).unwrap();
         if number % 2 == 0 {
-            // It may have been sent away already.
+            // The connection may already be closed.
             let _ = stream.write_all(&hello());
         }
         silent.push(stream);
     }
-    // A known client is not sent away for strangers.
+    // A known client is not evicted for unknown ones.
     assert_eq!(client.ask(&file("ping.request.bin")), file("ping.response.bin"));
     is_well(&server);
     assert!(server.metric("rrun_serve_connections") <= 40.0);
@@ -98,7 +98,7 @@ fn any_bytes_are_answered_or_the_connection_is_closed() {
                 2 => [&hello()[..], b"\x01\x00\x00", &[bytes.len() as u8]].concat(),
                 _ => b"GET / HTTP/1.1\r\nUpgrade: websocket\r\nSec-WebSocket-Key: a\r\n\r\n".to_vec(),
             };
-            // A server that has closed already takes no more.
+            // The server may have closed the connection already.
             let _ = stream.write_all(&[start, bytes].concat());
             Ok(())
         })
@@ -110,7 +110,8 @@ fn any_bytes_are_answered_or_the_connection_is_closed() {
 fn a_client_that_reads_nothing_holds_up_nobody() {
     let server = Server::start(&[]);
     let mut deaf = Client::connect(server.address);
-    // More answers than the system keeps for it: a server that waits for it would be stuck.
+    // More answers than fit into the socket buffers: a server that waits for the client would be
+    // stuck.
     let request = file("get_modality_config.request.bin");
     let message = [b"\x01\x00\x00", &[request.len() as u8][..], &request].concat();
     deaf.raw(&message.repeat(2000)).unwrap();

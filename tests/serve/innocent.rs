@@ -1,7 +1,9 @@
-//! One client that behaves, alone and then beside many that do not: its answers, its latencies, and the server's memory.
+//! Tests of one well-behaved client, alone and then beside many hostile ones: its answers, its
+//! latencies, and the server's memory.
 //!
-//! Latencies are printed and not asserted: they are the machine's as much as ours. Asserted is what no clock decides: the
-//! client is answered, and rightly; each of the others gets its error or loses its connection; memory comes back.
+//! Latencies are printed and not checked, because they depend on the machine. The test checks what
+//! does not depend on time: the client gets the right answers, each hostile client gets its error
+//! or loses its connection, and memory is released.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -17,7 +19,7 @@ use crate::server::{DEADLINE, Server, now, wait_until};
 
 const TOKEN: &str = "s3cret";
 
-/// An array of 60 MB, column by column, with as many edges as numpy allows.
+/// Returns an array of 60 MB in column order, with as many axes as numpy allows.
 fn giant(token: &str) -> Vec<u8> {
     let edges = format!("{}60000000", "1, ".repeat(63));
     let header = format!("{{'descr': '|u1', 'fortran_order': True, 'shape': ({edges}), }}\n");
@@ -29,7 +31,8 @@ fn giant(token: &str) -> Vec<u8> {
     write(&with_token(request, token), Dialect::Npy)
 }
 
-/// A message by a peer that may be sent away while it speaks: the answer, if there is one.
+/// Sends a message from a peer whose connection may be closed meanwhile; returns the answer, if
+/// there is one.
 fn attempt(address: SocketAddr, message: &[u8]) -> Result<Value, ErrorKind> {
     let mut client = Client::try_connect(address).map_err(|err| err.kind())?;
     client.send(message).map_err(|err| err.kind())?;
@@ -37,7 +40,7 @@ fn attempt(address: SocketAddr, message: &[u8]) -> Result<Value, ErrorKind> {
     Ok(read(&answer.into()).unwrap().value)
 }
 
-/// As [`attempt`], by a client that is known to have the token.
+/// Works like [`attempt`], from a client that has sent the token.
 fn attempt_of_client(address: SocketAddr, message: &[u8]) -> Result<Value, ErrorKind> {
     let mut client = Client::try_connect(address).map_err(|err| err.kind())?;
     client.ask_value(&with_token(Value::map([("endpoint", "ping".into())]), TOKEN));
@@ -46,7 +49,7 @@ fn attempt_of_client(address: SocketAddr, message: &[u8]) -> Result<Value, Error
     Ok(read(&answer.into()).unwrap().value)
 }
 
-/// What came of it; a connection that stays open in silence is what must not be.
+/// Returns the outcome of an attempt; a silent open connection is a failure.
 fn outcome(attempt: Result<Value, ErrorKind>) -> String {
     match attempt {
         Ok(answer) if answer.get("error").is_some() => {
@@ -59,7 +62,7 @@ fn outcome(attempt: Result<Value, ErrorKind>) -> String {
     }
 }
 
-/// The ways to misbehave, by name, and what may come of it.
+/// The hostile behaviours by name, with their allowed outcomes.
 const MISBEHAVIOURS: [(&str, &[&str]); 10] = [
     ("giant array", &["Observation 'video' must be a dictionary", "the server was too busy", "closed"]),
     ("giant array, no token", &["closed"]),
@@ -157,7 +160,8 @@ fn misbehave(kind: usize, address: SocketAddr, messages: &Messages, stop: &Atomi
     }
 }
 
-/// Between two attempts of one peer: what is measured is the server, not how fast this process fills a socket.
+/// Pauses between two attempts of one peer, so that the server is measured and not how fast this
+/// process fills a socket.
 fn pause() {
     #[expect(clippy::disallowed_methods, reason = "hostile peers have a pace, too")]
     std::thread::sleep(Duration::from_millis(100));
@@ -209,7 +213,8 @@ fn beside(hostile: usize, requests: usize) {
     std::thread::scope(|scope| {
         for number in 0..hostile {
             scope.spawn(move || {
-                // Others attack from machines of their own: here they get what the server and its client leave over.
+                // Real attackers use their own machines; here they get the CPU time that the server
+                // and its client leave.
                 let _ = rustix::process::nice(19);
                 let kind = number % MISBEHAVIOURS.len();
                 let (name, allowed) = MISBEHAVIOURS[kind];
@@ -221,7 +226,7 @@ fn beside(hostile: usize, requests: usize) {
                 }
             });
         }
-        // The others have to stop whether this goes well or not.
+        // The others have to stop even if this fails.
         let measured = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let latencies = Latencies::measure(&server, requests, &expected);
             most = server.resident();

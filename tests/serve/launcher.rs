@@ -1,4 +1,4 @@
-//! `rrun serve`: a server a rank.
+//! Tests of `rrun serve`, which starts one server per rank.
 
 use std::path::Path;
 use std::process::{Child, Command};
@@ -6,7 +6,7 @@ use std::process::{Child, Command};
 use crate::client::{Client, file};
 use crate::server::{DEADLINE, recorded, spawn, wait};
 
-/// A launcher that is ended with its ranks, whatever happens.
+/// A launcher that is stopped with its ranks on drop.
 struct Launch(Child);
 
 impl Drop for Launch {
@@ -20,7 +20,7 @@ fn rrun() -> Command {
     Command::new(Path::new(env!("CARGO_BIN_EXE_rrun-rank")).with_file_name("rrun"))
 }
 
-/// A port which is free, as the next one is.
+/// Returns a free port whose successor is free as well.
 fn two_ports() -> u16 {
     (20_000..30_000)
         .step_by(7)

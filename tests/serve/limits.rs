@@ -1,4 +1,4 @@
-//! What one client may ask for, and what it costs the others.
+//! Tests of the limits of one client's requests, and of their effect on others.
 
 use bytes::Bytes;
 use wire::{Array, Dialect, Value, read, write};
@@ -6,7 +6,7 @@ use wire::{Array, Dialect, Value, read, write};
 use crate::client::{Client, error, numbers, rows_of, seeded, with_token};
 use crate::server::{Server, wait_until};
 
-/// The recorded request with a picture of this size in all views.
+/// Returns the recorded request with images of this size in all views.
 fn pictures_of(height: usize, width: usize) -> Value {
     let mut request = rows_of(1, "reach the cube");
     let mut data = request.get("data").unwrap().clone();
@@ -34,7 +34,7 @@ fn a_request_that_asks_for_too_much_is_told_the_limit_and_its_client_goes_on() {
     assert_eq!(rows, "the request has 3 rows, at most 2 are taken (--max-rows)");
     let prompt = refusal(&rows_of(2, "reach the cube and put it down"));
     assert_eq!(prompt, "an instruction has 30 bytes, at most 20 are taken (--max-prompt)");
-    // As the square that it is padded to it would have 3 GB.
+    // Padded to a square, the image would have 3 GB.
     let picture = refusal(&pictures_of(1, 32_000));
     let wanted = "has 1 x 32000 pixels, at most 100 along an edge are taken (--max-picture)";
     assert!(picture.ends_with(wanted), "{picture}");
@@ -84,7 +84,7 @@ fn nothing_more_is_inferred_for_a_client_that_has_gone() {
         let mut client = Client::connect(server.address);
         client.send(&rows).unwrap();
         if says_more {
-            // The end comes behind bytes that nobody reads before there is an answer.
+            // The close arrives after bytes that nothing reads before there is an answer.
             client.raw(b"\x01").unwrap();
         }
         wait_until("it has begun", || server.metric("rrun_serve_rows_total") > before);
@@ -115,7 +115,7 @@ fn a_connection_may_send_little_before_it_has_shown_the_token() {
         write(&with_token(Value::map([("endpoint", "ping".into()), ("more", bytes)]), token), Dialect::Kind)
     };
     let mut stranger = Client::connect(server.address);
-    // It may be closed while it still speaks.
+    // The connection may be closed during the send.
     let _ = stranger.send(&long("s3cret"));
     assert!(stranger.receive().is_err());
     let mut patient = Client::connect(server.address);

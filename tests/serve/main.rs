@@ -1,4 +1,4 @@
-//! `rrun-rank serve` from the outside: what clients send, and what they get.
+//! Tests of `rrun-rank serve` through its protocols: requests and answers.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 

@@ -1,4 +1,4 @@
-//! Real clients: pyzmq with the reference's messages, and `openpi-client` as it is on PyPI.
+//! Tests with real clients: pyzmq with the reference's messages, and `openpi-client` from PyPI.
 
 use std::path::Path;
 use std::process::Command;

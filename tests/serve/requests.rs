@@ -1,4 +1,4 @@
-//! Requests that the recordings do not have.
+//! Tests of requests that are not in the recordings.
 
 use std::sync::Barrier;
 
@@ -7,7 +7,7 @@ use wire::{Array, Value};
 use crate::client::{Client, error, get_action, numbers, seeded};
 use crate::server::Server;
 
-/// `value` with the value at `path` replaced.
+/// Returns `value` with the value at `path` replaced.
 fn with(value: &Value, path: &[&str], new: Value) -> Value {
     let mut value = value.clone();
     match path {
@@ -66,7 +66,7 @@ fn requests_that_come_together_are_inferred_together() {
 fn a_wrong_request_spoils_no_others() {
     let server = Server::start(&["--max-batch", "8", "--max-wait", "1000"]);
     let alone = numbers(&Client::connect(server.address).ask_value(&seeded(1)));
-    // Validation lets it through, as that of the reference does.
+    // It passes validation, as it does in the reference.
     let narrow =
         with(&seeded(2), &["data", "observation", "state", "eef_9d"], Array::of_f32(&[1, 1, 4], &[0.0; 4]).into());
     let (barrier, address) = (&Barrier::new(2), server.address);

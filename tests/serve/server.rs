@@ -1,4 +1,4 @@
-//! Given a server on a free port …
+//! Starts a server on a free port.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -7,14 +7,14 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-/// Longer than anything here takes on a busy machine with two cores.
+/// Time limit, longer than any step here takes on a busy machine with two cores.
 pub const DEADLINE: Duration = Duration::from_secs(120);
 
 pub fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures")
 }
 
-/// The checkpoint that the recorded exchanges were made with.
+/// Returns the checkpoint of the recorded exchanges.
 pub fn recorded() -> PathBuf {
     fixtures().join("gr00t/case_d_bf16_sharded_policy")
 }
@@ -26,7 +26,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server of the checkpoint of the recorded exchanges, in the arithmetic that a CPU is good at.
+    /// Starts a server with the checkpoint of the recorded exchanges, in the default dtype of a
+    /// CPU.
     pub fn start(words: &[&str]) -> Self {
         Self::of(&recorded(), words)
     }
@@ -39,7 +40,7 @@ impl Server {
         Self { child, address, lines }
     }
 
-    /// What `GET path` answers, head and all.
+    /// Returns the answer to `GET path`, including its head.
     pub fn get(&self, path: &str) -> String {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -49,14 +50,14 @@ impl Server {
         answer
     }
 
-    /// A number of `/metrics`.
+    /// Returns the value of a metric.
     pub fn metric(&self, name: &str) -> f64 {
         let text = self.get("/metrics");
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
         line.unwrap_or_else(|| panic!("no {name} in {text}"))
     }
 
-    /// Resident memory, KiB.
+    /// Returns the resident memory in KiB.
     pub fn resident(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -68,7 +69,7 @@ impl Server {
         assert!(status.success());
     }
 
-    /// Waits for its end; gives what it said since it was ready.
+    /// Waits for its exit; returns its output since it was ready.
     pub fn wait(mut self) -> (ExitStatus, String) {
         let status = wait(&mut self.child);
         let said: Vec<String> = self.lines.iter().collect();
@@ -78,13 +79,13 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It has ended already, or it ends now.
+        // It may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Starts it with the lines of its stderr in a channel.
+/// Starts a command, with the lines of its stderr in a channel.
 pub fn spawn(mut command: Command) -> (Child, Receiver<String>) {
     command.env_remove("RRUN_API_TOKEN").env("OMP_NUM_THREADS", "1");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -95,7 +96,7 @@ pub fn spawn(mut command: Command) -> (Child, Receiver<String>) {
     (child, lines)
 }
 
-/// The address behind `ready on`.
+/// Returns the address after `ready on`.
 pub fn address(lines: &Receiver<String>) -> SocketAddr {
     let mut before = Vec::new();
     loop {
@@ -116,7 +117,7 @@ pub fn wait(child: &mut Child) -> ExitStatus {
     status.unwrap()
 }
 
-/// Polls until `condition` holds; a test that waits longer than the deadline fails.
+/// Polls until `condition` holds; fails the test after the time limit.
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let start = now();
     while !condition() {

@@ -1,4 +1,5 @@
-//! Many clients that come and go: no reply is lost or crossed, and the memory stays what it is.
+//! Soak test with many clients that connect and disconnect: no reply is lost or mixed up, and the
+//! memory does not grow.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,10 +9,10 @@ use wire::{Dialect, write};
 use crate::client::{Client, numbers, seeded};
 use crate::server::{Server, now};
 
-/// Actions of a batch differ in the last bits from those of one row.
+/// Tolerance, because the actions of a batch differ in the last bits from those of one row.
 const NEAR: f32 = 1e-2;
 
-/// Seeds of which it is known what is answered.
+/// Number of seeds with known answers.
 const SEEDS: u64 = 8;
 
 fn soak(clients: u64, lasting: Duration) {
@@ -33,7 +34,7 @@ fn soak(clients: u64, lasting: Duration) {
                     let seed = chance % SEEDS;
                     let request = seeded(seed);
                     if chance.is_multiple_of(11) {
-                        // It goes without its answer.
+                        // The client disconnects before its answer.
                         client.send(&write(&request, Dialect::Kind)).unwrap();
                         client = Client::connect(address);
                         continue;

@@ -1,4 +1,4 @@
-//! How a server ends.
+//! Tests of stopping a server.
 
 use std::net::TcpStream;
 
@@ -15,12 +15,12 @@ fn what_was_asked_is_answered_and_what_comes_is_refused() {
     for (seed, client) in clients.iter_mut().enumerate() {
         client.send(&write(&seeded(seed as u64), Dialect::Kind)).unwrap();
     }
-    // Requests are counted once they are decoded; before the first one there is no such line.
+    // Requests are counted after they are decoded; before the first one the metric does not exist.
     let all = "rrun_serve_requests_total{endpoint=\"get_action\"} 4\n";
     wait_until("all requests are there", || server.get("/metrics").contains(all));
     server.signal("TERM");
     wait_until("nobody new is let in", || TcpStream::connect(server.address).is_err());
-    // The server may be gone by now; if it is not, it refuses.
+    // The server may have exited by now; if not, it refuses.
     if late.send(&write(&seeded(9), Dialect::Kind)).is_ok()
         && let Ok(answer) = late.receive()
     {

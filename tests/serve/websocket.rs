@@ -1,4 +1,4 @@
-//! Websockets and HTTP on the same port.
+//! Tests of WebSocket and HTTP on the same port.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -14,11 +14,11 @@ struct Websocket {
 }
 
 impl Websocket {
-    /// Shakes hands; the status line if that is refused.
+    /// Performs the handshake; returns the status line if it is refused.
     fn connect(server: &Server, fields: &str) -> Result<Self, String> {
         let mut stream = TcpStream::connect(server.address).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
-        // RFC 6455, section 1.3: this key and its answer.
+        // Key and answer of RFC 6455, section 1.3.
         let request = format!(
             "GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
              Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{fields}\r\n"
@@ -40,7 +40,7 @@ impl Websocket {
     fn send(&mut self, opcode: u8, body: &[u8]) {
         let mut frame = vec![0x80 | opcode, 0x80 | 127];
         frame.extend((body.len() as u64).to_be_bytes());
-        // A mask of zeros leaves the body as it is.
+        // A mask of zeros leaves the body unchanged.
         frame.extend([0; 4]);
         frame.extend(body);
         self.stream.write_all(&frame).unwrap();
@@ -125,7 +125,7 @@ fn a_client_that_ends_without_a_word_has_done_nothing_wrong() {
     let mut socket = Websocket::connect(&server, "").unwrap_or_else(|status| panic!("{status}"));
     socket.receive();
     drop(socket);
-    // The connection that asks is the only one left.
+    // Only the connection of the query itself is left.
     wait_until("it is gone", || server.metric("rrun_serve_connections ") <= 1.0);
     assert_eq!(server.metric("rrun_serve_closed_total{reason=\"violation\"}"), 0.0);
 }

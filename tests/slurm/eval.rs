@@ -1,4 +1,4 @@
-//! Evaluations that SLURM interrupts, and that go on where they were.
+//! Tests of evaluations that SLURM interrupts, and that resume where they were.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,13 +6,14 @@ use std::path::Path;
 
 use crate::job::{Job, RRUN, has_slurm};
 
-/// Enough episodes of a job that it is cut off in the middle of them, without pictures.
+/// Number of episodes of a job, without images: enough that it is interrupted in the middle of
+/// them.
 const EPISODES: usize = 400;
 
-/// More than can be done before the time limit.
+/// Number of episodes that cannot be finished before the time limit.
 const ENDLESS: usize = 100_000;
 
-/// Whether the ranks' program stands beside the launcher; says why not.
+/// Returns whether the rank program is beside the launcher; prints a message if not.
 fn has_rank() -> bool {
     let found = Path::new(RRUN).with_file_name("rrun-rank").exists();
     if !found {
@@ -32,13 +33,13 @@ fn write_jobs(folder: &Path, episodes: usize) {
     fs::write(folder.join("jobs.json"), jobs.to_string()).expect("the jobs file is written");
 }
 
-/// How often the journals have each episode of a job.
+/// Returns how often the journals contain each episode of a job.
 fn finished(folder: &Path) -> BTreeMap<(String, u64), usize> {
     let mut counts = BTreeMap::new();
     let Ok(files) = fs::read_dir(folder.join("run/journal")) else { return counts };
     for file in files {
         let text = fs::read_to_string(file.expect("an entry").path()).expect("a journal is text");
-        // The last line may be torn while a rank writes.
+        // The last line may be torn while a rank writes it.
         for line in text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok()) {
             if let (Some(job), Some(episode)) = (line["job"].as_str(), line["episode"].as_u64()) {
                 *counts.entry((job.to_owned(), episode)).or_insert(0) += 1;
@@ -48,7 +49,7 @@ fn finished(folder: &Path) -> BTreeMap<(String, u64), usize> {
     counts
 }
 
-/// The example of the guide on the two jobs.
+/// Submits the example of the guide with the two jobs.
 fn submit(options: &[&str], episodes: usize) -> Job {
     let job = Job::example("eval.sbatch", &[&["--export=ALL,JOBS=jobs.json,OUTPUT=run", "--hold"], options].concat());
     write_jobs(job.folder(), episodes);

@@ -1,10 +1,10 @@
-//! The scripts of `docs/slurm`, with a real training script where Python has torch.
+//! Tests of the scripts in `docs/slurm`, with a real training script if Python has torch.
 
 use std::process::Command;
 
 use crate::job::{Job, has_slurm};
 
-/// Whether the examples can run; says why not.
+/// Returns whether the examples can run; prints the reason if not.
 fn has_torch() -> bool {
     let found = Command::new("python3").args(["-c", "import torch.distributed"]).output();
     let found = found.is_ok_and(|out| out.status.success());
@@ -14,7 +14,7 @@ fn has_torch() -> bool {
     found
 }
 
-/// Ranks that a summing example reports.
+/// Returns the number of ranks that a summing example reports.
 fn sums(name: &str, options: &[&str]) -> usize {
     let job = Job::example(name, options);
     job.lines("rank ").iter().filter(|line| line.contains(" of 4 ") && line.ends_with(" sum 4")).count()
@@ -27,7 +27,7 @@ fn scripts_for_torchrun_need_one_other_word() {
         return;
     }
     assert_eq!((sums("torchrun.sbatch", &[]), sums("torchrun-c10d.sbatch", &[])), (4, 4));
-    // The same with the original, where it is installed.
+    // The same with the real torchrun, if it is installed.
     if Command::new("torchrun").arg("--help").output().is_ok_and(|out| out.status.success()) {
         assert_eq!(sums("torchrun.sbatch", &["--export=ALL,LAUNCHER=torchrun"]), 4);
     }

@@ -1,4 +1,4 @@
-//! A job: submitted, watched, cancelled when the test is over.
+//! A SLURM job: submitted, observed, and cancelled at the end of the test.
 
 use std::fs;
 use std::io::Write as _;
@@ -6,19 +6,20 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
-/// Longer than a job of these tests takes on a loaded machine, its time in the queue included.
+/// Time limit, longer than a job of these tests takes on a loaded machine, including its time in
+/// the queue.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Between two questions to SLURM.
+/// Pause between two queries to SLURM.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The launcher under test.
 pub const RRUN: &str = env!("CARGO_BIN_EXE_rrun");
 
-/// States in which a job may still do something.
+/// States of a job that has not ended.
 const ALIVE: [&str; 6] = ["PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "REQUEUED", "SUSPENDED"];
 
-/// Whether there is a SLURM to test with; says why not.
+/// Returns whether SLURM is available for tests; prints the reason if not.
 pub fn has_slurm() -> bool {
     let nodes = Command::new("sinfo").args(["-h", "-N", "-o", "%N", "-t", "idle,mixed"]).output();
     let reason = match nodes {
@@ -64,7 +65,7 @@ impl Job {
         Job { id, folder }
     }
 
-    /// Submits a script of `docs/slurm` beside a copy of its training script.
+    /// Submits a script of `docs/slurm` with a copy of its training script beside it.
     pub fn example(name: &str, options: &[&str]) -> Job {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
         let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/slurm");
@@ -78,12 +79,12 @@ impl Job {
         Job::submit_in(folder, options, &script)
     }
 
-    /// Waits until the output has `text`.
+    /// Waits until the output contains `text`.
     pub fn wait_for(&self, text: &str) {
         poll(text, || self.output().contains(text).then_some(()), || self.output());
     }
 
-    /// Waits until something is so.
+    /// Waits until a condition holds.
     pub fn wait_until(&self, what: &str, mut is_so: impl FnMut() -> bool) {
         let mut ask = || {
             let so = is_so();
@@ -93,18 +94,18 @@ impl Job {
         poll(what, &mut ask, || self.output());
     }
 
-    /// Where the script runs.
+    /// Returns the folder in which the script runs.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// `scontrol release`, `requeue` and the like.
+    /// Runs `scontrol release`, `requeue` and the like on the job.
     pub fn control(&self, command: &[&str]) {
         let status = Command::new("scontrol").args(command).arg(&self.id).status().expect("scontrol starts");
         assert!(status.success(), "scontrol {command:?}");
     }
 
-    /// Ends the two minutes that SLURM holds a requeued job back.
+    /// Skips the two minutes for which SLURM delays a requeued job.
     pub fn start_now(&self) {
         let job = format!("JobId={}", self.id);
         let status = Command::new("scontrol").args(["update", &job, "StartTime=now"]).status();
@@ -117,14 +118,15 @@ impl Job {
         assert!(status.success(), "scancel {options:?}");
     }
 
-    /// Waits for the end: the state, and the output.
+    /// Waits for the end of the job; returns its state and output.
     pub fn end(&self) -> (String, String) {
         let ended = || Some(self.state()).filter(|state| !ALIVE.contains(&state.as_str()));
         let state = poll("the end of the job", ended, || self.output());
         (state, self.output())
     }
 
-    /// Waits for the end and gives the lines of the output that begin with `prefix`, sorted.
+    /// Waits for the end of the job; returns the lines of its output that begin with `prefix`,
+    /// sorted.
     pub fn lines(&self, prefix: &str) -> Vec<String> {
         let (state, output) = self.end();
         assert_eq!(state, "COMPLETED", "{output}");
@@ -134,7 +136,7 @@ impl Job {
         lines
     }
 
-    /// As SLURM calls it.
+    /// Returns the job's state as SLURM names it.
     pub fn state(&self) -> String {
         let out = Command::new("scontrol").args(["show", "job", &self.id]).output().expect("scontrol starts").stdout;
         let text = String::from_utf8_lossy(&out).into_owned();
@@ -142,7 +144,7 @@ impl Job {
         state.unwrap_or("GONE").to_owned()
     }
 
-    /// What the job has written so far.
+    /// Returns the output of the job so far.
     pub fn output(&self) -> String {
         let path: PathBuf = self.folder.path().join("out");
         fs::read_to_string(path).unwrap_or_default()
@@ -151,7 +153,7 @@ impl Job {
 
 impl Drop for Job {
     fn drop(&mut self) {
-        // A job that is over is no error worth a word.
+        // No error if the job has already ended.
         let _ = Command::new("scancel").args(["--quiet", &self.id]).status();
     }
 }

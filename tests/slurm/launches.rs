@@ -1,8 +1,8 @@
-//! What is inferred, seen from the ranks.
+//! Tests of the settings that are inferred from SLURM, as the ranks see them.
 
 use crate::job::{Job, RRUN, has_slurm};
 
-/// Prints a rank's place.
+/// Prints a rank's variables.
 const PLACE: &str = "echo place $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE \
                      $MASTER_ADDR $TORCHELASTIC_RUN_ID $(hostname)";
 
@@ -10,7 +10,7 @@ fn script(srun: &str, options: &str) -> String {
     format!("{srun} {RRUN} {options} --no-python sh -c '{PLACE}'")
 }
 
-/// Without the run id, which has the number of the job, and the names of the hosts.
+/// Returns the ranks' variables without the run ID, which contains the job ID, and the host names.
 fn places(job: &Job) -> Vec<String> {
     let places = job.lines("place ");
     places.iter().map(|line| line.split(' ').skip(1).take(3).collect::<Vec<_>>().join(" ")).collect()

@@ -1,5 +1,6 @@
-//! Launches in real SLURM jobs. They are ignored by default, and pass with a word where there is no SLURM: run them with
-//! `sbatch` and the other commands in `PATH`, two idle nodes and a file system that the nodes share with this one.
+//! Launches in real SLURM jobs. They are ignored by default, and print a message and pass if there
+//! is no SLURM. They need `sbatch` and the other commands in `PATH`, two idle nodes, and a file
+//! system that the nodes share with this machine.
 
 mod eval;
 mod examples;

@@ -1,4 +1,4 @@
-//! The model server of a jobs file, on nodes whose ranks are tasks.
+//! Tests of the model server in a jobs file, on nodes whose ranks are tasks.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,11 +8,12 @@ use serde_json::json;
 
 use crate::job::{Job, RRUN, has_slurm};
 
-/// Stands in for the rank program, which would need libtorch: says that it has met the server of its node.
+/// Replaces the rank program, which would need libtorch: prints that it has reached the server of
+/// its node.
 const RANK: &str = "#!/bin/sh\n(exec 3<>/dev/tcp/127.0.0.1/1843$SLURM_NODEID) && echo rank $RANK met a server\n";
 
-/// A server that says on which node it has started. Nodes that are one machine, as they may be in a test, have ports of
-/// their own.
+/// A server that records the node on which it started. Its port depends on the node, because in a
+/// test several nodes may be one machine.
 const SERVER: &str =
     "echo started >> starts.$SLURM_NODEID; sleep 1; exec python3 -m http.server 1843$SLURM_NODEID --bind 127.0.0.1";
 

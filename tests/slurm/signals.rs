@@ -1,8 +1,8 @@
-//! What SLURM sends, and what of it the ranks see.
+//! Tests of the signals that SLURM sends, and of those that reach the ranks.
 
 use crate::job::{Job, RRUN, has_slurm};
 
-/// A rank that says what it is told, and ends after SIGTERM.
+/// A rank that prints the signals it gets, and exits after SIGTERM.
 const RANK: &str = "trap \"echo told TERM; exit 0\" TERM; trap \"echo told USR1\" USR1; echo ready $RANK; \
                     i=0; while [ $i -lt 600 ] && [ ! -e done ]; do sleep 0.1; i=$((i+1)); done; echo through";
 

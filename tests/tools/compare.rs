@@ -1,4 +1,4 @@
-//! `rrun compare`.
+//! Tests of `rrun compare`.
 
 use std::fs;
 
@@ -8,7 +8,8 @@ use tempfile::TempDir;
 
 use crate::folder::{Run, job, rrun, rrun_in};
 
-/// Two runs of one list of jobs, of which B solves every episode whose number is not a multiple of 5.
+/// Returns two runs of the same jobs, in which B solves every episode whose number is not a
+/// multiple of 5.
 fn runs() -> (TempDir, Run, Run) {
     let dir = tempfile::tempdir().unwrap();
     let jobs = [job("a", 30), job("b", 10)];
@@ -30,7 +31,8 @@ fn runs() -> (TempDir, Run, Run) {
 fn two_runs_are_compared_pair_by_pair() {
     let (dir, ..) = runs();
     let done = rrun_in(dir.path(), &["compare", "base", "new", "--per-job"]).succeeds();
-    // Of 15 pairs that differ B has 10; Newcombe's interval in Python over statsmodels is -6.8 to +30.7.
+    // B solves 10 of the 15 pairs that differ; Newcombe's interval from Python's statsmodels is
+    // -6.8 to +30.7.
     let table = "\
 +------+-------+--------+--------+-------+---------------+-----------+
 | Task | Pairs | A      | B      | B − A | 95 %          | McNemar p |
@@ -71,7 +73,7 @@ fn other_seeds_and_missing_episodes_are_said() {
     done.says("not paired: 10 episodes that A alone has");
 }
 
-/// A job whose seed is its own.
+/// Returns a job with its own seed.
 fn seeded(name: &str, seed: u64) -> Value {
     let mut job = job(name, 4);
     job["seed"] = json!(seed);

@@ -1,4 +1,4 @@
-//! `rrun fit`.
+//! Tests of `rrun fit`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::folder::{Done, rrun_in};
 
-/// A job with environments that say what they take.
+/// Returns a job whose environments declare their memory.
 fn declared(name: &str, gib: f64, num_envs: u64) -> Value {
     json!({"name": name, "arena_env_args": {"environment": "reach", "num_envs": num_envs, "env_memory_gb": gib},
            "policy_type": "scripted", "num_episodes": 40})
@@ -18,7 +18,7 @@ fn fixture(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures").join(path)
 }
 
-/// A folder with a jobs file.
+/// Creates a folder with a jobs file.
 fn folder(jobs: &[Value]) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("jobs.json"), json!({"jobs": jobs}).to_string()).unwrap();
@@ -108,7 +108,8 @@ fn a_placement_names_the_gpus_that_are_planned_for() {
 #[test]
 fn gpus_of_their_own_are_proposed_where_policies_and_environments_do_not_share_one() {
     let of = |words: &[&str]| fit(&[declared("a", 2.9, 4)], &[&["--gpu-memory", "12GiB"], words].concat());
-    // 11.6 GiB of environments and the context of the policy are more than 12 GiB, apart they are less.
+    // 11.6 GiB of environments and the context of the policy exceed 12 GiB together, but not
+    // separately.
     of(&[]).fails_with(1).says("--placement 'env: 0, rollout: 1' (1 rank) would fit: policies and environments on");
     of(&["--placement", "env: 0, rollout: 1"]).succeeds().says("| tight ");
     assert!(!of(&["--gpus", "1"]).fails_with(1).stdout().contains("--placement"), "there is no other GPU");
@@ -140,7 +141,7 @@ fn measurements_are_used_and_the_machine_is_looked_at() {
     fs::write(dir.path().join("memory.json"), file).unwrap();
     let words = ["fit", "--jobs", "jobs.json", "--measured", "memory.json", "--gpu-memory", "12GiB"];
     let done = rrun_in(dir.path(), &words).succeeds();
-    // Four environments of 1 GiB, and a base of 1.5 GiB of which 0.5 are the context.
+    // Four environments of 1 GiB, and a base of 1.5 GiB, of which 0.5 GiB are the context.
     done.says("5.0 GiB").says("5.5 GiB").says("this machine: about 260 MiB of ");
     let done = rrun_in(dir.path(), &["fit", "--jobs", "jobs.json", "--measured", "jobs.json"]).fails_with(1);
     done.complains("`jobs.json` has no measurements of `rrun fit --probe`");
@@ -188,7 +189,7 @@ fn a_setting_of_the_command_line_changes_what_is_planned() {
     assert_eq!(told["gpus"][0]["environments"]["bytes"], 6_u64 << 30);
 }
 
-/// Runs `fit` on a training in a file.
+/// Runs `fit` on a training configuration in a file.
 fn ppo(text: &str, words: &[&str]) -> (TempDir, Done) {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("gpu.yaml"), text).unwrap();

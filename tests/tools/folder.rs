@@ -1,4 +1,4 @@
-//! Run folders as evaluations leave them: a plan, journals, and the files that they name.
+//! Creates run folders as evaluations leave them: a plan, journals, and the files that they name.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -14,32 +14,32 @@ use jobs::report::Report;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// A run folder in a folder of its own.
+/// A run folder in its own temporary folder.
 pub struct Run {
     pub dir: TempDir,
     pub folder: RunFolder,
     pub plan: RunPlan,
 }
 
-/// A job of the scripted expert.
+/// Returns a job with the scripted expert.
 pub fn job(name: &str, episodes: u64) -> Value {
     json!({"name": name, "arena_env_args": {"environment": "reach"}, "policy_type": "scripted", "num_episodes": episodes})
 }
 
-/// `10:00:00` and so many seconds.
+/// Returns the time `10:00:00` plus `second` seconds.
 pub fn at(second: u64) -> String {
     format!("2026-11-21T{:02}:{:02}:{:02}.000Z", 10 + second / 3600, second / 60 % 60, second % 60)
 }
 
 impl Run {
-    /// A run of these jobs of which nothing has begun.
+    /// Creates a run of these jobs, of which nothing has started.
     pub fn new(jobs: &[Value]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let run = Self::at(&dir.path().join("run"), jobs);
         Self { dir, ..run }
     }
 
-    /// A run in this folder.
+    /// Creates a run in this folder.
     pub fn at(path: &Path, jobs: &[Value]) -> Self {
         let text = json!({"jobs": jobs});
         let sha256 = format!("{:064x}", text.to_string().len());
@@ -51,7 +51,7 @@ impl Run {
         Self { dir: tempfile::tempdir().unwrap(), folder, plan }
     }
 
-    /// An episode of a job; every third one is not solved.
+    /// Returns an episode of a job; every third one is not successful.
     pub fn episode(&self, job: usize, number: u64, rank: usize) -> Episode {
         let is_solved = number % 3 != 2;
         Episode {
@@ -81,7 +81,7 @@ impl Run {
         }
     }
 
-    /// The same with its demonstration and its span of a video.
+    /// Returns the same episode with its demonstration and its span of a video.
     pub fn recorded(&self, job: usize, number: u64, rank: usize) -> Episode {
         let episode = self.episode(job, number, rank);
         let name = episode.job.clone();
@@ -100,7 +100,7 @@ impl Run {
         }
     }
 
-    /// One life of a rank: it begins, does these episodes of each job, and ends.
+    /// Writes one life of a rank: it starts, runs these episodes of each job, and ends.
     pub fn rank(&self, rank: usize, episodes: impl IntoIterator<Item = Episode>) -> &Self {
         let mut journal = Journal::open(&self.folder.journal(rank)).unwrap();
         let mut write = |line: Line| journal.append(&line).unwrap();
@@ -127,7 +127,7 @@ impl Run {
         self
     }
 
-    /// Everything that the plan asks for, by one rank.
+    /// Writes everything that the plan asks for, by one rank.
     pub fn whole(&self) -> &Self {
         let numbers = |job: usize| 0..self.count(job);
         self.rank(
@@ -136,7 +136,7 @@ impl Run {
         )
     }
 
-    /// Episodes of a job.
+    /// Returns the number of episodes of a job.
     pub fn count(&self, job: usize) -> u64 {
         match self.plan.jobs[job].length {
             jobs::job::Length::Episodes(count) => count,
@@ -153,17 +153,17 @@ impl Run {
     }
 }
 
-/// The report of a folder.
+/// Returns the report of a folder.
 pub fn report(folder: &RunFolder) -> Report {
     serde_json::from_slice(&std::fs::read(folder.report()).expect("there is a report")).expect("it has its schema")
 }
 
-/// What a command came to.
+/// The result of a command.
 pub struct Done {
     output: Output,
 }
 
-/// Runs `rrun` with these words.
+/// Runs `rrun` with these arguments.
 pub fn rrun(words: &[&str]) -> Done {
     rrun_in(Path::new("."), words)
 }
@@ -174,12 +174,12 @@ pub fn rrun_in(folder: &Path, words: &[&str]) -> Done {
     Done { output: command.args(words).current_dir(folder).output().expect("rrun is there") }
 }
 
-/// Runs `rrun` with these words and variables.
+/// Runs `rrun` with these arguments and environment variables.
 pub fn rrun_with(variables: &[(&str, &str)], words: &[&str]) -> Done {
     rrun_at(Path::new(env!("CARGO_BIN_EXE_rrun")), variables, words)
 }
 
-/// Runs the `rrun` that is there.
+/// Runs the `rrun` at `program`.
 pub fn rrun_at(program: &Path, variables: &[(&str, &str)], words: &[&str]) -> Done {
     let mut command = Command::new(program);
     Done { output: command.args(words).envs(variables.iter().copied()).output().expect("rrun is there") }

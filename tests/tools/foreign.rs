@@ -1,4 +1,4 @@
-//! Tools over the run folder of somebody else, which was made to do harm.
+//! Tests of the tools on a malicious run folder of another user.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -9,10 +9,11 @@ use serde_json::{Value, json};
 
 use crate::folder::{Run, job, rrun};
 
-/// Groups within themselves and dimensions without end, see `make_hostile.py` beside it.
+/// HDF5 groups that contain themselves, and dimensions without a limit; see `make_hostile.py`
+/// beside it.
 const HOSTILE: &[u8] = include_bytes!("../fixtures/tools/hostile.hdf5");
 
-/// A run with this at a place of its plan.
+/// Returns a run with `value` at one place of its plan.
 fn planned(pointer: &str, value: Value) -> Run {
     let run = Run::new(&[job("a", 2)]);
     run.whole();
@@ -22,7 +23,7 @@ fn planned(pointer: &str, value: Value) -> Run {
     run
 }
 
-/// A run of one episode with these files.
+/// Returns a run of one episode with these files.
 fn recorded(dataset: &str, video: &str) -> Run {
     let run = Run::new(&[job("a", 1)]);
     let dataset = Some(DemoRef { file: dataset.to_owned(), demo: "demo_0".to_owned() });

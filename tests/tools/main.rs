@@ -1,4 +1,4 @@
-//! The tools over the files of a run, as a user calls them.
+//! Tests of the command-line tools on the files of a run.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 

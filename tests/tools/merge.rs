@@ -1,4 +1,4 @@
-//! `rrun merge`.
+//! Tests of `rrun merge`.
 
 use std::fs;
 use std::path::Path;
@@ -30,7 +30,7 @@ fn workers_are_merged_as_s002_wants_them() {
         let file = serde_json::from_str::<Episode>(line).unwrap().dataset.unwrap().file;
         assert_eq!(fs::read_to_string(merged.root().join(&file)).unwrap(), "data", "{file}");
     }
-    // Again, though the output lies in what is merged.
+    // Merge again, although the output is inside the merged folder.
     merge();
     assert_eq!(fs::read_to_string(merged.episodes()).unwrap(), episodes);
     assert_eq!(report(&merged).run.gathered_by, "merge");

@@ -1,4 +1,4 @@
-//! `rrun report`.
+//! Tests of `rrun report`.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

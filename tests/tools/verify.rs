@@ -1,4 +1,4 @@
-//! `rrun verify`.
+//! Tests of `rrun verify`.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,10 +10,10 @@ use serde_json::json;
 
 use crate::folder::{Done, Run, at, job, rrun, rrun_at, rrun_with};
 
-/// Three demonstrations of a job `a`, see `make_dataset.py` beside it.
+/// Three demonstrations of a job `a`; see `make_dataset.py` beside it.
 const DATASET: &[u8] = include_bytes!("../fixtures/tools/dataset.hdf5");
 
-/// A file of a box and so many pictures in two fragments.
+/// Returns an mp4 file with two fragments of this many images.
 fn film(frames: [u32; 2]) -> Vec<u8> {
     let boxed = |name: &[u8; 4], body: &[u8]| [&(body.len() as u32 + 8).to_be_bytes()[..], name, body].concat();
     let fragment = |frames: u32| {
@@ -86,7 +86,8 @@ fn a_dataset_that_is_gone_cut_or_changed_is_found() {
 #[test]
 fn a_flipped_bit_in_compressed_values_is_found() {
     let recorded = Recorded::new();
-    // The last bytes of the file are values of the last demonstration or its tables: flip where only values are.
+    // The last bytes of the file are values of the last demonstration or its tables: flip a bit
+    // where there are only values.
     let at = DATASET
         .windows(2)
         .rposition(|window| window == [0x78, 0x5e] || window == [0x78, 0x01] || window == [0x78, 0x9c]);
@@ -167,14 +168,15 @@ fn what_a_merged_folder_names_is_found_where_it_is() {
     rrun(&["verify", merged]).fails_with(1).says("wrong: `../../run/a/a_video_rank0_gpu0_env0.mp4` is not there");
 }
 
-/// A copy of `rrun` beside a rank that writes down what was prepared for it, in place of running it.
+/// A copy of `rrun` beside a fake rank program, which writes prepared journals instead of running
+/// the jobs.
 struct Elsewhere {
     run: Run,
     bin: PathBuf,
 }
 
 impl Elsewhere {
-    /// `again` is what comes out of each episode the second time.
+    /// `again` returns the result of each episode in the second run.
     fn new(again: impl Fn(Episode) -> Option<Episode>) -> Self {
         let run = Run::new(&[job("a", 6), job("b", 2)]);
         run.whole();
