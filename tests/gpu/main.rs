@@ -3,7 +3,8 @@
 //! prints that it is skipped and passes.
 //!
 //! ```text
-//! RRUN_DEVICE=cuda cargo test --release --locked --workspace --test gpu -- --test-threads 1 --nocapture
+//! RRUN_DEVICE=cuda cargo test --release --locked --workspace --test gpu -- \
+//!     --test-threads 1 --nocapture
 //! ```
 //!
 //! On a machine without the sources or cargo, `RRUN_ROOT` names the checkout and `RRUN_BIN` the

@@ -122,8 +122,7 @@ impl Watch {
         self.ranks(|rank, beat, since| !beat.arrived && (self.gone.contains(&rank) || is_still(since)))
     }
 
-    /// Returns whether every rank has either arrived or is lost, so that nobody is left to wait
-    /// for.
+    /// Returns whether every rank has either arrived or is lost, so that the wait is over.
     pub fn settled(&self, now: Instant, timeout: Duration) -> bool {
         self.ranks(|_, beat, _| beat.arrived).len() + self.lost(now, timeout).len() == self.last.len()
     }

@@ -1,11 +1,12 @@
 //! The program `eval`: runs the jobs of this rank, one after the other, and then writes the report.
 //!
 //! ```text
-//! args, RankEnv ─► plan.json ─► device ─► store ─► work = assignment (or leases, as they come) − journals
+//! args, RankEnv ─► plan.json ─► device ─► store ─► work = assignment or leases, minus journals
 //!     each job:  policy, environments, recorder
-//!                two groups in turn: schedule.start → reset; schedule.hungry → policy.act; schedule.due → step → record
+//!                two groups take turns: new episodes ─► reset; no action chunk left ─► policy;
+//!                                       all others ─► step ─► record
 //!                ended episode ─► recorder writes it ─► journal line, synced
-//! all ranks there ─► gather ─► rank 0 writes the report
+//! all ranks have arrived ─► gather ─► rank 0 writes the report
 //! ```
 
 use std::time::Instant;

@@ -1,7 +1,7 @@
 //! Hashes the files of the policies (SHA-256) once, in a thread beside the evaluation.
 //!
 //! ```text
-//! rank 0: files of the jobs ─► thread: read in blocks, or known by path, size and time ─► journal line
+//! rank 0: files of the jobs ─► thread: hashed, or known by path, size and time ─► journal line
 //! ```
 //! Only the end of the rank waits for the thread, and only for a limited time.
 

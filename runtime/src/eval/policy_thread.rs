@@ -29,7 +29,7 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// The handle of the policy thread in the evaluation loop.
 pub struct PolicyThread {
-    /// Cut when nobody needs answers any more; then remote calls end early.
+    /// Cut when no answer is needed any more; then remote calls end early.
     lifeline: Lifeline,
     words: Receiver<String>,
     // `None` after the thread was told to end.

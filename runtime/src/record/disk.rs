@@ -118,7 +118,7 @@ mod tests {
     use crate::env::{ActionSpec, CameraSpec};
     use crate::record::{CameraSize, Export, Format};
 
-    /// 1000 steps of one environment, as in document s001.
+    /// 1000 steps of one environment, the unit of document s001.
     const THOUSAND: Amount = Amount { steps: 1000, sure_steps: 1000, episodes: 2 };
     const MB: u64 = 1_000_000;
 

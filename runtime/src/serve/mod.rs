@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!             ┌ door (listener): one port; the first byte of a connection tells its protocol
-//! clients ◄──►├ zmtp ──────► gr00t (endpoints, two dialects) ─┬─► decoder (fair queue) ─► limits ─┐
-//!             ├ websocket ─► openpi ──────────────────────────┘                                   │
+//! clients ◄──►├ zmtp ──────► gr00t (endpoints, 2 dialects) ─┬─► decoder (fair queue) ─► limits ─┐
+//!             ├ websocket ─► openpi ────────────────────────┘                                   │
 //!             └ http: /healthz, /metrics ◄─ stats  ◄─ answers ◄─ desk (dispatcher, batcher) ◄───┘
 //!                                                                      └─► policy thread
 //! ```

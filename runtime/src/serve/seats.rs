@@ -2,10 +2,11 @@
 //!
 //! There is a limit on the number of connections, and on the memory for messages that are being
 //! received or wait for their answer. When a connection arrives at the limit, another one is
-//! closed: the longest silent of those that never sent a readable request, or else of those that
-//! are not waiting for an answer. When the memory is used up, the connection that holds the most of
-//! it is closed. Connections that have not sent the token share a quarter of the memory. So
-//! thousands of silent connections, or announcements of huge messages, do not affect other clients.
+//! closed: the longest silent of those that never sent a readable request, or else the longest
+//! silent of those that are not waiting for an answer. When the memory is used up, the connection
+//! that holds the most of it is closed. Connections that have not sent the token share a quarter of
+//! the memory. So thousands of silent connections, or announcements of huge messages, do not affect
+//! other clients.
 
 use std::collections::BTreeMap;
 use std::time::Instant;

@@ -1,7 +1,8 @@
 //! Runs a parser on mutated inputs, for any length of time: cargo-fuzz without a nightly compiler.
 //!
 //! ```no_run
-//! hostile::Target::new("hostlist").dictionary(&[b"[", b"-", b"node"]).run(|input| input.len() % 7);
+//! let target = hostile::Target::new("hostlist").dictionary(&[b"[", b"-", b"node"]);
+//! target.run(|input| input.len() % 7);
 //! ```
 //! Inputs are the files of `tests/hostile/corpus/<name>/`, unchanged and mutated. The return value
 //! of the function describes the parser's result for an input (the kind of error, the number of

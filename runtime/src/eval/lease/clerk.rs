@@ -222,8 +222,8 @@ impl Desk {
 
 impl Room {
     fn enter(&self, timeout: Duration) -> Result<Store, DistError> {
-        // `wait_for_workers` counts this rank already, so this connection must not be counted
-        // again.
+        // A server may count the ranks that connect, and this rank is counted already: it must not
+        // be counted again.
         Ok(Store::connect(&self.addr, 0, false, timeout)?.prefix(&self.prefix))
     }
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::scale::Scale;
 use crate::env::Frame;
 
-/// Minimum height and width of a canvas: OpenH264 encodes no smaller image, and fails on all others
-/// after one.
+/// Minimum height and width of a canvas: OpenH264 encodes no smaller image, and after one it fails
+/// on all others.
 const SMALLEST: usize = 16;
 
 /// The position of each camera's image, which the first images determine.
