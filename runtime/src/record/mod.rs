@@ -10,10 +10,10 @@
 //!
 //! The evaluation loop never waits for a file, unless one of the bounded channels to the threads is
 //! full; how often and how long that happened is counted ([`Recorder::pressure`]). The two kinds of
-//! threads do not wait for each other. Images are shared with the threads, not copied. An episode of
-//! a dataset is kept in memory until its end and then written at once; after its [`Recorded`] was
-//! returned, a kill cannot destroy it. The modules `dataset` and `video` explain how their files
-//! stay valid.
+//! threads do not wait for each other. Images are shared with the threads, not copied. An episode
+//! of a dataset is kept in memory until its end and then written at once; after its [`Recorded`]
+//! was returned, a kill cannot destroy it. The modules `dataset` and `video` explain how their
+//! files stay valid.
 
 use std::path::PathBuf;
 use std::sync::Arc;

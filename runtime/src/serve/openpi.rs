@@ -1,10 +1,10 @@
 //! openpi's observations and actions, for a GR00T checkpoint.
 //!
 //! ```text
-//! observation/<view>   [H, W, 3] or [T, H, W, 3]     also video/<view>, <view>, images: {<view>: …}
-//! observation/<state>  [D] or [T, D]                 also state/<state>, <state>;
-//!                                                    or observation/state with all of them
-//! prompt               text                          noise_seed, noise: GR00T's row options
+//! observation/<view>   [H, W, 3] or [T, H, W, 3]    also video/<view>, <view>, images: {<view>: …}
+//! observation/<state>  [D] or [T, D]                also state/<state>, <state>;
+//!                                                   or observation/state with all of them
+//! prompt               text                         noise_seed, noise: GR00T's row options
 //! ─► {"actions": [horizon, all widths], "policy_timing": {"infer_ms": …},
 //!     "server_timing": {"infer_ms": …}}
 //! ```

@@ -3,7 +3,7 @@
 //! ```text
 //! agenda ── claim any ──► Leases ──► Clerk (a thread) ──► store      protocol: jobs::assign::lease
 //!   │ a job                 ▲ ▲
-//!   ▼                       │ └── journal: may it be written? ─► it is written ─► the block is done
+//!   ▼                       │ └── journal: may it be written? ─► it is written ─► block done
 //! rollout ── the next ──────┘
 //! ```
 //! The rank's loop waits for the lease client, a fraction of a millisecond for each block; the

@@ -5,7 +5,7 @@
 //! Format Specification 3.0, III.A–C):
 //!
 //! ```text
-//! superblock: 0 signature │ 8 version 0 │ 13 size of offsets 8 │ 56 root entry, 56+24 B-tree
+//! superblock: 0 signature │ 8 version 0 │ 13 offset size 8 │ 56 root entry: 56+24 B-tree address
 //! B-tree    : 0 "TREE"    │ 5 level 0   │ 6 children u16       │ 32 address of the first child
 //! node      : 0 "SNOD"    │ 6 entries u16 │ 8 entries of 40 bytes, sorted by name
 //! entry     : 0 name offset u64 │ 8 object header address, cache type, scratch: 32 bytes
