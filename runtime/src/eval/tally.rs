@@ -32,8 +32,8 @@ pub fn before(jobs: &[Job], lines: &[Line], launched: &str) -> Before {
     before
 }
 
-/// Returns this rank's heartbeat after a restart: what it has finished in this launch, and its
-/// whole share.
+/// Returns this rank's first heartbeat: what it finished in this launch before a restart, and its
+/// whole share of the work.
 pub fn own(work: &[Work], lines: &[Line], launched: &str, rank: usize) -> Beat {
     let mut beat = Beat { jobs: work.len() as u64, ..Beat::default() };
     let of_launch = |episode: &&Episode| episode.rank == rank && episode.ended.as_str() >= launched;
