@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use hostile::Target;
 use launcher::rendezvous::join::{Event, Member, Settings};
-use launcher::rendezvous::state::{Card, State};
+use launcher::rendezvous::state::{NodeInfo, State};
 use launcher::slurm::hostlist;
 use launcher::store::table::{ClientId, Table};
 use launcher::store::wire::{Parsed, parse};
@@ -57,7 +57,7 @@ fn hostile_rendezvous() {
         let state: State = serde_json::from_slice(input).ok().filter(State::is_plausible)?;
         let second = Duration::from_secs(1);
         let settings = Settings { min: 1, max: 2, last_call: second, join_timeout: 9 * second, is_fixed: false };
-        let card = Card { addr: "a".to_owned(), node_rank: 0, role: "default".to_owned(), nproc: 1 };
+        let card = NodeInfo { addr: "a".to_owned(), node_rank: 0, role: "default".to_owned(), nproc: 1 };
         let mut member = Member::new("me".to_owned(), card, settings);
         let events = [Event::Join, Event::Seen, Event::Done, Event::Deadline, Event::Leave { closes: None }];
         let actions = events.into_iter().flat_map(|event| member.on(event, &state, now));

@@ -8,7 +8,6 @@
 //! line has been written.
 
 pub mod attempt;
-pub mod company;
 pub mod driver;
 pub mod error;
 pub mod event;
@@ -16,6 +15,7 @@ pub mod folder_lock;
 pub mod group;
 pub mod last_words;
 pub mod own_name;
+pub mod peers;
 pub mod variables;
 
 use std::error::Error;

@@ -18,7 +18,7 @@ const SHORT: Duration = Duration::from_secs(5);
 
 /// The other nodes of the launch.
 #[derive(Debug)]
-pub enum Company<'a> {
+pub enum Peers<'a> {
     /// There are none: this node hosts the store, and there is nothing to agree on.
     Alone {
         /// The plan of the launch.
@@ -38,31 +38,31 @@ pub enum Company<'a> {
         how: &'a RendezvousPlan,
         /// The id of the launch if this node turns out to be the first.
         launch: String,
-        /// The rendezvous, from the first [`Company::join`] to the end.
+        /// The rendezvous, from the first [`Peers::join`] to the end.
         rendezvous: Option<Rendezvous>,
     },
 }
 
-impl<'a> Company<'a> {
+impl<'a> Peers<'a> {
     /// Opens the store of a single-node launch; with several nodes, nothing starts before the first
-    /// [`Company::join`]. `launch` is the id of the launch; several nodes agree on the id of the
+    /// [`Peers::join`]. `launch` is the id of the launch; several nodes agree on the id of the
     /// first of them.
-    pub fn new(plan: &'a Plan, launch: String) -> Result<Company<'a>, StoreError> {
+    pub fn new(plan: &'a Plan, launch: String) -> Result<Peers<'a>, StoreError> {
         if let Some(how) = &plan.rendezvous {
-            return Ok(Company::Nodes { plan, how, launch, rendezvous: None });
+            return Ok(Peers::Nodes { plan, how, launch, rendezvous: None });
         }
         // With the static backend, the only one with a port, ranks always meet in the store of the
         // launcher.
         let is_shared = plan.store.port.is_some()
             || env::var_os("TORCH_DISABLE_SHARE_RDZV_TCP_STORE").is_none_or(|value| value != "1");
-        Ok(Company::Alone { plan, launch, store: Some(AgentStore::open(&plan.store, is_shared)?), rounds: 0 })
+        Ok(Peers::Alone { plan, launch, store: Some(AgentStore::open(&plan.store, is_shared)?), rounds: 0 })
     }
 
     /// Joins the next round. On a single node the round begins at once; among several nodes,
     /// [`Notice::Joined`] reports its beginning.
     pub async fn join(&mut self) -> Result<Option<Place>, StoreError> {
         match self {
-            Company::Alone { plan, launch, store, rounds } => {
+            Peers::Alone { plan, launch, store, rounds } => {
                 if *rounds > 0
                     && let Some(old) = store.take()
                 {
@@ -73,11 +73,11 @@ impl<'a> Company<'a> {
                 show(plan, store.as_ref(), place.assigned);
                 Ok(Some(place))
             }
-            Company::Nodes { rendezvous: Some(rendezvous), .. } => {
+            Peers::Nodes { rendezvous: Some(rendezvous), .. } => {
                 rendezvous.command(Command::Join);
                 Ok(None)
             }
-            Company::Nodes { plan, how, launch, rendezvous } => {
+            Peers::Nodes { plan, how, launch, rendezvous } => {
                 *rendezvous = Some(Rendezvous::start(plan, how, launch.clone()));
                 Ok(None)
             }
@@ -88,14 +88,14 @@ impl<'a> Company<'a> {
     /// notice.
     pub async fn recv(&mut self) -> Notice {
         match self {
-            Company::Nodes { rendezvous: Some(rendezvous), .. } => rendezvous.recv().await,
-            Company::Nodes { rendezvous: None, .. } | Company::Alone { .. } => pending().await,
+            Peers::Nodes { rendezvous: Some(rendezvous), .. } => rendezvous.recv().await,
+            Peers::Nodes { rendezvous: None, .. } | Peers::Alone { .. } => pending().await,
         }
     }
 
     /// Tells the other nodes that a rank failed on this one.
     pub fn failed(&self, failure: String, restarts: bool) {
-        if let Company::Nodes { rendezvous: Some(rendezvous), .. } = self {
+        if let Peers::Nodes { rendezvous: Some(rendezvous), .. } = self {
             rendezvous.command(Command::Failed { failure, restarts });
         }
     }
@@ -103,7 +103,7 @@ impl<'a> Company<'a> {
     /// Tells the other nodes that all ranks of this one have succeeded. Returns whether there are
     /// other nodes to wait for.
     pub fn done(&self) -> bool {
-        let Company::Nodes { rendezvous: Some(rendezvous), .. } = self else { return false };
+        let Peers::Nodes { rendezvous: Some(rendezvous), .. } = self else { return false };
         rendezvous.command(Command::Done);
         true
     }
@@ -111,9 +111,9 @@ impl<'a> Company<'a> {
     /// Tells the other ranks that rank `rank` will not come back, by a key in the store where the
     /// ranks of `place` meet.
     pub fn lost(&self, place: &Place, rank: usize, reason: &str) {
-        let (Company::Alone { plan, .. } | Company::Nodes { plan, .. }) = self;
+        let (Peers::Alone { plan, .. } | Peers::Nodes { plan, .. }) = self;
         let key = format!("rrun/lost/{}/{}/{rank}", plan.run_id, place.round);
-        if let Company::Alone { store: Some(AgentStore::Hosted { handle, .. }), .. } = self {
+        if let Peers::Alone { store: Some(AgentStore::Hosted { handle, .. }), .. } = self {
             // The key as it is on the wire.
             if let Err(err) = handle.set(&format!("/{key}"), reason.as_bytes()) {
                 tracing::warn!("`{key}` is not in the store: {err}");
@@ -131,7 +131,7 @@ impl<'a> Company<'a> {
     /// Leaves the rendezvous. `why` is the reason that the other nodes read if they cannot go on
     /// because this node hosts their store.
     pub async fn leave(&mut self, why: Option<String>) {
-        if let Company::Nodes { rendezvous, .. } = self
+        if let Peers::Nodes { rendezvous, .. } = self
             && let Some(rendezvous) = rendezvous.take()
         {
             rendezvous.leave(why).await;

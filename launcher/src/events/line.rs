@@ -149,7 +149,7 @@ fn backend(plan: &Plan) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::company::alone;
+    use crate::agent::peers::alone;
     use crate::agent::tests::plan;
 
     const WHO: Who = Who { index: 1, rank: 5, local_rank: 1, pid: 4711 };

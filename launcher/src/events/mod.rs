@@ -173,7 +173,7 @@ fn append(path: &Path, line: &str) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::company::alone;
+    use crate::agent::peers::alone;
     use crate::agent::tests::plan;
     use crate::plan::Plan;
 

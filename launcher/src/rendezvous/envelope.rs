@@ -95,7 +95,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::rendezvous::state::Card;
+    use crate::rendezvous::state::NodeInfo;
 
     #[test]
     fn a_state_comes_back() {
@@ -105,8 +105,8 @@ mod tests {
 
     #[test]
     fn numbers_that_would_overflow_are_not_read() {
-        let card = |nproc| Card { addr: "a".to_owned(), node_rank: 0, role: "default".to_owned(), nproc };
-        let of = |nproc| State { world: vec![("a".to_owned(), card(nproc))], ..State::default() };
+        let node_info = |nproc| NodeInfo { addr: "a".to_owned(), node_rank: 0, role: "default".to_owned(), nproc };
+        let of = |nproc| State { world: vec![("a".to_owned(), node_info(nproc))], ..State::default() };
         assert!(matches!(open(&seal(&of(8))), Content::State(_)));
         let rubbish = [
             of(0),

@@ -7,7 +7,7 @@
 //! node r   waits for its own
 //! ```
 //! Each rrun also writes its name under `<id>/rrun/agent/<r>`. If all nodes have done so, node 0
-//! announces that, and from then on they form a [ring](crate::rendezvous::ring): a failure on one
+//! announces that, and from then on they form a [shared](crate::rendezvous::shared): a failure on one
 //! node ends the round on all. If a torchrun takes part, the nodes stay [apart](Apart) as in
 //! torchrun: restarts are local, and a node does not learn about failures on others.
 
@@ -20,7 +20,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::plan::rendezvous::RendezvousPlan;
 use crate::rendezvous::error::RendezvousError;
 use crate::rendezvous::place::{Assigned, MAX_LOCAL_WORLD_SIZE, Master, Place, RoleInfo, assign};
-use crate::rendezvous::spot::Spot;
+use crate::rendezvous::store_endpoint::StoreEndpoint;
 use crate::rendezvous::{Command, Job, Notice};
 use crate::store::{Client, StoreError};
 
@@ -35,7 +35,7 @@ const EXIT_BARRIER: Duration = Duration::from_secs(300);
 #[derive(Debug)]
 pub struct Fixed {
     /// The store, hosted by node 0.
-    pub spot: Spot,
+    pub store_endpoint: StoreEndpoint,
     client: Client,
     /// Whether every node runs rrun.
     pub is_together: bool,
@@ -48,11 +48,11 @@ pub struct Fixed {
 /// Meets the other nodes.
 pub async fn meet(job: &Job, notices: &UnboundedSender<Notice>) -> Result<Fixed, RendezvousError> {
     let RendezvousPlan { ref host, port, timeout, .. } = job.plan;
-    let spot = match job.node_rank() {
-        0 => Spot::hosted(host, port)?,
-        _ => Spot::elsewhere(host, port),
+    let store_endpoint = match job.node_rank() {
+        0 => StoreEndpoint::hosted(host, port)?,
+        _ => StoreEndpoint::elsewhere(host, port),
     };
-    let mut client = spot.connect(timeout, timeout).await?;
+    let mut client = store_endpoint.connect(timeout, timeout).await?;
     client.count_in().await?;
     let key = format!("{}/rrun/agent/{}", job.run_id, job.node_rank());
     let (mine, rank) = (job.name(), job.node_rank());
@@ -66,7 +66,7 @@ pub async fn meet(job: &Job, notices: &UnboundedSender<Notice>) -> Result<Fixed,
     let key = meeting.key("rrun/launch");
     let launch = meeting.client.compare_set(&key, b"", job.launch.as_bytes()).await?;
     let launch = String::from_utf8_lossy(&launch).into_owned();
-    Ok(Fixed { spot, client: meeting.client, is_together, assigned, launch })
+    Ok(Fixed { store_endpoint, client: meeting.client, is_together, assigned, launch })
 }
 
 /// The exchange of role information and ranks.

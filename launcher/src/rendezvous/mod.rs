@@ -4,7 +4,7 @@
 //! ```text
 //!          Command: Join, Failed, Done, Leave
 //! agent ─────────────────────────────────► fixed (static: given ranks, torch's keys) ─┐
-//!       ◄───────────────────────────────── ring ─► join, state, beats (pure) ◄────────┘ all rrun
+//!       ◄───────────────────────────────── shared ─► join, state, beats (pure) ◄────────┘ all rrun
 //!          Notice: Joined, Changed, …        └──► store
 //! ```
 //! A rendezvous is a task on the agent's thread. A single-node launch has none.
@@ -17,9 +17,9 @@ pub mod join;
 pub mod place;
 pub mod ranks_store;
 pub mod reach;
-pub mod ring;
-pub mod spot;
+pub mod shared;
 pub mod state;
+pub mod store_endpoint;
 
 use std::env;
 use std::future::pending;
@@ -35,9 +35,9 @@ use crate::plan::rendezvous::{Backend, RendezvousPlan};
 use crate::rendezvous::error::RendezvousError;
 use crate::rendezvous::fixed::Apart;
 use crate::rendezvous::place::Place;
-use crate::rendezvous::ring::Ring;
-use crate::rendezvous::spot::Spot;
+use crate::rendezvous::shared::SharedRendezvous;
 use crate::rendezvous::state::Failure;
+use crate::rendezvous::store_endpoint::StoreEndpoint;
 
 /// How long the end of a launch is delayed so that the other nodes can learn about it.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -175,7 +175,7 @@ async fn attend(job: Job, mut commands: UnboundedReceiver<Command>, notices: Unb
     let ended = select! {
         ended = meet(&job, &notices) => match ended {
             Ok(Met::Apart(apart)) => apart.run(&mut commands, &notices).await,
-            Ok(Met::Together(ring)) => ring.run(&mut commands).await,
+            Ok(Met::Together(shared)) => shared.run(&mut commands).await,
             Err(err) => Err(err),
         },
         () = leave(&mut commands) => Ok(()),
@@ -190,21 +190,21 @@ async fn attend(job: Job, mut commands: UnboundedReceiver<Command>, notices: Unb
 
 enum Met<'a> {
     Apart(Box<Apart<'a>>),
-    Together(Box<Ring<'a>>),
+    Together(Box<SharedRendezvous<'a>>),
 }
 
 async fn meet<'a>(job: &'a Job, notices: &'a UnboundedSender<Notice>) -> Result<Met<'a>, RendezvousError> {
-    let (key, spot) = match job.plan.backend {
+    let (key, store_endpoint) = match job.plan.backend {
         Backend::Static => {
             let met = fixed::meet(job, notices).await?;
             if !met.is_together {
                 return Ok(Met::Apart(Box::new(Apart::new(job, met))));
             }
-            (format!("{}/rrun/state", job.run_id), met.spot)
+            (format!("{}/rrun/state", job.run_id), met.store_endpoint)
         }
-        Backend::C10d => (format!("torch.rendezvous.{}", job.run_id), Spot::find(&job.plan).await?),
+        Backend::C10d => (format!("torch.rendezvous.{}", job.run_id), StoreEndpoint::find(&job.plan).await?),
     };
-    Ok(Met::Together(Box::new(Ring::enter(job, key, spot, notices).await?)))
+    Ok(Met::Together(Box::new(SharedRendezvous::enter(job, key, store_endpoint, notices).await?)))
 }
 
 /// Waits until the agent wants to leave.

@@ -28,7 +28,7 @@ pub type NodeId = String;
 
 /// What a node tells the others about itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Card {
+pub struct NodeInfo {
     /// The address under which other nodes reach it.
     pub addr: String,
     /// `--node-rank`, which precedes the address in the order of nodes.
@@ -70,7 +70,7 @@ pub struct State {
     /// Restarts of the whole launch so far.
     pub restarts: u32,
     /// The nodes of a complete round in the order of their ranks; empty while the round gathers.
-    pub world: Vec<(NodeId, Card)>,
+    pub world: Vec<(NodeId, NodeInfo)>,
     /// Where the ranks of the complete round meet, once the store there listens.
     pub master: Option<Master>,
     /// Why the complete round ends.
@@ -78,7 +78,7 @@ pub struct State {
     /// How the launch ended; never changes once it is set.
     pub closed: Option<Closed>,
     /// The nodes in this round.
-    pub participants: BTreeMap<NodeId, Card>,
+    pub participants: BTreeMap<NodeId, NodeInfo>,
     /// Participants whose ranks have all succeeded.
     pub done: BTreeSet<NodeId>,
     /// Nodes that wait for the next round.
@@ -97,10 +97,10 @@ impl State {
     /// overflow, and are not written by rrun.
     pub fn is_plausible(&self) -> bool {
         let counts = [self.version, self.round, self.restarts.into()];
-        let cards = self.world.iter().map(|(_, card)| card).chain(self.participants.values());
+        let node_infos = self.world.iter().map(|(_, node_info)| node_info).chain(self.participants.values());
         counts.iter().all(|count| *count <= MAX_COUNT)
             && self.restarts < u32::MAX
-            && cards.into_iter().all(|card| (1..=MAX_LOCAL_WORLD_SIZE).contains(&card.nproc))
+            && node_infos.into_iter().all(|node_info| (1..=MAX_LOCAL_WORLD_SIZE).contains(&node_info.nproc))
     }
 
     /// Returns whether the ranks have been assigned.
@@ -140,16 +140,16 @@ impl State {
     }
 
     /// Adds a node to the gathering round.
-    pub fn add(&mut self, id: &str, card: Card) {
+    pub fn add(&mut self, id: &str, node_info: NodeInfo) {
         self.wait_list.remove(id);
         self.redundancy_list.remove(id);
-        self.participants.insert(id.to_owned(), card);
+        self.participants.insert(id.to_owned(), node_info);
     }
 
     /// Completes the round: fixes the order of its nodes, from which the ranks follow.
     pub fn complete(&mut self) {
         let mut world: Vec<_> = self.participants.clone().into_iter().collect();
-        world.sort_by(|(id, card), (other_id, other)| order(card, other).then_with(|| id.cmp(other_id)));
+        world.sort_by(|(id, node_info), (other_id, other)| order(node_info, other).then_with(|| id.cmp(other_id)));
         self.world = world;
     }
 
@@ -208,10 +208,10 @@ impl State {
     /// Returns the place of a node in the complete round, once the ranks' store is known.
     pub fn place(&self, id: &str) -> Option<Place> {
         let (node, master) = (self.node(id)?, self.master.clone()?);
-        let info = |(rank, (_, card)): (usize, &(NodeId, Card))| RoleInfo {
-            role: card.role.clone(),
+        let info = |(rank, (_, node_info)): (usize, &(NodeId, NodeInfo))| RoleInfo {
+            role: node_info.role.clone(),
             rank,
-            local_world_size: card.nproc,
+            local_world_size: node_info.nproc,
         };
         let assigned: Vec<Assigned> = assign(&self.world.iter().enumerate().map(info).collect::<Vec<_>>());
         let (nodes, assigned, launch) = (self.world.len(), assigned[node], self.launch.clone());
@@ -221,7 +221,7 @@ impl State {
 
 /// Orders nodes by `--node-rank`, then by address with its numbers compared as numbers, so that
 /// `node10` comes after `node2` (pytorch/pytorch#191190).
-fn order(one: &Card, other: &Card) -> Ordering {
+fn order(one: &NodeInfo, other: &NodeInfo) -> Ordering {
     let by_addr = || natural(&one.addr).cmp(&natural(&other.addr)).then_with(|| one.addr.cmp(&other.addr));
     one.node_rank.cmp(&other.node_rank).then_with(by_addr)
 }
@@ -248,13 +248,13 @@ fn natural(text: &str) -> Vec<(u64, &str)> {
 mod tests {
     use super::*;
 
-    pub(crate) fn card(addr: &str) -> Card {
-        Card { addr: addr.to_owned(), node_rank: 0, role: "default".to_owned(), nproc: 1 }
+    pub(crate) fn node_info(addr: &str) -> NodeInfo {
+        NodeInfo { addr: addr.to_owned(), node_rank: 0, role: "default".to_owned(), nproc: 1 }
     }
 
     fn complete(ids: &[&str]) -> State {
         let mut state = State::default();
-        ids.iter().for_each(|id| state.add(id, card(id)));
+        ids.iter().for_each(|id| state.add(id, node_info(id)));
         state.complete();
         state
     }
@@ -275,8 +275,8 @@ mod tests {
     #[test]
     fn a_node_rank_goes_before_the_address() {
         let mut state = State::default();
-        state.add("a", Card { node_rank: 1, ..card("a") });
-        state.add("b", card("b"));
+        state.add("a", NodeInfo { node_rank: 1, ..node_info("a") });
+        state.add("b", node_info("b"));
         state.complete();
         assert_eq!(ids(&state), ["b", "a"]);
     }
@@ -313,7 +313,7 @@ mod tests {
         state.remove("a");
         state.wait_list.insert("a".to_owned());
         state.remove("b");
-        state.add("b", card("b"));
+        state.add("b", node_info("b"));
         assert_eq!((state.has_place_for("c", 2), state.has_place_for("a", 2)), (false, true));
     }
 }

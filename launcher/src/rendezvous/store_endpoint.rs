@@ -20,7 +20,7 @@ const LOOPBACK: &str = "127.0.0.1";
 
 /// A store endpoint.
 #[derive(Debug)]
-pub struct Spot {
+pub struct StoreEndpoint {
     /// The store, if this node hosts it.
     pub server: Option<ServerHandle>,
     /// The host under which other nodes find it.
@@ -30,44 +30,46 @@ pub struct Spot {
     _lock: Option<File>,
 }
 
-impl Spot {
+impl StoreEndpoint {
     /// Hosts a store at this endpoint. It listens on all addresses: nodes on other machines may
     /// know this one under other names.
-    pub fn hosted(host: &str, port: u16) -> Result<Spot, StoreError> {
+    pub fn hosted(host: &str, port: u16) -> Result<StoreEndpoint, StoreError> {
         let server = Server::bind_in(Scope::Everybody, host, Some(port))?.spawn();
         let port = server.port();
-        Ok(Spot { server: Some(server), host: host.to_owned(), port, _lock: None })
+        Ok(StoreEndpoint { server: Some(server), host: host.to_owned(), port, _lock: None })
     }
 
     /// Returns an endpoint that another node hosts.
-    pub fn elsewhere(host: &str, port: u16) -> Spot {
-        Spot { server: None, host: host.to_owned(), port, _lock: None }
+    pub fn elsewhere(host: &str, port: u16) -> StoreEndpoint {
+        StoreEndpoint { server: None, host: host.to_owned(), port, _lock: None }
     }
 
     /// Finds the store of an elastic launch, and hosts it if that is this node's task. If this node
     /// only guessed from the name of the endpoint that it should host, and the port is taken,
     /// another agent of this machine was faster.
-    pub async fn find(plan: &RendezvousPlan) -> Result<Spot, RendezvousError> {
+    pub async fn find(plan: &RendezvousPlan) -> Result<StoreEndpoint, RendezvousError> {
         if let Some(path) = &plan.file {
-            return Spot::by_file(path, plan).await;
+            return StoreEndpoint::by_file(path, plan).await;
         }
         let hosts = match plan.hosts {
             Some(hosts) => hosts,
             None => reach::is_here(&plan.host).await,
         };
         if !hosts {
-            return Ok(Spot::elsewhere(&plan.host, plan.port));
+            return Ok(StoreEndpoint::elsewhere(&plan.host, plan.port));
         }
-        match Spot::hosted(&plan.host, plan.port) {
-            Err(StoreError::PortInUse { .. }) if plan.hosts.is_none() => Ok(Spot::elsewhere(&plan.host, plan.port)),
-            spot => Ok(spot?),
+        match StoreEndpoint::hosted(&plan.host, plan.port) {
+            Err(StoreError::PortInUse { .. }) if plan.hosts.is_none() => {
+                Ok(StoreEndpoint::elsewhere(&plan.host, plan.port))
+            }
+            store_endpoint => Ok(store_endpoint?),
         }
     }
 
     /// Finds the store with `store_type=file`: the agent that locks the file hosts the store and
     /// writes its address into the file. Torch keeps the whole state in the file instead and polls
     /// it.
-    async fn by_file(path: &Path, plan: &RendezvousPlan) -> Result<Spot, RendezvousError> {
+    async fn by_file(path: &Path, plan: &RendezvousPlan) -> Result<StoreEndpoint, RendezvousError> {
         let unusable = |err| RendezvousError::File { path: path.to_path_buf(), err };
         let mut file =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(unusable)?;
@@ -75,9 +77,9 @@ impl Spot {
             Ok(()) => {
                 file.set_len(0).map_err(unusable)?;
                 let host = plan.local_addr.clone().unwrap_or_else(jobs::host::name);
-                let spot = Spot::hosted(&host, 0)?;
-                writeln!(file, "{}", reach::endpoint(&host, spot.port)).map_err(unusable)?;
-                Ok(Spot { _lock: Some(file), ..spot })
+                let store_endpoint = StoreEndpoint::hosted(&host, 0)?;
+                writeln!(file, "{}", reach::endpoint(&host, store_endpoint.port)).map_err(unusable)?;
+                Ok(StoreEndpoint { _lock: Some(file), ..store_endpoint })
             }
             Err(TryLockError::WouldBlock) => written(&mut file, plan.read_timeout).await.map_err(unusable),
             Err(TryLockError::Error(err)) => Err(unusable(err)),
@@ -101,7 +103,7 @@ impl Spot {
 }
 
 /// Waits for the address that the host writes into its file.
-async fn written(file: &mut File, patience: Duration) -> io::Result<Spot> {
+async fn written(file: &mut File, patience: Duration) -> io::Result<StoreEndpoint> {
     let deadline = Instant::now() + patience;
     let mut text = String::new();
     loop {
@@ -112,7 +114,7 @@ async fn written(file: &mut File, patience: Duration) -> io::Result<Spot> {
         if let Some((host, port)) = endpoint
             && let Ok(port) = port.parse()
         {
-            return Ok(Spot::elsewhere(host.trim_matches(['[', ']']), port));
+            return Ok(StoreEndpoint::elsewhere(host.trim_matches(['[', ']']), port));
         }
         if Instant::now() >= deadline {
             return Err(io::Error::other("who has locked it does not write where the store is"));

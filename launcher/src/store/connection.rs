@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, Interest, Ready};
 use tokio::net::TcpStream;
 
-use crate::store::hub::{Evicted, Seat};
+use crate::store::hub::{Evicted, Session};
 use crate::store::limits::{FREE_BUFFER, HALF_REQUEST_PATIENCE, HIGH_WATER, PATIENCE, TURN, TURN_BYTES};
 use crate::store::outbox::Outbox;
 use crate::store::table::Refusal;
@@ -62,7 +62,7 @@ impl From<Evicted> for Ended {
 #[derive(Debug)]
 pub struct Connection {
     stream: TcpStream,
-    seat: Seat,
+    session: Session,
     input: Vec<u8>,
     /// Offset of the first byte of `input` that has not been answered.
     at: usize,
@@ -76,9 +76,9 @@ pub struct Connection {
 
 impl Connection {
     /// Returns the connection of a client that has just been accepted.
-    pub fn new(stream: TcpStream, seat: Seat) -> Connection {
+    pub fn new(stream: TcpStream, session: Session) -> Connection {
         let (input, output) = (Vec::new(), Outbox::default());
-        Connection { stream, seat, input, at: 0, needed: 1, done: 0, output, is_greeted: false }
+        Connection { stream, session, input, at: 0, needed: 1, done: 0, output, is_greeted: false }
     }
 
     /// Answers requests until the client closes the connection.
@@ -86,27 +86,27 @@ impl Connection {
         loop {
             self.answer()?;
             self.flush()?;
-            self.seat.buffer(self.input.capacity() + self.output.owned())?;
+            self.session.buffer(self.input.capacity() + self.output.owned())?;
             if self.has_work() {
                 tokio::task::yield_now().await; // a client that never pauses leaves room for the others
-                self.seat.collect(&mut self.output)?;
+                self.session.collect(&mut self.output)?;
                 continue;
             }
             let patience = self.patience();
             let ready = tokio::select! {
                 ready = self.stream.ready(self.interest()) => ready?,
-                () = self.seat.ready() => Ready::EMPTY,
+                () = self.session.ready() => Ready::EMPTY,
                 () = tokio::time::sleep(patience.unwrap_or_default()), if patience.is_some() => {
                     return Err(Ended::Stalled(patience.unwrap_or_default()));
                 }
             };
             if !ready.is_empty() {
-                self.seat.heard();
+                self.session.heard();
             }
             if ready.is_readable() && !self.receive().await? {
                 return Ok(());
             }
-            self.seat.collect(&mut self.output)?;
+            self.session.collect(&mut self.output)?;
         }
     }
 
@@ -127,7 +127,7 @@ impl Connection {
                     let end = items.min(self.done + (left / cost_of_one).max(1));
                     left = left.saturating_sub((end - self.done) * cost_of_one);
                     self.needed = 1;
-                    if answer_part(&self.seat, &request, self.done..end, &mut self.output)? {
+                    if answer_part(&self.session, &request, self.done..end, &mut self.output)? {
                         self.done = 0;
                         self.at += length;
                     } else {
@@ -171,7 +171,7 @@ impl Connection {
         self.at = 0;
         let more = self.needed.saturating_sub(self.input.len()).clamp(READ, self.input.len().max(READ));
         if self.input.len() + more > self.input.capacity() {
-            self.seat.buffer(self.input.len() + more + self.output.owned())?;
+            self.session.buffer(self.input.len() + more + self.output.owned())?;
             self.input.reserve_exact(more);
         }
         // Unlike `try_read_buf`, this treats a short read as the end of the available data. A
@@ -209,18 +209,25 @@ impl Connection {
 /// Answers the keys in range `part` of a request. Returns whether the request is answered
 /// completely. Requests of other clients may be answered between two parts, as if the parts were
 /// separate requests.
-fn answer_part(seat: &Seat, request: &Request<'_>, part: Range<usize>, out: &mut Outbox) -> Result<bool, Refusal> {
+fn answer_part(
+    session: &Session,
+    request: &Request<'_>,
+    part: Range<usize>,
+    out: &mut Outbox,
+) -> Result<bool, Refusal> {
     let is_last = part.end >= request.items();
     let of_part = match request {
-        _ if is_last && part.start == 0 => return seat.on(request, out).map(|()| true),
-        Request::Wait { keys } if !is_last => return seat.begin_wait(&keys[part]).map(|()| false),
-        Request::Check { keys } if !is_last && seat.has_all(&keys[part.clone()]) => return Ok(false),
+        _ if is_last && part.start == 0 => return session.on(request, out).map(|()| true),
+        Request::Wait { keys } if !is_last => return session.begin_wait(&keys[part]).map(|()| false),
+        Request::Check { keys } if !is_last && session.has_all(&keys[part.clone()]) => return Ok(false),
         Request::Wait { keys } => Request::Wait { keys: keys[part].to_vec() },
         Request::MultiGet { keys } => Request::MultiGet { keys: keys[part].to_vec() },
         Request::MultiSet { pairs } => Request::MultiSet { pairs: pairs[part].to_vec() },
         // One missing key decides the answer.
-        Request::Check { keys } => return seat.on(&Request::Check { keys: keys[part].to_vec() }, out).map(|()| true),
-        whole => return seat.on(whole, out).map(|()| true),
+        Request::Check { keys } => {
+            return session.on(&Request::Check { keys: keys[part].to_vec() }, out).map(|()| true);
+        }
+        whole => return session.on(whole, out).map(|()| true),
     };
-    seat.on(&of_part, out).map(|()| is_last)
+    session.on(&of_part, out).map(|()| is_last)
 }

@@ -50,7 +50,7 @@ struct Peer {
 
 /// The handle of one connection; dropping it cancels the client's waits.
 #[derive(Debug)]
-pub struct Seat {
+pub struct Session {
     hub: Hub,
     client: ClientId,
     ready: Arc<Notify>,
@@ -70,7 +70,7 @@ impl Hub {
     }
 
     /// Registers a new client.
-    pub fn enter(&self) -> Seat {
+    pub fn enter(&self) -> Session {
         let mut inner = self.lock();
         let client = ClientId(inner.next);
         inner.next += 1;
@@ -84,13 +84,13 @@ impl Hub {
             is_evicted: false,
         };
         inner.peers.insert(client, peer);
-        Seat { hub: self.clone(), client, ready, buffered: 0 }
+        Session { hub: self.clone(), client, ready, buffered: 0 }
     }
 
     /// Stores a value without a connection.
     pub fn set(&self, key: &[u8], value: &[u8]) -> Result<(), Refusal> {
-        let seat = self.enter();
-        seat.on(&Request::Set { key, value }, &mut Outbox::default())
+        let session = self.enter();
+        session.on(&Request::Set { key, value }, &mut Outbox::default())
     }
 
     /// Evicts clients that have sent no request for a while, at most an eighth of all. Returns
@@ -108,7 +108,7 @@ impl Hub {
     }
 }
 
-impl Seat {
+impl Session {
     /// Answers a request. Appends to `out` everything that is due to this client, for this request
     /// and earlier ones.
     pub fn on(&self, request: &Request<'_>, out: &mut Outbox) -> Result<(), Refusal> {
@@ -166,7 +166,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for Session {
     fn drop(&mut self) {
         let mut inner = self.hub.lock();
         inner.release(self.client);

@@ -18,13 +18,13 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
 use crate::agent::attempt::Attempt;
-use crate::agent::company::{Company, alone};
 use crate::agent::driver::single::about;
 use crate::agent::error::AgentError;
 use crate::agent::event::{Action, End, Event, LocalRank};
 use crate::agent::folder_lock::FolderLock;
 use crate::agent::group::Group;
 use crate::agent::last_words;
+use crate::agent::peers::{Peers, alone};
 use crate::agent::variables::Round;
 use crate::events::{self, Happening};
 use crate::logs::folder::RunFolder;
@@ -53,7 +53,7 @@ pub struct Driver<'a> {
     signals: Signals,
     notices: Notices,
     exits: tokio::signal::unix::Signal,
-    company: Company<'a>,
+    peers: Peers<'a>,
     place: Place,
     /// When this node began to wait for the current round.
     joining_since: SystemTime,
@@ -82,7 +82,7 @@ impl<'a> Driver<'a> {
         notes.iter().for_each(say::warning);
         let exits = signal(SignalKind::child()).map_err(AgentError::Signals)?;
         let launch = lock.launch().map_or_else(jobs::launch::fresh_id, |launch| Ok(launch.to_owned()));
-        let company = Company::new(plan, launch.map_err(AgentError::Launch)?)?;
+        let peers = Peers::new(plan, launch.map_err(AgentError::Launch)?)?;
         let place = alone(plan, None, 0);
         let folder = match plan.logs.disabled {
             true => None,
@@ -103,7 +103,7 @@ impl<'a> Driver<'a> {
             signals,
             notices,
             exits,
-            company,
+            peers,
             place,
             joining_since: SystemTime::now(),
             folder,
@@ -161,7 +161,7 @@ impl<'a> Driver<'a> {
                 self.pass_on(number);
                 vec![Event::EndAnnounced]
             }
-            notice = self.company.recv() => self.heard(notice).into_iter().collect(),
+            notice = self.peers.recv() => self.heard(notice).into_iter().collect(),
             () = self.lock.lost() => {
                 say::error(
                     "the lock of this launch is gone from `launch.lock` in its run folder: somebody has removed it, or another \
@@ -255,7 +255,7 @@ impl<'a> Driver<'a> {
                 self.tell(rank, restarts);
                 None
             }
-            Action::Part => (!self.company.done()).then_some(Event::Over(End::Succeeded)),
+            Action::Part => (!self.peers.done()).then_some(Event::Over(End::Succeeded)),
             Action::Send { signal: libc::SIGTERM } if self.signals.is_known_to_ranks() => {
                 self.attempt.was_sent(libc::SIGTERM);
                 None
@@ -313,7 +313,7 @@ impl<'a> Driver<'a> {
     async fn finish(mut self, end: End) -> End {
         self.end_attempt();
         self.tell_server(end);
-        self.company.leave(end.reason()).await;
+        self.peers.leave(end.reason()).await;
         self.end_server().await;
         self.flush().await;
         events::record(&self.round(), &Happening::Over { is_success: end == End::Succeeded });

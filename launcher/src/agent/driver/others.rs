@@ -76,7 +76,7 @@ impl Driver<'_> {
     /// Joins the next round.
     pub(super) async fn join(&mut self) -> Option<Event> {
         self.joining_since = SystemTime::now();
-        match self.company.join().await {
+        match self.peers.join().await {
             Ok(Some(place)) => self.may_join(place),
             Ok(None) => None,
             Err(err) => {
@@ -90,6 +90,6 @@ impl Driver<'_> {
     pub(super) fn tell(&self, rank: LocalRank, restarts: bool) {
         let failed = self.attempt.casualty(rank).map(|casualty| format!("rank {} {}", casualty.rank, casualty.exit));
         let failure = failed.unwrap_or_else(|| format!("rank {} could not be started", self.round().rank(rank.0)));
-        self.company.failed(failure, restarts);
+        self.peers.failed(failure, restarts);
     }
 }

@@ -45,7 +45,7 @@ impl Driver<'_> {
             News::Failed(why) => {
                 // The ranks of this node are not the cause.
                 self.ended_by_others = true;
-                self.company.failed(why, false);
+                self.peers.failed(why, false);
                 Some(Event::Over(if self.group.is_joining() { End::NotStarted } else { End::Failed }))
             }
         }

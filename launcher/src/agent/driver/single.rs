@@ -34,7 +34,7 @@ impl Driver<'_> {
         let reason = format!("{}; {why}", self.failure(casualty));
         say::of_rank(Level::Error, about(casualty), format_args!("{reason}{}", self.others(rank)));
         events::record(&self.round(), &Happening::Lost { who: who(casualty), reason: &reason });
-        self.company.lost(&self.place, casualty.rank, &reason);
+        self.peers.lost(&self.place, casualty.rank, &reason);
     }
 
     /// Restarts a rank.

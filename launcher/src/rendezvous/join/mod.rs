@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use crate::rendezvous::place::{Master, Place};
-use crate::rendezvous::state::{Card, Closed, Failure, NodeId, State};
+use crate::rendezvous::state::{Closed, Failure, NodeId, NodeInfo, State};
 
 /// The limits on the number of nodes and the timeouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ pub enum Event {
     Deadline,
 }
 
-/// Something for the ring to do.
+/// Something for the shared rendezvous to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Replace the shared state by this one. [`Event::Seen`] follows, whether that worked or not.
@@ -114,7 +114,7 @@ pub enum Change {
 #[derive(Debug)]
 pub struct Member {
     me: NodeId,
-    card: Card,
+    node_info: NodeInfo,
     settings: Settings,
     goal: Goal,
     /// Whether the state has listed this node since it began to join.
@@ -148,10 +148,10 @@ enum Goal {
 
 impl Member {
     /// Returns a node without a goal.
-    pub fn new(me: NodeId, card: Card, settings: Settings) -> Member {
+    pub fn new(me: NodeId, node_info: NodeInfo, settings: Settings) -> Member {
         Member {
             me,
-            card,
+            node_info,
             settings,
             goal: Goal::Out,
             was_known: false,
@@ -278,7 +278,7 @@ impl Member {
 
     fn come(&self, next: &mut State) {
         if next.has_place_for(&self.me, self.settings.max) {
-            next.add(&self.me, self.card.clone());
+            next.add(&self.me, self.node_info.clone());
         } else if next.participants.len() < self.settings.max {
             next.redundancy_list.remove(&self.me);
             next.wait_list.insert(self.me.clone());
@@ -380,11 +380,11 @@ fn broken(state: &State, round: u64, me: &str, settings: &Settings) -> Option<Ac
 /// that left in an orderly way. Nodes that wait for the next round did not cause its end; they are
 /// named only if no other node is missing.
 fn departed(state: &State) -> Option<Change> {
-    let is_out = |(id, _): &&(NodeId, Card)| !state.participants.contains_key(id);
-    let out: Vec<&(NodeId, Card)> = state.world.iter().filter(is_out).collect();
+    let is_out = |(id, _): &&(NodeId, NodeInfo)| !state.participants.contains_key(id);
+    let out: Vec<&(NodeId, NodeInfo)> = state.world.iter().filter(is_out).collect();
     let addrs = |is_meant: &dyn Fn(&NodeId) -> bool| -> Option<Vec<String>> {
         let meant = out.iter().filter(|(id, _)| is_meant(id));
-        Some(meant.map(|(_, card)| card.addr.clone()).collect()).filter(|addrs: &Vec<_>| !addrs.is_empty())
+        Some(meant.map(|(_, node_info)| node_info.addr.clone()).collect()).filter(|addrs: &Vec<_>| !addrs.is_empty())
     };
     let dead = addrs(&|id| !state.knows(id) && !state.left.contains(id));
     let left = || addrs(&|id| state.left.contains(id));

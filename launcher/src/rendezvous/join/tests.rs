@@ -21,9 +21,9 @@ impl World {
     fn new(nodes: usize, min: usize, max: usize) -> World {
         let settings = Settings { min, max, last_call: 2 * SECOND, join_timeout: 100 * SECOND, is_fixed: false };
         let member = |index| {
-            let card =
-                Card { addr: format!("node{index}"), node_rank: 0, role: "default".to_owned(), nproc: index + 1 };
-            Member::new(id(index), card, settings)
+            let node_info =
+                NodeInfo { addr: format!("node{index}"), node_rank: 0, role: "default".to_owned(), nproc: index + 1 };
+            Member::new(id(index), node_info, settings)
         };
         let members = (0..nodes).map(member).collect();
         let views = vec![State::default(); nodes];

@@ -29,9 +29,9 @@ use crate::rendezvous::error::RendezvousError;
 use crate::rendezvous::join::{Action, Change, Event, Member, Settings};
 use crate::rendezvous::place::Master;
 use crate::rendezvous::ranks_store::AgentStore;
-use crate::rendezvous::ring::watch::{bell, watch};
-use crate::rendezvous::spot::Spot;
-use crate::rendezvous::state::{Card, Closed, State};
+use crate::rendezvous::shared::watch::{bell, watch};
+use crate::rendezvous::state::{Closed, NodeInfo, State};
+use crate::rendezvous::store_endpoint::StoreEndpoint;
 use crate::rendezvous::{Command, Job, Notice};
 use crate::store::{Client, StoreError};
 
@@ -47,7 +47,7 @@ const PUT_BACK: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// One node of the shared rendezvous.
-pub struct Ring<'a> {
+pub struct SharedRendezvous<'a> {
     job: &'a Job,
     key: String,
     addr: String,
@@ -57,7 +57,7 @@ pub struct Ring<'a> {
     state: State,
     member: Member,
     beats: Beats,
-    spot: Spot,
+    store_endpoint: StoreEndpoint,
     ranks_store: Option<AgentStore>,
     notices: &'a UnboundedSender<Notice>,
     seen: UnboundedReceiver<Result<Vec<u8>, StoreError>>,
@@ -70,33 +70,34 @@ pub struct Ring<'a> {
     is_over: bool,
 }
 
-impl<'a> Ring<'a> {
-    /// Joins the nodes whose state has this key. `spot` is the endpoint of their store.
+impl<'a> SharedRendezvous<'a> {
+    /// Joins the nodes whose state has this key. `store_endpoint` is the endpoint of their store.
     pub async fn enter(
         job: &'a Job,
         key: String,
-        spot: Spot,
+        store_endpoint: StoreEndpoint,
         notices: &'a UnboundedSender<Notice>,
-    ) -> Result<Ring<'a>, RendezvousError> {
+    ) -> Result<SharedRendezvous<'a>, RendezvousError> {
         let plan = &job.plan;
         let limit = plan.keep_alive();
-        let mut asker = spot.connect(plan.read_timeout, limit.max(PATIENCE)).await?;
-        let watcher = spot.connect(plan.read_timeout, limit.max(PATIENCE)).await?;
+        let mut asker = store_endpoint.connect(plan.read_timeout, limit.max(PATIENCE)).await?;
+        let watcher = store_endpoint.connect(plan.read_timeout, limit.max(PATIENCE)).await?;
         let addr = match &plan.local_addr {
             Some(addr) => addr.clone(),
-            None => spot.address(&asker).await,
+            None => store_endpoint.address(&asker).await,
         };
         let first = seal(&State { launch: job.launch.clone(), ..State::default() });
         let text = asker.compare_set(&key, b"", &first).await?;
         let state = read(&key, &text)?;
         let (seen_by, seen) = unbounded_channel();
         let watch = spawn(watch(watcher, key.clone(), plan.keep_alive_interval, seen_by));
-        let card = Card { addr: addr.clone(), node_rank: plan.node_rank, role: job.role.clone(), nproc: job.nproc };
-        let member = Member::new(plan.node_id.clone(), card, settings(plan));
+        let node_info =
+            NodeInfo { addr: addr.clone(), node_rank: plan.node_rank, role: job.role.clone(), nproc: job.nproc };
+        let member = Member::new(plan.node_id.clone(), node_info, settings(plan));
         let (ranks_store, waiting) = (None, None);
         let beats = Beats::new(limit);
         let is_over = false;
-        Ok(Ring {
+        Ok(SharedRendezvous {
             job,
             key,
             addr,
@@ -105,7 +106,7 @@ impl<'a> Ring<'a> {
             state,
             member,
             beats,
-            spot,
+            store_endpoint,
             ranks_store,
             notices,
             seen,
@@ -180,7 +181,7 @@ impl<'a> Ring<'a> {
                 self.is_over = true;
                 // No node can go on without the store; a reason tells the others more than a store
                 // that is gone.
-                let closes = why.filter(|_| self.spot.server.is_some());
+                let closes = why.filter(|_| self.store_endpoint.server.is_some());
                 Event::Leave { closes: closes.map(|what| self.job.failure(&self.addr, what)) }
             }
         }
@@ -375,7 +376,7 @@ impl<'a> Ring<'a> {
     /// Waits so that the host of the store is the last node to leave.
     async fn linger(&mut self) {
         let deadline = Instant::now() + LINGER;
-        while self.spot.server.is_some() && self.state.closed.is_some() && !self.state.nodes().is_empty() {
+        while self.store_endpoint.server.is_some() && self.state.closed.is_some() && !self.state.nodes().is_empty() {
             let Ok(Some(Ok(text))) = timeout_at(deadline, self.seen.recv()).await else { return };
             if self.adopt(&text).await.is_err() {
                 return;
@@ -384,7 +385,7 @@ impl<'a> Ring<'a> {
     }
 }
 
-impl Drop for Ring<'_> {
+impl Drop for SharedRendezvous<'_> {
     fn drop(&mut self) {
         self.watch.abort();
     }
