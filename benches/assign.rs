@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use c10d::StoreAddr;
 use jobs::assign::lease::{Answer, Task, Want};
 use jobs::job::JobIndex;
-use runtime::eval::lease::{Clerk, Room};
+use runtime::eval::lease::{LeaseClient, LeaseConfig};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -53,8 +53,8 @@ fn load(port: &str, ranks: &str, leases: &str, pause: &str) -> Result<(), Failur
     let threads: Vec<_> = (0..ranks)
         .map(|rank| {
             let addr = StoreAddr { host: "127.0.0.1".to_owned(), port };
-            let (room, ready) = (Room { addr, prefix: prefix.clone(), rank }, Arc::clone(&ready));
-            thread::spawn(move || run(room, leases, pause, &ready))
+            let (config, ready) = (LeaseConfig { addr, prefix: prefix.clone(), rank }, Arc::clone(&ready));
+            thread::spawn(move || run(config, leases, pause, &ready))
         })
         .collect();
     let mut all = Seen::default();
@@ -80,20 +80,20 @@ fn load(port: &str, ranks: &str, leases: &str, pause: &str) -> Result<(), Failur
     Ok(())
 }
 
-fn run(room: Room, leases: u64, pause: Duration, ready: &Barrier) -> Result<Seen, Failure> {
+fn run(config: LeaseConfig, leases: u64, pause: Duration, ready: &Barrier) -> Result<Seen, Failure> {
     let job = JobIndex(0);
     let blocks = (0..leases).map(|first| first..first + 1).collect();
-    let (clerk, me) = Clerk::start(room, vec![Task { job, blocks, done: BTreeSet::new(), block_s: 1.0 }])?;
+    let (client, me) = LeaseClient::start(config, vec![Task { job, blocks, done: BTreeSet::new(), block_s: 1.0 }])?;
     ready.wait();
     let mut seen = Seen::default();
     loop {
         let asked = Instant::now();
-        let Answer::Run(claim) = clerk.claim(Want::Any, BTreeSet::new())? else { return Ok(seen) };
+        let Answer::Run(claim) = client.claim(Want::Any, BTreeSet::new())? else { return Ok(seen) };
         seen.claims.push(asked.elapsed());
         thread::sleep(pause);
         let asked = Instant::now();
-        let marked = clerk.mark(me, job, claim.block)?.ok_or("a lease was lost")?;
+        let marked = client.mark(me, job, claim.block)?.ok_or("a lease was lost")?;
         seen.marks.push(asked.elapsed());
-        clerk.done(marked, job, claim.block);
+        client.done(marked, job, claim.block);
     }
 }

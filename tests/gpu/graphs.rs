@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::rc::Rc;
 
 use runtime::policy::gr00t::graphs::{CudaEngine, Engine, Graphs, Pass};
-use runtime::policy::gr00t::model::{Batch, FrameKey, Normalise};
+use runtime::policy::gr00t::model::{Batch, ConstantsKey, Normalise};
 use tch::{Device, Kind, Tensor};
 
 use crate::card::{Card, card};
@@ -15,15 +15,15 @@ fn graphs(card: &Card, cap: u64) -> Graphs {
     Graphs::new(Box::new(CudaEngine::new(card.cuda, card.index).unwrap()), cap)
 }
 
-fn run(graphs: &mut Graphs, key: &FrameKey, batch: &Batch, pass: &Pass) -> Tensor {
+fn run(graphs: &mut Graphs, key: &ConstantsKey, batch: &Batch, pass: &Pass) -> Tensor {
     let made = || Ok::<_, Infallible>(Rc::clone(pass));
     let Ok(out) = graphs.run(key.clone(), batch, made);
     out.to_device(Device::Cpu)
 }
 
 /// Returns the network of a case on the GPU as a forward pass, with its batch.
-fn prepared(case: &Case, card: &Card, kind: Kind) -> (FrameKey, Batch, Pass) {
-    let network = case.network_on(card.device(), kind).lean();
+fn prepared(case: &Case, card: &Card, kind: Kind) -> (ConstantsKey, Batch, Pass) {
+    let network = case.network_on(card.device(), kind).fused();
     let (key, frame, batch) = case.prepared(&network);
     (key, batch, Rc::new(move |batch: &Batch| network.pass(&frame, batch)))
 }

@@ -30,7 +30,7 @@ fn gpu_the_lean_network_gives_the_goldens_results() {
     let Some(device) = device() else { return };
     let _no_grad = tch::no_grad_guard();
     for case in cases_in(&root().join("tests/fixtures/gr00t")) {
-        let found = trace(&case, &case.network_on(device, case.kind()).lean());
+        let found = trace(&case, &case.network_on(device, case.kind()).fused());
         judge(&case, "lean", &found, |name| found.contains_key(name));
         assert!(["backbone_features", "action_pred"].iter().all(|name| found.contains_key(*name)));
     }
@@ -41,7 +41,7 @@ fn gpu_a_second_inference_gives_the_same_actions() {
     let Some(device) = device() else { return };
     let _no_grad = tch::no_grad_guard();
     for case in cases_in(&root().join("tests/fixtures/gr00t")) {
-        let network = case.network_on(device, case.kind()).lean();
+        let network = case.network_on(device, case.kind()).fused();
         let run = || case.quiet_actions(&network, &case.features(&network, &mut NoTap).unwrap());
         assert_eq!(run(), run(), "{}", case.name());
     }

@@ -6,7 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use runtime::policy::gr00t::inputs::{InputError, Inputs};
-use runtime::policy::gr00t::model::{Batch, Features, Frame, FrameKey, Gr00t, NoTap, Robot, Rtc, SamplerOptions, Tap};
+use runtime::policy::gr00t::model::{
+    Batch, ConstantsKey, Features, Gr00t, NoTap, PassConstants, Robot, Rtc, SamplerOptions, Tap,
+};
 use runtime::policy::gr00t::{ModelConfig, VlmConfig, Weights};
 use serde_json::Value;
 use tch::{Device, Kind, Tensor};
@@ -87,11 +89,11 @@ impl Case {
 
     /// Returns the inputs of a graph: the constants that follow from shapes, and the batch, on the
     /// host.
-    pub fn prepared(&self, network: &Gr00t) -> (FrameKey, Frame, Batch) {
+    pub fn prepared(&self, network: &Gr00t) -> (ConstantsKey, PassConstants, Batch) {
         let (inputs, noise) = (self.inputs(), self.input("noise"));
         let steps = self.config.num_inference_timesteps;
-        let frame = network.frame(&inputs, &noise, steps, None).unwrap();
-        (network.frame_key(&inputs, steps), frame, Batch::new(&inputs, noise))
+        let constants = network.constants(&inputs, &noise, steps, None).unwrap();
+        (network.constants_key(&inputs, steps), constants, Batch::new(&inputs, noise))
     }
 
     fn inputs(&self) -> Inputs {

@@ -38,7 +38,7 @@ fn the_lean_network_gives_the_references_results() {
 fn a_second_inference_gives_the_same_actions() {
     let _no_grad = tch::no_grad_guard();
     for case in cases() {
-        let network = case.network(case.kind()).lean();
+        let network = case.network(case.kind()).fused();
         let run = || {
             let features = case.features(&network, &mut runtime::policy::gr00t::model::NoTap).unwrap();
             case.quiet_actions(&network, &features)
@@ -51,7 +51,7 @@ fn a_second_inference_gives_the_same_actions() {
 fn a_pass_over_a_prepared_shape_gives_the_same_actions_to_the_last_bit() {
     let _no_grad = tch::no_grad_guard();
     for case in cases() {
-        let network = case.network(case.kind()).lean();
+        let network = case.network(case.kind()).fused();
         let features = case.features(&network, &mut runtime::policy::gr00t::model::NoTap).unwrap();
         let wanted = case.quiet_actions(&network, &features).to_kind(Kind::Float);
         let (_, frame, batch) = case.prepared(&network);
@@ -75,7 +75,7 @@ fn trace(case: &Case) -> Tensors {
 
 /// Returns the visible tensors of the fused network: those of the backbone, and the actions.
 fn trace_lean(case: &Case) -> Tensors {
-    let network = case.network(case.kind()).lean();
+    let network = case.network(case.kind()).fused();
     let mut tap = Recorder::default();
     let features = case.features(&network, &mut tap).unwrap();
     let _ = case.actions(&network, &features, None, &mut tap);

@@ -186,9 +186,9 @@ fn pixels_that_come_as_bytes_change_no_bit_of_the_actions() {
             assert_eq!(batch.pixel_values.kind() == Kind::Uint8, as_bytes);
             let (config, vlm) = ModelDir::open(&dir, None).unwrap().configs().unwrap();
             let mut weights = Weights::open(&dir, Device::Cpu, kind).unwrap();
-            let network = Gr00t::new(&mut weights, &config, &vlm).lean();
-            let frame = network.frame(&batch, &noise, 4, normalise.as_ref()).unwrap();
-            network.pass(&frame, &Batch::new(&batch, noise.shallow_clone()))
+            let network = Gr00t::new(&mut weights, &config, &vlm).fused();
+            let constants = network.constants(&batch, &noise, 4, normalise.as_ref()).unwrap();
+            network.pass(&constants, &Batch::new(&batch, noise.shallow_clone()))
         };
         assert_eq!(floats(&passed(true)), floats(&passed(false)), "{}", dir.display());
     }

@@ -95,7 +95,7 @@ fn open(dir: &Path) -> Outcome<Gr00t> {
     let mut weights = Weights::open(dir, Device::Cpu, Kind::Float)?;
     let network = Gr00t::new(&mut weights, &model, &vlm);
     weights.finish()?;
-    Ok(network.lean())
+    Ok(network.fused())
 }
 
 fn inputs_path(dir: &Path, patches: i64) -> PathBuf {

@@ -158,7 +158,7 @@ mod tests {
     use super::*;
     use std::io::{Read, Write};
 
-    use crate::eval::beat::Beat;
+    use crate::eval::heartbeat::Heartbeat;
     use crate::eval::meter::GpuBusy;
     use crate::eval::now;
     use crate::eval::view::{Before, View};
@@ -166,10 +166,10 @@ mod tests {
     #[test]
     fn a_gpu_is_busy_where_its_driver_tells_and_there_alone() {
         let mut view = View::new(Before::default(), 2);
-        let text = render(&view.on(&[Beat::default(), Beat::default()], now()));
+        let text = render(&view.on(&[Heartbeat::default(), Heartbeat::default()], now()));
         assert!(!text.contains("rank_gpu_busy_ratio"), "{text}");
         let gpu_busy = Some(GpuBusy { busy_s: 1.0, seen_s: 4.0 });
-        let text = render(&view.on(&[Beat::default(), Beat { gpu_busy, ..Beat::default() }], now()));
+        let text = render(&view.on(&[Heartbeat::default(), Heartbeat { gpu_busy, ..Heartbeat::default() }], now()));
         let lines: Vec<_> = text.lines().filter(|line| line.starts_with("rrun_rank_gpu_busy_ratio")).collect();
         assert_eq!(lines, ["rrun_rank_gpu_busy_ratio{rank=\"1\"} 0.25"]);
     }
@@ -207,8 +207,8 @@ mod tests {
     fn numbers_are_answered_over_http() {
         let (exporter, address) = exporter(PATIENCE);
         let mut view = View::new(Before { expected: Some(9), ..Before::default() }, 2);
-        let beat = Beat { ended: 2, ended_solved: 1, steps: 7, ..Beat::default() };
-        exporter.show(&view.on(&[beat, Beat::default()], now()));
+        let beat = Heartbeat { ended: 2, ended_solved: 1, steps: 7, ..Heartbeat::default() };
+        exporter.show(&view.on(&[beat, Heartbeat::default()], now()));
         let answer = ask(address, GET);
         assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("text/plain; version=0.0.4"), "{answer}");
         for line in ["rrun_episodes_expected 9", "rrun_episodes_failed 1", "rrun_rank_steps_total{rank=\"0\"} 7"] {

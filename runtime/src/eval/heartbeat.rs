@@ -11,7 +11,7 @@ use crate::eval::meter::GpuBusy;
 
 /// The heartbeat of one rank: the state that it publishes to the other ranks once a second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Beat {
+pub struct Heartbeat {
     /// Environment steps so far; grows with every step.
     pub steps: u64,
     /// Name of the job that the rank runs now.
@@ -65,12 +65,12 @@ pub struct Beat {
 /// Tracks the last heartbeat of each rank and the time at which it last changed.
 #[derive(Debug)]
 pub struct Watch {
-    last: Vec<(Beat, Instant)>,
+    last: Vec<(Heartbeat, Instant)>,
     /// Ranks that the launcher does not restart.
     gone: BTreeSet<usize>,
 }
 
-impl Beat {
+impl Heartbeat {
     /// Returns whether the rank itself has made progress since `last`. The GPU fields are ignored,
     /// because other processes change them as well.
     pub fn has_moved_since(&self, last: &Self) -> bool {
@@ -97,11 +97,11 @@ impl Beat {
 impl Watch {
     /// Creates the watch; every rank counts as alive at `now`.
     pub fn new(world_size: usize, now: Instant) -> Self {
-        Self { last: vec![(Beat::default(), now); world_size], gone: BTreeSet::new() }
+        Self { last: vec![(Heartbeat::default(), now); world_size], gone: BTreeSet::new() }
     }
 
     /// Records a heartbeat of `rank`.
-    pub fn on(&mut self, rank: usize, beat: Beat, now: Instant) {
+    pub fn on(&mut self, rank: usize, beat: Heartbeat, now: Instant) {
         if let Some((last, since)) = self.last.get_mut(rank) {
             if beat.has_moved_since(last) {
                 *since = now;
@@ -128,11 +128,11 @@ impl Watch {
     }
 
     /// Returns the last heartbeat of each rank, in rank order.
-    pub fn beats(&self) -> impl Iterator<Item = &Beat> {
+    pub fn beats(&self) -> impl Iterator<Item = &Heartbeat> {
         self.last.iter().map(|(beat, _)| beat)
     }
 
-    fn ranks(&self, wanted: impl Fn(usize, &Beat, Instant) -> bool) -> Vec<usize> {
+    fn ranks(&self, wanted: impl Fn(usize, &Heartbeat, Instant) -> bool) -> Vec<usize> {
         let picked = self.last.iter().enumerate().filter(|(rank, (beat, since))| wanted(*rank, beat, *since));
         picked.map(|(rank, _)| rank).collect()
     }
@@ -157,12 +157,12 @@ mod tests {
     fn a_slow_rank_is_waited_for_as_long_as_it_moves() {
         let start = origin();
         let mut watch = Watch::new(2, start);
-        watch.on(0, Beat { arrived: true, ..Beat::default() }, start);
+        watch.on(0, Heartbeat { arrived: true, ..Heartbeat::default() }, start);
         for seconds in 1..100 {
-            watch.on(1, Beat { steps: seconds, ..Beat::default() }, at(start, seconds));
+            watch.on(1, Heartbeat { steps: seconds, ..Heartbeat::default() }, at(start, seconds));
             assert!(!watch.settled(at(start, seconds), TIMEOUT));
         }
-        watch.on(1, Beat { arrived: true, ..Beat::default() }, at(start, 100));
+        watch.on(1, Heartbeat { arrived: true, ..Heartbeat::default() }, at(start, 100));
         assert!(watch.settled(at(start, 100), TIMEOUT));
         assert!(watch.lost(at(start, 1000), TIMEOUT).is_empty(), "who has arrived is not lost");
     }
@@ -171,7 +171,7 @@ mod tests {
     fn a_rank_that_does_not_come_back_is_not_waited_for() {
         let start = origin();
         let mut watch = Watch::new(2, start);
-        watch.on(0, Beat { arrived: true, ..Beat::default() }, start);
+        watch.on(0, Heartbeat { arrived: true, ..Heartbeat::default() }, start);
         watch.gone(1);
         assert_eq!(watch.lost(start, TIMEOUT), [1]);
         assert!(watch.settled(start, TIMEOUT));
@@ -181,9 +181,9 @@ mod tests {
     fn a_rank_that_repeats_itself_is_lost_at_the_deadline() {
         let start = origin();
         let mut watch = Watch::new(2, start);
-        watch.on(0, Beat { arrived: true, ..Beat::default() }, start);
-        watch.on(1, Beat { steps: 5, ..Beat::default() }, at(start, 1));
-        watch.on(1, Beat { steps: 5, gpu_used: 7, ..Beat::default() }, at(start, 10));
+        watch.on(0, Heartbeat { arrived: true, ..Heartbeat::default() }, start);
+        watch.on(1, Heartbeat { steps: 5, ..Heartbeat::default() }, at(start, 1));
+        watch.on(1, Heartbeat { steps: 5, gpu_used: 7, ..Heartbeat::default() }, at(start, 10));
         assert!(watch.lost(at(start, 10), TIMEOUT).is_empty());
         assert_eq!(watch.lost(at(start, 11), TIMEOUT), [1]);
         assert!(watch.settled(at(start, 11), TIMEOUT));

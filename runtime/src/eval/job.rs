@@ -15,7 +15,7 @@ use jobs::time::rfc3339;
 use tch::Device;
 
 use crate::env::{self, Answers, EnvError, Place};
-use crate::eval::beat::Beat;
+use crate::eval::heartbeat::Heartbeat;
 use crate::eval::lease::{LeaseError, Leases};
 use crate::eval::meter::Meter;
 use crate::eval::policy_thread::{Held, PolicyThread};
@@ -27,7 +27,7 @@ use crate::policy::PolicyError;
 use crate::record::{Amount, RecordError};
 
 /// The context of a job: what the rank provides to it.
-pub struct Site<'a> {
+pub struct JobContext<'a> {
     /// The parsed command line.
     pub args: &'a EvalArgs,
     /// Rank, world size and the other variables of the launcher.
@@ -50,7 +50,7 @@ pub struct Site<'a> {
     pub meter: &'a Meter,
 }
 
-impl Site<'_> {
+impl JobContext<'_> {
     /// Returns the number of pipeline stages: groups of environments that take turns with the
     /// policy. With two stages, simulation and inference overlap. With a planner each environment
     /// is its own stage, so that none waits for another's answer.
@@ -82,9 +82,9 @@ impl Site<'_> {
 }
 
 /// Observer of a running job.
-pub trait Audience {
+pub trait JobObserver {
     /// Reports progress; `ended` is an episode that is now in the journal.
-    fn on(&mut self, beat: &Beat, ended: Option<&Episode>);
+    fn on(&mut self, beat: &Heartbeat, ended: Option<&Episode>);
 
     /// Tells the user something once.
     fn say(&mut self, text: &str);
@@ -144,16 +144,16 @@ pub enum JobError {
 
 /// Destination of finished episodes: the journal and the observer, with the leases that protect
 /// them.
-pub struct Desk<'a> {
+pub struct EpisodeSink<'a> {
     /// The rank's journal.
     pub journal: &'a mut Journal,
     /// Observer of the job.
-    pub audience: &'a mut dyn Audience,
+    pub observer: &'a mut dyn JobObserver,
     /// The leases under which the job runs; `None` if it is not leased.
     pub leases: Option<Leases>,
 }
 
-impl Desk<'_> {
+impl EpisodeSink<'_> {
     /// Appends a line to the journal and syncs the file.
     pub fn write(&mut self, line: &Line) -> Result<(), JobError> {
         self.journal.append(line).map_err(|err| JobError::Journal { path: self.journal.path().to_owned(), err })
@@ -166,7 +166,7 @@ impl Desk<'_> {
         let may = leases.may_write(episode.job_index, episode.episode)?;
         if !may {
             let (job, episode) = (&episode.job, episode.episode);
-            self.audience.say(&format!(
+            self.observer.say(&format!(
                 "{job} episode {episode} is left to the rank that has taken it over, as this one was still for too long"
             ));
             // Such a job is a single lease, so nothing of it is left to run.
@@ -210,15 +210,15 @@ impl Earlier<'_> {
 
 /// Runs the rest of a job and returns its totals with the result.
 pub fn run(
-    site: &Site,
+    context: &JobContext,
     job: &Job,
     earlier: &Earlier,
-    desk: &mut Desk,
-    beat: &mut Beat,
+    sink: &mut EpisodeSink,
+    beat: &mut Heartbeat,
 ) -> (Totals, Result<(), JobError>) {
     let mut totals = Totals::default();
     let mut counts = Counts { totals: &mut totals, beat };
-    let result = run_into(site, job, earlier, desk, &mut counts);
+    let result = run_into(context, job, earlier, sink, &mut counts);
     (totals, result)
 }
 
@@ -227,69 +227,75 @@ pub struct Counts<'a> {
     /// Totals for the journal.
     pub totals: &'a mut Totals,
     /// Heartbeat for the other ranks.
-    pub beat: &'a mut Beat,
+    pub beat: &'a mut Heartbeat,
 }
 
-fn run_into(site: &Site, job: &Job, earlier: &Earlier, desk: &mut Desk, counts: &mut Counts) -> Result<(), JobError> {
-    let mut world = World::make(site, job)?;
+fn run_into(
+    context: &JobContext,
+    job: &Job,
+    earlier: &Earlier,
+    sink: &mut EpisodeSink,
+    counts: &mut Counts,
+) -> Result<(), JobError> {
+    let mut world = World::make(context, job)?;
     if !world.made.ignored.is_empty() {
-        desk.audience.say(&format!(
+        sink.observer.say(&format!(
             "{}: environment `{}` makes no use of {}",
             job.name,
             job.environment,
             world.made.ignored.join(", ")
         ));
     }
-    world.made.notes.iter().for_each(|note| desk.audience.say(&format!("{}: {note}", job.name)));
-    let held = site.policy.make(job, world.made.env.spec(), &site.folder.planner(&job.name), |said| {
-        said.iter().for_each(|text| desk.audience.say(&format!("{}: {text}", job.name)));
-        !site.stop.asked()
+    world.made.notes.iter().for_each(|note| sink.observer.say(&format!("{}: {note}", job.name)));
+    let held = context.policy.make(job, world.made.env.spec(), &context.folder.planner(&job.name), |said| {
+        said.iter().for_each(|text| sink.observer.say(&format!("{}: {text}", job.name)));
+        !context.stop.asked()
     });
-    if held.is_err() && site.stop.asked() {
+    if held.is_err() && context.stop.asked() {
         return Err(JobError::Stopped);
     }
     let held = held?;
-    held.notes.iter().for_each(|note| desk.audience.say(&format!("{}: {note}", job.name)));
-    let rows = world.made.env.num_envs().div_ceil(site.stages(job, &held).max(1));
-    site.policy.warm_up(rows, site.max_batch(&held));
+    held.notes.iter().for_each(|note| sink.observer.say(&format!("{}: {note}", job.name)));
+    let rows = world.made.env.num_envs().div_ceil(context.stages(job, &held).max(1));
+    context.policy.warm_up(rows, context.max_batch(&held));
     let episodes = match (job.length, held.spec.num_episodes) {
         (Length::Episodes(count), _) | (Length::Policy, Some(count)) => Some(count),
         (Length::Steps(_), _) => None,
         (Length::Policy, None) => return Err(JobError::NoLength { policy: job.policy_type.clone() }),
     };
-    desk.write(&Line::JobStart(JobStart {
+    sink.write(&Line::JobStart(JobStart {
         job_index: job.index,
-        rank: site.env.rank,
+        rank: context.env.rank,
         episodes,
-        share: site.work.share,
+        share: context.work.share,
         attempt: earlier.attempt,
-        settings: settings::effective(site, job, &held),
+        settings: settings::effective(context, job, &held),
         started: rfc3339(SystemTime::now()),
     }))?;
     let done = |episode: &u64| earlier.done.binary_search(episode).is_ok();
-    let own: Vec<u64> = site.work.episodes(0..episodes.unwrap_or(0)).collect();
+    let own: Vec<u64> = context.work.episodes(0..episodes.unwrap_or(0)).collect();
     let left = own.iter().filter(|episode| !done(episode)).count() as u64;
-    let sure = desk.leases.as_ref().filter(|leases| leases.is_in_blocks()).map_or(left, Leases::held);
-    let amount = amount(site, job, world.made.env.spec(), (left, sure));
-    let mut recording = Recording::start(site, job, world.made.env.spec(), (earlier, amount), desk)?;
+    let sure = sink.leases.as_ref().filter(|leases| leases.is_in_blocks()).map_or(left, Leases::held);
+    let amount = amount(context, job, world.made.env.spec(), (left, sure));
+    let mut recording = Recording::start(context, job, world.made.env.spec(), (earlier, amount), sink)?;
     if recording.every_frame || held.spec.needs_video {
         let notes = world.made.env.open_renderers()?;
-        notes.iter().for_each(|note| desk.audience.say_for_all("renderer", note));
+        notes.iter().for_each(|note| sink.observer.say_for_all("renderer", note));
     }
-    counts.beat.of = if desk.leases.is_some() { 0 } else { own.len() as u64 };
-    let mut builds = Builds::new(site, episodes, earlier, desk);
+    counts.beat.of = if sink.leases.is_some() { 0 } else { own.len() as u64 };
+    let mut builds = Builds::new(context, episodes, earlier, sink);
     let mut result = Ok(());
     let mut is_used = false;
     while let Some((rebuild, source)) = builds.next() {
         if std::mem::replace(&mut is_used, true) {
-            world = World::make(site, job)?;
+            world = World::make(context, job)?;
         }
         let mut rollout = Rollout {
-            site,
+            context,
             job,
             rebuild,
             env: world.made.env.as_mut(),
-            policy: site.policy,
+            policy: context.policy,
             held: &held,
             events: (&world.events, &world.inbox),
             recording: &mut recording,
@@ -297,20 +303,20 @@ fn run_into(site: &Site, job: &Job, earlier: &Earlier, desk: &mut Desk, counts: 
             beat: counts.beat,
             alone: false,
         };
-        result = run_apart(&mut rollout, source, earlier.suspects, desk);
+        result = run_apart(&mut rollout, source, earlier.suspects, sink);
         if result.is_err() {
             break;
         }
     }
     // Sample the memory now: the processes are at their largest, and they end with the world.
-    site.meter.look();
+    context.meter.look();
     if counts.totals.out_of_bounds > 0 {
-        desk.audience.say(&format!(
+        sink.observer.say(&format!(
             "{}: {} actions, of which {} were out of bounds (docs/own_simulator.md, `clip_actions`)",
             job.name, counts.totals.env_steps, counts.totals.out_of_bounds
         ));
     }
-    let settled = recording.finish(desk, counts);
+    let settled = recording.finish(sink, counts);
     result.and(settled)
 }
 
@@ -323,16 +329,16 @@ enum Builds {
 }
 
 impl Builds {
-    fn new(site: &Site, episodes: Option<u64>, earlier: &Earlier, desk: &Desk) -> Self {
-        if let Some(leases) = desk.leases.clone().filter(Leases::is_in_blocks) {
+    fn new(context: &JobContext, episodes: Option<u64>, earlier: &Earlier, sink: &EpisodeSink) -> Self {
+        if let Some(leases) = sink.leases.clone().filter(Leases::is_in_blocks) {
             return Self::Leased(leases);
         }
         let Some(count) = episodes else { return Self::Fixed(vec![(0, Source::Steps)].into_iter()) };
         let left = |range| -> Vec<u64> {
-            let own = site.work.episodes(range);
+            let own = context.work.episodes(range);
             own.filter(|episode| earlier.done.binary_search(episode).is_err()).collect()
         };
-        let builds = (0..).zip(site.work.job.rebuilds(count)).map(|(build, range)| (build, left(range)));
+        let builds = (0..).zip(context.work.job.rebuilds(count)).map(|(build, range)| (build, left(range)));
         let builds = builds.filter(|(_, left)| !left.is_empty()).map(|(build, left)| (build, Source::These(left)));
         Self::Fixed(builds.collect::<Vec<_>>().into_iter())
     }
@@ -346,7 +352,12 @@ impl Builds {
 }
 
 /// Runs the episodes. Those that may have killed a rank run after the others, one at a time.
-fn run_apart(rollout: &mut Rollout, source: Source, suspects: &Suspects, desk: &mut Desk) -> Result<(), JobError> {
+fn run_apart(
+    rollout: &mut Rollout,
+    source: Source,
+    suspects: &Suspects,
+    sink: &mut EpisodeSink,
+) -> Result<(), JobError> {
     let apart = suspects.of(rollout.job.index);
     let (usual, mut suspected) = match source {
         Source::These(left) => {
@@ -356,7 +367,7 @@ fn run_apart(rollout: &mut Rollout, source: Source, suspects: &Suspects, desk: &
         other => (other, Vec::new()),
     };
     let leases = if let Source::Leased(leases) = &usual { Some(leases.clone()) } else { None };
-    rollout.run(usual, desk)?;
+    rollout.run(usual, sink)?;
     if let Some(leases) = leases {
         leases.check()?;
         suspected = leases.apart();
@@ -364,19 +375,19 @@ fn run_apart(rollout: &mut Rollout, source: Source, suspects: &Suspects, desk: &
     rollout.alone = true;
     for episode in suspected {
         // Write finished episodes first: an episode without its journal line counts as under way.
-        rollout.recording.catch_up(desk, rollout.beat)?;
+        rollout.recording.catch_up(sink, rollout.beat)?;
         match suspects.standing(rollout.job.index, episode) {
-            Standing::GivenUp(deaths) => rollout.give_up(episode, deaths, desk)?,
-            Standing::Alone | Standing::Usual => rollout.run(Source::These(vec![episode]), desk)?,
+            Standing::GivenUp(deaths) => rollout.give_up(episode, deaths, sink)?,
+            Standing::Alone | Standing::Usual => rollout.run(Source::These(vec![episode]), sink)?,
         }
     }
     Ok(())
 }
 
 /// Returns an upper bound for what will be recorded.
-fn amount(site: &Site, job: &Job, spec: &env::EnvSpec, (episodes, sure): (u64, u64)) -> Amount {
+fn amount(context: &JobContext, job: &Job, spec: &env::EnvSpec, (episodes, sure): (u64, u64)) -> Amount {
     if let Length::Steps(steps) = job.length {
-        let copies = site.place.gpus.len() as u64;
+        let copies = context.place.gpus.len() as u64;
         let steps = steps.saturating_mul(copies);
         return Amount { steps, sure_steps: steps, episodes: copies };
     }
@@ -391,11 +402,15 @@ struct World {
 }
 
 impl World {
-    fn make(site: &Site, job: &Job) -> Result<Self, EnvError> {
+    fn make(context: &JobContext, job: &Job) -> Result<Self, EnvError> {
         let (events, inbox) = channel();
         let outbox = events.clone();
         // The receiver is gone after the loop was stopped.
         let answers = Answers::new(move |env, answer| drop(outbox.send(Event::Env(env, answer))));
-        Ok(Self { made: env::make(job, jobs::seed::episode(site.seed, job, 0), &site.place, answers)?, events, inbox })
+        Ok(Self {
+            made: env::make(job, jobs::seed::episode(context.seed, job, 0), &context.place, answers)?,
+            events,
+            inbox,
+        })
     }
 }

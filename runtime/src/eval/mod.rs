@@ -11,7 +11,6 @@
 
 use std::time::Instant;
 
-mod beat;
 mod busy;
 #[cfg(test)]
 mod cable;
@@ -22,6 +21,7 @@ mod exporter;
 pub(crate) mod failure;
 mod film;
 mod group;
+mod heartbeat;
 mod history;
 mod job;
 pub(crate) mod latency;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use jobs::rank_env::RankEnv;
 
-use crate::eval::beat::{Beat, Watch};
+use crate::eval::heartbeat::{Heartbeat, Watch};
 use crate::eval::now;
 use crate::eval::stop::Stop;
 use c10d::{DistError, Store, StoreAddr};
@@ -32,7 +32,7 @@ pub struct Peers {
     store: Option<Store>,
     /// Keys of this launch attempt only, so that a restart does not read the heartbeats of the
     /// attempt before.
-    room: Option<Store>,
+    eval_store: Option<Store>,
     /// Keys under which the launcher names the ranks that it does not restart.
     losses: Option<Store>,
     watch: Watch,
@@ -56,7 +56,7 @@ impl Peers {
             addr,
             meeting: format!("{}/{}", env.run_id, env.round),
             store: None,
-            room: None,
+            eval_store: None,
             losses: None,
             watch: Watch::new(env.world_size, now()),
             told: None,
@@ -68,7 +68,7 @@ impl Peers {
 
     fn adopt(&mut self, store: Option<Store>) {
         let part = |name: &str| store.as_ref().map(|store| store.prefix(&format!("rrun/{name}/{}", self.meeting)));
-        (self.room, self.losses) = (part("eval"), part("lost"));
+        (self.eval_store, self.losses) = (part("eval"), part("lost"));
         self.store = store;
     }
 
@@ -106,7 +106,7 @@ impl Peers {
 
     /// Publishes this rank's heartbeat. Returns the reason if another rank has ended the
     /// evaluation.
-    pub fn tell(&mut self, beat: &Beat) -> Option<String> {
+    pub fn tell(&mut self, beat: &Heartbeat) -> Option<String> {
         let moment = now();
         self.told = Some(moment);
         self.watch.on(self.rank, beat.clone(), moment);
@@ -122,45 +122,46 @@ impl Peers {
 
     /// Publishes a heartbeat. Errors are ignored: the evaluation itself needs no store, and if the
     /// store is gone, the launcher that serves it is gone too and its end stops this rank.
-    fn publish(&self, beat: &Beat) {
-        let Some(room) = &self.room else { return };
+    fn publish(&self, beat: &Heartbeat) {
+        let Some(eval_store) = &self.eval_store else { return };
         let text = serde_json::to_vec(beat).expect("a beat has no map and no number that JSON lacks");
-        if let Err(err) = room.set(&format!("beat/{}", self.rank), &text) {
+        if let Err(err) = eval_store.set(&format!("beat/{}", self.rank), &text) {
             tracing::debug!(%err, "cannot publish progress");
         }
     }
 
     /// Ends the evaluation of the other ranks too. Without a store there are none.
     pub fn call_off(&self, reason: &str) {
-        if let Some(room) = &self.room {
+        if let Some(eval_store) = &self.eval_store {
             // If this fails, the other ranks end with their own work.
-            let _ = room.set("off", reason.as_bytes());
+            let _ = eval_store.set("off", reason.as_bytes());
         }
     }
 
     /// Returns whether this rank is the first of the launch to ask about `topic`. Returns true if
     /// the store does not answer, so that a message is repeated rather than lost.
     pub fn is_first(&self, topic: &str) -> bool {
-        let Some(room) = &self.room else { return true };
-        room.add(&format!("said/{topic}"), 1).map_or(true, |count| count == 1)
+        let Some(eval_store) = &self.eval_store else { return true };
+        eval_store.add(&format!("said/{topic}"), 1).map_or(true, |count| count == 1)
     }
 
     fn called_off(&self) -> Result<Option<String>, DistError> {
-        let Some(room) = &self.room else { return Ok(None) };
-        let reason = if room.check("off")? { Some(room.get("off", EVERY)?) } else { None };
+        let Some(eval_store) = &self.eval_store else { return Ok(None) };
+        let reason = if eval_store.check("off")? { Some(eval_store.get("off", EVERY)?) } else { None };
         Ok(reason.map(|reason| String::from_utf8_lossy(&reason).into_owned()))
     }
 
     /// Reads the heartbeats of the other ranks.
-    pub fn look(&mut self) -> impl Iterator<Item = &Beat> {
-        if let (Some(room), Some(losses)) = (self.room.clone(), &self.losses) {
+    pub fn look(&mut self) -> impl Iterator<Item = &Heartbeat> {
+        if let (Some(eval_store), Some(losses)) = (self.eval_store.clone(), &self.losses) {
             for rank in (0..self.world_size).filter(|rank| *rank != self.rank) {
                 if losses.check(&rank.to_string()).is_ok_and(|lost| lost) {
                     self.watch.gone(rank);
                 }
                 let key = format!("beat/{rank}");
-                let beat =
-                    room.check(&key).and_then(|there| if there { room.get(&key, EVERY).map(Some) } else { Ok(None) });
+                let beat = eval_store
+                    .check(&key)
+                    .and_then(|there| if there { eval_store.get(&key, EVERY).map(Some) } else { Ok(None) });
                 if let Ok(Some(text)) = beat
                     && let Ok(beat) = serde_json::from_slice(&text)
                 {
@@ -180,16 +181,16 @@ impl Peers {
 
     /// Waits about a second, or until no rank has work left.
     pub fn rest(&self) {
-        if let Some(room) = &self.room {
+        if let Some(eval_store) = &self.eval_store {
             // A timeout is the usual result; a lost connection is noticed by the next query.
-            let _ = room.wait("leased", EVERY);
+            let _ = eval_store.wait("leased", EVERY);
         }
     }
 
     /// Wakes the ranks that wait in [`Peers::rest`], because all leases are done.
     pub fn leased(&self) {
-        if let Some(room) = &self.room {
-            let _ = room.set("leased", b"");
+        if let Some(eval_store) = &self.eval_store {
+            let _ = eval_store.set("leased", b"");
         }
     }
 
@@ -197,21 +198,21 @@ impl Peers {
     /// Returns the lost ranks. Calls `meanwhile` with all heartbeats about once a second.
     pub fn wait_for_all(
         &mut self,
-        beat: Beat,
+        beat: Heartbeat,
         timeout: Duration,
         stop: &Stop,
-        mut meanwhile: impl FnMut(&[Beat]),
+        mut meanwhile: impl FnMut(&[Heartbeat]),
     ) -> Vec<usize> {
-        let beat = Beat { arrived: true, ..beat };
+        let beat = Heartbeat { arrived: true, ..beat };
         self.watch.on(self.rank, beat.clone(), now());
         self.publish(&beat);
-        let Some(room) = self.room.clone() else { return Vec::new() };
+        let Some(eval_store) = self.eval_store.clone() else { return Vec::new() };
         let mut mends = 0;
         // A rank that was restarted arrives again and must not be counted twice.
-        let is_first = room.add(&format!("arrived/{}", self.rank), 1).is_ok_and(|count| count == 1);
-        if is_first && room.add("arrived", 1).is_ok_and(|count| count as usize == self.world_size) {
+        let is_first = eval_store.add(&format!("arrived/{}", self.rank), 1).is_ok_and(|count| count == 1);
+        if is_first && eval_store.add("arrived", 1).is_ok_and(|count| count as usize == self.world_size) {
             // Wakes the waiting ranks; a rank that misses it looks again a second later.
-            let _ = room.set("all", b"");
+            let _ = eval_store.set("all", b"");
         }
         loop {
             let beats: Vec<_> = self.look().cloned().collect();
@@ -219,7 +220,7 @@ impl Peers {
             if self.watch.settled(now(), timeout) || stop.asked() {
                 return self.watch.lost(now(), timeout);
             }
-            let waited = self.room.as_ref().map_or(Ok(()), |room| room.wait("all", EVERY));
+            let waited = self.eval_store.as_ref().map_or(Ok(()), |eval_store| eval_store.wait("all", EVERY));
             if waited.is_ok() || waited.is_err_and(|err| err.is_timeout()) {
                 mends = 0;
                 continue;
@@ -237,18 +238,18 @@ impl Peers {
 
     /// Publishes that rank 0 has written the report.
     pub fn report_is_written(&self) {
-        if let Some(room) = &self.room {
+        if let Some(eval_store) = &self.eval_store {
             // A rank that waits for the report has a time limit.
-            let _ = room.set("reported", b"");
+            let _ = eval_store.set("reported", b"");
         }
     }
 
     /// Waits for the report before this rank exits with an error, because its exit makes the
     /// launcher stop the others.
     pub fn wait_for_report(&self, timeout: Duration) {
-        if let Some(room) = &self.room {
+        if let Some(eval_store) = &self.eval_store {
             // After the time limit the rank exits anyway.
-            let _ = room.wait("reported", timeout);
+            let _ = eval_store.wait("reported", timeout);
         }
     }
 }
@@ -270,8 +271,8 @@ mod tests {
         Peers::meet(&env.unwrap()).unwrap()
     }
 
-    fn beat(steps: u64) -> Beat {
-        Beat { steps, ..Beat::default() }
+    fn beat(steps: u64) -> Heartbeat {
+        Heartbeat { steps, ..Heartbeat::default() }
     }
 
     #[test]

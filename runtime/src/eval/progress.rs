@@ -8,9 +8,9 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use jobs::rank_env::RankEnv;
 use serde_json::{Value, json};
 
-use crate::eval::beat::Beat;
 use crate::eval::console::{self, Level};
 use crate::eval::exporter::Exporter;
+use crate::eval::heartbeat::Heartbeat;
 use crate::eval::now;
 use crate::eval::view::{Before, Snapshot, View};
 
@@ -70,7 +70,7 @@ impl Progress {
     }
 
     /// Shows progress of this rank.
-    pub fn moved(&mut self, beat: &Beat) {
+    pub fn moved(&mut self, beat: &Heartbeat) {
         let Show::Lines { last } = &mut self.show else { return };
         let moment = now();
         let (job, since, steps) = last.get_or_insert_with(|| (beat.job.clone(), moment, beat.steps));
@@ -90,7 +90,7 @@ impl Progress {
     }
 
     /// Shows the heartbeats of all ranks, in rank order.
-    pub fn all(&mut self, beats: &[Beat]) {
+    pub fn all(&mut self, beats: &[Heartbeat]) {
         let Some(view) = &mut self.view else { return };
         let snapshot = view.on(beats, now());
         if let Some(exporter) = &self.exporter {
@@ -109,7 +109,7 @@ impl Progress {
     }
 
     /// Shows that a job of this rank ended.
-    pub fn job_ended(&mut self, beat: &Beat, took: Duration) {
+    pub fn job_ended(&mut self, beat: &Heartbeat, took: Duration) {
         if let Show::Lines { last } = &mut self.show {
             *last = None;
         }
@@ -129,7 +129,7 @@ impl Progress {
     }
 
     /// Prints the progress of this rank to stderr, or only to the log if rank 0 draws a table.
-    fn line(&self, line: &str, beat: &Beat) {
+    fn line(&self, line: &str, beat: &Heartbeat) {
         match &self.show {
             Show::Lines { .. } => console::say(Level::Info, &self.label, line, facts(self.rank, beat)),
             Show::Table { .. } | Show::Quiet => console::log(Level::Info, line),
@@ -157,7 +157,7 @@ fn draw(all: &MultiProgress, lines: &mut Vec<ProgressBar>, table: &[String]) {
     }
 }
 
-fn facts(rank: usize, beat: &Beat) -> Value {
+fn facts(rank: usize, beat: &Heartbeat) -> Value {
     json!({"rank": rank, "job": beat.job, "done": beat.done, "of": beat.of, "solved": beat.solved, "steps": beat.steps})
 }
 
@@ -167,7 +167,7 @@ fn whole(snapshot: &Snapshot) -> Value {
            "left_s": snapshot.left.map(|left| left.as_secs_f64())})
 }
 
-fn text(beat: &Beat) -> String {
+fn text(beat: &Heartbeat) -> String {
     match beat.of {
         0 => format!("{}: {} episodes, {} solved", beat.job, beat.done, beat.solved),
         of => format!("{}: {}/{of} episodes, {} solved", beat.job, beat.done, beat.solved),

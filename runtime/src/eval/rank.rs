@@ -20,11 +20,11 @@ use jobs::time::rfc3339;
 use jobs::{report, table};
 
 use crate::device::Decision;
-use crate::eval::beat::Beat;
 use crate::eval::exporter::Exporter;
+use crate::eval::heartbeat::Heartbeat;
 use crate::eval::history::History;
-use crate::eval::job::{Audience, Desk, Earlier, JobError, Site, run as run_job};
-use crate::eval::lease::{Agenda, Bystander, Leases};
+use crate::eval::job::{Earlier, EpisodeSink, JobContext, JobError, JobObserver, run as run_job};
+use crate::eval::lease::{Bystander, JobQueue, Leases};
 use crate::eval::meter::Meter;
 use crate::eval::peers::Peers;
 use crate::eval::policy_files::{Found, Reading};
@@ -96,7 +96,7 @@ fn run(args: &EvalArgs) -> Result<ExitCode, Fault> {
         policy,
         stop: &stop,
         journal,
-        company: Company {
+        observers: Observers {
             peers,
             progress,
             said: BTreeSet::new(),
@@ -131,7 +131,7 @@ struct Rank<'a> {
     stop: &'a Stop,
     meter: Rc<Meter>,
     journal: Journal,
-    company: Company,
+    observers: Observers,
     begun: Instant,
     busy_s: f64,
     /// The reason why a job has failed for good.
@@ -143,7 +143,7 @@ struct Rank<'a> {
 }
 
 /// The other ranks and the user: the observers of every step.
-struct Company {
+struct Observers {
     peers: Peers,
     progress: Progress,
     /// Topics that were already reported for all ranks.
@@ -155,8 +155,8 @@ struct Company {
     lock: Option<LaunchLock>,
 }
 
-impl Audience for Company {
-    fn on(&mut self, beat: &Beat, _: Option<&Episode>) {
+impl JobObserver for Observers {
+    fn on(&mut self, beat: &Heartbeat, _: Option<&Episode>) {
         self.progress.moved(beat);
         if !self.peers.is_due() {
             return;
@@ -168,7 +168,7 @@ impl Audience for Company {
         }
         let (gpu_used, gpu_total) = device::memory(self.device).unwrap_or_default();
         let gpu_busy = self.meter.busy();
-        let beat = &Beat { gpu_used, gpu_total, gpu_busy, ..beat.clone() };
+        let beat = &Heartbeat { gpu_used, gpu_total, gpu_busy, ..beat.clone() };
         if let Some(reason) = self.peers.tell(beat) {
             self.stop.call_off(reason);
         }
@@ -194,19 +194,19 @@ impl Audience for Company {
 /// A rank that waits for leases.
 struct Idle<'r, 'a> {
     rank: &'r mut Rank<'a>,
-    last: &'r Beat,
+    last: &'r Heartbeat,
 }
 
 impl Bystander for Idle<'_, '_> {
     fn rest(&mut self) -> bool {
-        let company = &mut self.rank.company;
-        company.on(&Beat { arrived: true, ..self.last.clone() }, None);
-        company.peers.rest();
+        let observers = &mut self.rank.observers;
+        observers.on(&Heartbeat { arrived: true, ..self.last.clone() }, None);
+        observers.peers.rest();
         !self.rank.stop.asked()
     }
 
     fn lost(&mut self, timeout: Duration) -> BTreeSet<usize> {
-        self.rank.company.peers.lost(timeout).into_iter().collect()
+        self.rank.observers.peers.lost(timeout).into_iter().collect()
     }
 
     fn history(&mut self) -> Result<History, String> {
@@ -214,11 +214,11 @@ impl Bystander for Idle<'_, '_> {
     }
 
     fn finished(&mut self) {
-        self.rank.company.peers.leased();
+        self.rank.observers.peers.leased();
     }
 
     fn say(&mut self, text: &str) {
-        self.rank.company.say(text);
+        self.rank.observers.say(text);
     }
 }
 
@@ -231,15 +231,15 @@ impl Rank<'_> {
         if self.env.rank == 0 {
             self.policy_files = Some(Reading::start(&self.plan.jobs, &history.lines, self.folder.policy_files()));
         }
-        let mut agenda =
-            Agenda::new(own.to_vec(), self.args, self.env, &history.lines).map_err(|err| err.to_string())?;
-        let mut last = self.begin(agenda.own(), &history);
-        while let Some(work) = agenda.next(&mut history, &mut Idle { rank: self, last: &last })? {
-            self.leases = agenda.leases(&work);
+        let mut job_queue =
+            JobQueue::new(own.to_vec(), self.args, self.env, &history.lines).map_err(|err| err.to_string())?;
+        let mut last = self.begin(job_queue.own(), &history);
+        while let Some(work) = job_queue.next(&mut history, &mut Idle { rank: self, last: &last })? {
+            self.leases = job_queue.leases(&work);
             last = self.job(&work, &mut history, last)?;
             self.note_policy_files(Reading::take)?;
             if !self.stop.asked() {
-                agenda.after(&work);
+                job_queue.after(&work);
             }
             if self.stop.asked() || (self.failed.is_some() && !self.args.continue_on_error) {
                 break;
@@ -251,7 +251,7 @@ impl Rank<'_> {
     /// Writes journal lines for the policy files that have been hashed.
     fn note_policy_files(&mut self, take: fn(&mut Reading) -> Vec<Found>) -> Result<(), String> {
         for Found { line, warning } in self.policy_files.as_mut().map(take).unwrap_or_default() {
-            warning.iter().for_each(|warning| self.company.progress.say(warning));
+            warning.iter().for_each(|warning| self.observers.progress.say(warning));
             self.append(&line)?;
         }
         Ok(())
@@ -289,26 +289,26 @@ impl Rank<'_> {
     fn history(&self) -> Result<History, String> {
         let history = History::read(self.folder, self.plan, self.env)?;
         if self.env.rank == 0 {
-            history.notes.iter().for_each(|note| self.company.progress.say(&format!("warning: {note}")));
+            history.notes.iter().for_each(|note| self.observers.progress.say(&format!("warning: {note}")));
         }
         Ok(history)
     }
 
     /// Returns the first heartbeat of this rank, with its share of the work, and starts the
     /// progress display.
-    fn begin(&mut self, own: Option<&[Work]>, history: &History) -> Beat {
+    fn begin(&mut self, own: Option<&[Work]>, history: &History) -> Heartbeat {
         let (jobs, lines) = (&self.plan.jobs, &history.lines);
         let exporter = self.args.metrics_port.filter(|_| self.env.rank == 0).and_then(|port| {
             let host = self.args.metrics_host;
-            let said = |err| self.company.progress.say(&format!("warning: no metrics on {host}, port {port}: {err}"));
+            let said = |err| self.observers.progress.say(&format!("warning: no metrics on {host}, port {port}: {err}"));
             Exporter::listen(host, port).map_err(said).ok()
         });
         let before = || tally::before(jobs, lines, &history.launched);
-        self.company.progress.begin(before, self.env.world_size, exporter);
+        self.observers.progress.begin(before, self.env.world_size, exporter);
         let counted = tally::own(own.unwrap_or_default(), lines, &history.launched, self.env.rank);
         // A rank that leases its work has no jobs of its own.
         let (jobs, own) = own.map_or((0, 0), |_| (counted.jobs, counted.own));
-        Beat { device: device::name(self.device.device), jobs, own, ..counted }
+        Heartbeat { device: device::name(self.device.device), jobs, own, ..counted }
     }
 
     fn announce(&self, before: &[Line]) {
@@ -318,7 +318,7 @@ impl Rank<'_> {
         console::out(table::jobs(self.plan.jobs.iter().map(|job| (job, job.status.as_str()))));
         let done: usize = report::done(before).values().map(Vec::len).sum();
         if done > 0 {
-            self.company
+            self.observers
                 .progress
                 .say(&format!("going on in `{}`: {done} episodes are done", self.folder.root().display()));
         }
@@ -347,7 +347,7 @@ impl Rank<'_> {
 
     /// Runs the rest of a job, and retries it if it fails. Returns an error if the journal cannot
     /// be written or the GPU is lost.
-    fn job(&mut self, work: &Work, history: &mut History, last: Beat) -> Result<Beat, String> {
+    fn job(&mut self, work: &Work, history: &mut History, last: Heartbeat) -> Result<Heartbeat, String> {
         let mut beat = last;
         if history.given_up.contains(&work.job.index) {
             self.failed.get_or_insert_with(|| format!("{} has failed before this rank was restarted", work.job.name));
@@ -374,9 +374,9 @@ impl Rank<'_> {
         &mut self,
         work: &Work,
         history: &History,
-        last: &Beat,
+        last: &Heartbeat,
         attempt: u32,
-    ) -> Result<(Beat, Option<String>), String> {
+    ) -> Result<(Heartbeat, Option<String>), String> {
         let job = &work.job;
         // An interrupted job in steps starts from the beginning: its episodes are not those of an
         // earlier attempt.
@@ -387,7 +387,7 @@ impl Rank<'_> {
         done.retain(|episode| work.runs(*episode));
         let solved =
             report::solved(earlier.into_iter().filter(|line| of_episode(line).is_none_or(|e| work.runs(e))), job.index);
-        let mut beat = Beat { done: done.len() as u64, solved, ..last.of_job(&job.name) };
+        let mut beat = Heartbeat { done: done.len() as u64, solved, ..last.of_job(&job.name) };
         if let Some(leases) = &self.leases {
             // With leases, finished episodes of other ranks do not count for this one.
             (beat.done, beat.solved) = (0, 0);
@@ -404,7 +404,7 @@ impl Rank<'_> {
         let earlier = Earlier { done, lines: before, suspects: &history.suspects, attempt: attempt - 1 };
         let started = now();
         let _span = tracing::info_span!("job", name = %job.name, rank = self.env.rank, attempt).entered();
-        let site = Site {
+        let context = JobContext {
             args: self.args,
             env: self.env,
             device: self.device.device,
@@ -418,8 +418,8 @@ impl Rank<'_> {
         };
         self.meter.begin();
         let leases = self.leases.clone();
-        let mut desk = Desk { journal: &mut self.journal, audience: &mut self.company, leases };
-        let (totals, result) = run_job(&site, job, &earlier, &mut desk, &mut beat);
+        let mut sink = EpisodeSink { journal: &mut self.journal, observer: &mut self.observers, leases };
+        let (totals, result) = run_job(&context, job, &earlier, &mut sink, &mut beat);
         self.leave(job.index, result.is_ok());
         self.busy_s += started.elapsed().as_secs_f64();
         let error = match result {
@@ -432,11 +432,11 @@ impl Rank<'_> {
             Err(err) => Some(err.to_string()),
             Ok(()) => None,
         };
-        self.company.progress.job_ended(&beat, started.elapsed());
+        self.observers.progress.job_ended(&beat, started.elapsed());
         let retried = error.is_some() && attempt < self.args.job_attempts;
         if let Some(error) = &error {
             let left = if retried { ", and is tried again" } else { "" };
-            self.company.progress.say(&format!("{} failed{left}: {error}", job.name));
+            self.observers.progress.say(&format!("{} failed{left}: {error}", job.name));
         }
         let (policy, job_use) = (device::take_peak(self.device.device), self.meter.job());
         self.append(&Line::JobEnd(JobEnd {
@@ -486,36 +486,36 @@ impl Rank<'_> {
     /// Waits for the other ranks and writes the report. A rank that was stopped, or whose job
     /// failed without `--continue-on-error`, does not wait; in the second case it also calls off
     /// the other ranks.
-    fn conclude(&mut self, last: Beat, started: Instant) -> Result<ExitCode, String> {
+    fn conclude(&mut self, last: Heartbeat, started: Instant) -> Result<ExitCode, String> {
         let failed = self.failed.clone().filter(|_| !self.args.continue_on_error);
         let early = self.stop.reason().or_else(|| {
             let reason = format!("a job failed, and --continue-on-error is not given: {}", failed?);
-            self.company.peers.call_off(&reason);
+            self.observers.peers.call_off(&reason);
             Some(reason)
         });
         if let Some(reason) = early {
             self.end(started)?;
             return self.conclude_early(reason);
         }
-        let Company { peers, progress, .. } = &mut self.company;
+        let Observers { peers, progress, .. } = &mut self.observers;
         let lost = peers.wait_for_all(last, self.args.gather_timeout(), self.stop, |beats| progress.all(beats));
         self.end(started)?;
         if let Some(reason) = self.stop.reason() {
             return self.conclude_early(reason);
         }
-        let together = outcome::bring_together(self.env, self.folder, &self.company.peers, self.device.device, &lost);
-        self.company.progress.finish();
+        let together = outcome::bring_together(self.env, self.folder, &self.observers.peers, self.device.device, &lost);
+        self.observers.progress.finish();
         if let Some(note) = &together.note {
-            self.company.progress.say(&format!("warning: {note}"));
+            self.observers.progress.say(&format!("warning: {note}"));
         }
         if self.env.rank != 0 {
             if self.failed.is_some() {
-                self.company.peers.wait_for_report(self.args.gather_timeout());
+                self.observers.peers.wait_for_report(self.args.gather_timeout());
             }
             return Ok(if self.failed.is_some() { ExitCode::from(FINAL) } else { ExitCode::SUCCESS });
         }
         let report = outcome::report(self.folder, self.plan, together)?;
-        self.company.peers.report_is_written();
+        self.observers.peers.report_is_written();
         if report.complete() {
             return Ok(ExitCode::SUCCESS);
         }
@@ -524,7 +524,7 @@ impl Rank<'_> {
     }
 
     fn conclude_early(&self, reason: String) -> Result<ExitCode, String> {
-        self.company.progress.finish();
+        self.observers.progress.finish();
         if self.env.rank == 0 {
             outcome::report(self.folder, self.plan, outcome::from_disk(self.env, reason))?;
         }

@@ -10,9 +10,9 @@ use jobs::journal::Line;
 use jobs::layout::RunFolder;
 
 use crate::env::{EnvIndex, EnvSpec};
-use crate::eval::beat::Beat;
 use crate::eval::film;
-use crate::eval::job::{Counts, Desk, Earlier, JobError, Site};
+use crate::eval::heartbeat::Heartbeat;
+use crate::eval::job::{Counts, Earlier, EpisodeSink, JobContext, JobError};
 use crate::record::{Amount, DatasetPlan, Estimate, Export, Format, RecordPlan, Recorded, Recorder};
 
 /// Time between two looks at what the recorder has finished.
@@ -34,16 +34,16 @@ impl<'a> Recording<'a> {
     /// Returns an error if the plan does not fit the environment, a file cannot be written, or the
     /// file system is full.
     pub fn start(
-        site: &'a Site<'a>,
+        context: &'a JobContext<'a>,
         job: &Job,
         spec: &EnvSpec,
         (earlier, amount): (&Earlier, Amount),
-        desk: &mut Desk,
+        sink: &mut EpisodeSink,
     ) -> Result<Self, JobError> {
-        let (folder, args) = (site.folder, site.args);
-        let dataset = dataset(site, job, spec, earlier);
+        let (folder, args) = (context.folder, context.args);
+        let dataset = dataset(context, job, spec, earlier);
         let pictures = dataset.as_ref().is_some_and(|dataset| dataset.cameras);
-        let video = film::plan(args, job, &site.work.seats, folder, spec);
+        let video = film::plan(args, job, &context.work.seats, folder, spec);
         let every_frame = video.is_some() || pictures;
         let mut recorder = None;
         if dataset.is_some() || video.is_some() {
@@ -53,10 +53,10 @@ impl<'a> Recording<'a> {
             }
             let plan = RecordPlan { dataset, video, num_envs: job.num_envs, env: spec.clone() };
             if let Some(warning) = Estimate::of(&plan, amount).check(&folder.job(&job.name))? {
-                desk.audience.say(&format!("warning: {warning}"));
+                sink.observer.say(&format!("warning: {warning}"));
             }
             let started = Recorder::start(plan)?;
-            started.warnings().iter().for_each(|warning| desk.audience.say(warning));
+            started.warnings().iter().for_each(|warning| sink.observer.say(warning));
             recorder = Some(started);
         }
         Ok(Self { recorder, waiting: BTreeMap::new(), folder, every_frame })
@@ -68,40 +68,46 @@ impl<'a> Recording<'a> {
     }
 
     /// Ends an episode: its journal line is written after dataset and video have it.
-    pub fn ended(&mut self, env: EnvIndex, episode: Episode, desk: &mut Desk, beat: &mut Beat) -> Result<(), JobError> {
+    pub fn ended(
+        &mut self,
+        env: EnvIndex,
+        episode: Episode,
+        sink: &mut EpisodeSink,
+        beat: &mut Heartbeat,
+    ) -> Result<(), JobError> {
         if self.recorder.is_some() {
             self.waiting.insert((env, episode.episode), episode);
             return Ok(());
         }
-        journal(episode, desk, beat)
+        journal(episode, sink, beat)
     }
 
     /// Writes the journal lines of the episodes that the recorder has finished.
-    pub fn settle(&mut self, desk: &mut Desk, beat: &mut Beat) -> Result<(), JobError> {
+    pub fn settle(&mut self, sink: &mut EpisodeSink, beat: &mut Heartbeat) -> Result<(), JobError> {
         let recorded = self.recorder.as_mut().map(Recorder::poll).unwrap_or_default();
-        recorded.into_iter().try_for_each(|recorded| self.on_recorded(recorded, desk, beat))
+        recorded.into_iter().try_for_each(|recorded| self.on_recorded(recorded, sink, beat))
     }
 
     /// Waits until the journal lines of all finished episodes are written.
-    pub fn catch_up(&mut self, desk: &mut Desk, beat: &mut Beat) -> Result<(), JobError> {
+    pub fn catch_up(&mut self, sink: &mut EpisodeSink, beat: &mut Heartbeat) -> Result<(), JobError> {
         while !self.waiting.is_empty() {
             // If the threads of the recorder have ended, its next use returns the reason.
             let Some(recorded) = self.recorder.as_mut().and_then(|recorder| recorder.poll_within(PATIENCE)) else {
                 return Ok(());
             };
-            recorded.into_iter().try_for_each(|recorded| self.on_recorded(recorded, desk, beat))?;
+            recorded.into_iter().try_for_each(|recorded| self.on_recorded(recorded, sink, beat))?;
         }
         Ok(())
     }
 
     /// Waits for the files, and writes the last journal lines.
-    pub fn finish(mut self, desk: &mut Desk, counts: &mut Counts) -> Result<(), JobError> {
+    pub fn finish(mut self, sink: &mut EpisodeSink, counts: &mut Counts) -> Result<(), JobError> {
         let Some(mut recorder) = self.recorder.take() else { return Ok(()) };
         // Report first what was written before something failed.
         let said = recorder.warnings().len();
         let recorded = recorder.drain();
-        let told = recorded.into_iter().try_for_each(|recorded| self.on_recorded(recorded, desk, counts.beat));
-        recorder.warnings().iter().skip(said).for_each(|warning| desk.audience.say(warning));
+        let told = recorded.into_iter().try_for_each(|recorded| self.on_recorded(recorded, sink, counts.beat));
+        recorder.warnings().iter().skip(said).for_each(|warning| sink.observer.say(warning));
         let pressure = recorder.pressure();
         counts.totals.record_waits = pressure.video.count + pressure.dataset.count;
         counts.totals.record_wait = pressure.video.time + pressure.dataset.time;
@@ -109,13 +115,18 @@ impl<'a> Recording<'a> {
         told
     }
 
-    fn on_recorded(&mut self, recorded: Recorded, desk: &mut Desk, beat: &mut Beat) -> Result<(), JobError> {
+    fn on_recorded(
+        &mut self,
+        recorded: Recorded,
+        sink: &mut EpisodeSink,
+        beat: &mut Heartbeat,
+    ) -> Result<(), JobError> {
         let Some(mut episode) = self.waiting.remove(&(recorded.env, recorded.episode)) else { return Ok(()) };
         if let Some(reason) = recorded.error {
             return Err(JobError::Unrecorded { episode: recorded.episode, reason });
         }
         if let Some(warning) = recorded.warning {
-            desk.audience.say(&format!("warning: {warning}"));
+            sink.observer.say(&format!("warning: {warning}"));
         }
         let file = recorded.dataset.map(|path| self.folder.relative(&path));
         episode.dataset = file.zip(recorded.demo).map(|(file, demo)| DemoRef { file, demo });
@@ -126,12 +137,12 @@ impl<'a> Recording<'a> {
             fps: Some(span.fps),
         });
         episode.episode_video = recorded.episode_video.map(|path| self.folder.relative(&path));
-        journal(episode, desk, beat)
+        journal(episode, sink, beat)
     }
 }
 
-fn dataset(site: &Site, job: &Job, spec: &EnvSpec, earlier: &Earlier) -> Option<DatasetPlan> {
-    let (folder, args) = (site.folder, site.args);
+fn dataset(context: &JobContext, job: &Job, spec: &EnvSpec, earlier: &Earlier) -> Option<DatasetPlan> {
+    let (folder, args) = (context.folder, context.args);
     let export = match args.export_mode {
         _ if args.no_dataset => return None,
         ExportMode::None => return None,
@@ -139,7 +150,7 @@ fn dataset(site: &Site, job: &Job, spec: &EnvSpec, earlier: &Earlier) -> Option<
         ExportMode::Succeeded => Export::Succeeded,
         ExportMode::Separate => Export::Separate,
     };
-    let file = folder.dataset(&job.name, site.env.rank, site.env.world_size);
+    let file = folder.dataset(&job.name, context.env.rank, context.env.world_size);
     // A dataset for training needs its images; one for analysis is far smaller without them.
     let (format, path, cameras) = match args.record_format {
         RecordFormat::Hdf5 => (Format::Hdf5, file, args.record_cameras),
@@ -161,28 +172,28 @@ fn dataset(site: &Site, job: &Job, spec: &EnvSpec, earlier: &Earlier) -> Option<
     })
 }
 
-fn journal(episode: Episode, desk: &mut Desk, beat: &mut Beat) -> Result<(), JobError> {
-    if !desk.may_write(&episode)? {
+fn journal(episode: Episode, sink: &mut EpisodeSink, beat: &mut Heartbeat) -> Result<(), JobError> {
+    if !sink.may_write(&episode)? {
         return Ok(());
     }
     let line = Line::Episode(Box::new(episode));
-    desk.write(&line)?;
+    sink.write(&line)?;
     if let Line::Episode(episode) = &line {
         let (number, success) = (episode.episode, episode.success);
         tracing::info!(episode = number, env = episode.env, success, length = episode.length, "episode ended");
-        if let Some(leases) = &desk.leases {
+        if let Some(leases) = &sink.leases {
             leases.written(episode.job_index, episode.episode);
         }
         beat.count(episode);
-        desk.audience.on(beat, Some(episode));
+        sink.observer.on(beat, Some(episode));
     }
     Ok(())
 }
 
 /// Writes an episode that an error ended to the journal at once.
-pub fn journal_error(episode: Episode, desk: &mut Desk, beat: &mut Beat) -> Result<(), JobError> {
+pub fn journal_error(episode: Episode, sink: &mut EpisodeSink, beat: &mut Heartbeat) -> Result<(), JobError> {
     if let Some(reason) = &episode.error {
-        desk.audience.say(&format!("{} episode {}: {reason}", episode.job, episode.episode));
+        sink.observer.say(&format!("{} episode {}: {reason}", episode.job, episode.episode));
     }
-    journal(episode, desk, beat)
+    journal(episode, sink, beat)
 }

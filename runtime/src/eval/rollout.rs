@@ -23,11 +23,11 @@ use jobs::journal::{EnvLost, EpisodeStart, Line};
 use jobs::time::rfc3339;
 
 use crate::env::{Answer, Command, EnvError, EnvIndex, Observation, Render, Step, VectorEnv};
-use crate::eval::beat::Beat;
 use crate::eval::busy::Busy;
 use crate::eval::ending::{Ending, Signs};
 use crate::eval::group::Group;
-use crate::eval::job::{Desk, JobError, Site};
+use crate::eval::heartbeat::Heartbeat;
+use crate::eval::job::{EpisodeSink, JobContext, JobError};
 use crate::eval::latency::Latency;
 use crate::eval::lease::Leases;
 use crate::eval::live::{Live, Where};
@@ -98,7 +98,7 @@ pub enum Source {
 
 /// One build of the environments, from its first episode to its last.
 pub struct Rollout<'a, 'b> {
-    pub site: &'a Site<'a>,
+    pub context: &'a JobContext<'a>,
     pub job: &'a Job,
     pub rebuild: u64,
     pub env: &'a mut dyn VectorEnv,
@@ -108,7 +108,7 @@ pub struct Rollout<'a, 'b> {
     pub events: (&'a Sender<Event>, &'a Receiver<Event>),
     pub recording: &'a mut Recording<'b>,
     pub totals: &'a mut Totals,
-    pub beat: &'a mut Beat,
+    pub beat: &'a mut Heartbeat,
     /// True if only one episode runs at a time, so that the cause of a death is known.
     pub alone: bool,
 }
@@ -123,9 +123,9 @@ struct State {
 
 impl Rollout<'_, '_> {
     /// Runs the episodes of a source to their end.
-    pub fn run(&mut self, source: Source, desk: &mut Desk) -> Result<(), JobError> {
+    pub fn run(&mut self, source: Source, sink: &mut EpisodeSink) -> Result<(), JobError> {
         let mut state = State { groups: self.groups(&source), live: BTreeMap::new(), attempts: BTreeMap::new() };
-        let result = self.turns(&mut state, desk);
+        let result = self.turns(&mut state, sink);
         for env in state.live.into_keys() {
             if let Some(recorder) = self.recording.recorder() {
                 recorder.forget(env)?;
@@ -142,14 +142,14 @@ impl Rollout<'_, '_> {
             let schedule = Schedule::new(waiting, envs.clone(), self.held.chunk_length, steps);
             Group::new(envs, schedule)
         };
-        groups(num_envs, self.site.stages(self.job, self.held)).into_iter().map(group).collect()
+        groups(num_envs, self.context.stages(self.job, self.held)).into_iter().map(group).collect()
     }
 
     /// Returns the episodes of a group. Those of a shared job belong to environments, so that each
     /// environment has the same ones at any number of ranks. Those of another job go to any free
     /// environment.
     fn waiting(&self, source: &Source, envs: Range<usize>) -> Waiting {
-        let (share, num_envs) = (self.site.work.share, self.env.num_envs());
+        let (share, num_envs) = (self.context.work.share, self.env.num_envs());
         match (source, share) {
             (Source::Leased(leases), _) => Waiting::Anyone(Box::new(leases.numbers())),
             (Source::Steps, None) => Waiting::Anyone(Box::new(deal(0.., num_envs, envs))),
@@ -170,19 +170,19 @@ impl Rollout<'_, '_> {
     }
 
     /// Records an episode that has killed its rank too often as an error.
-    pub fn give_up(&mut self, episode: u64, deaths: u32, desk: &mut Desk) -> Result<(), JobError> {
+    pub fn give_up(&mut self, episode: u64, deaths: u32, sink: &mut EpisodeSink) -> Result<(), JobError> {
         let reason = format!("its rank died {deaths} times while it was under way");
-        let at = Where { rank: self.site.env.rank, env: EnvIndex(0), rebuild: self.rebuild };
-        journal_error(Live::new(episode, self.seed(episode)).errored(self.job, at, reason), desk, self.beat)
+        let at = Where { rank: self.context.env.rank, env: EnvIndex(0), rebuild: self.rebuild };
+        journal_error(Live::new(episode, self.seed(episode)).errored(self.job, at, reason), sink, self.beat)
     }
 
     fn seed(&self, episode: u64) -> u64 {
         let own = self.held.seeds.get(episode as usize).copied().flatten();
-        own.unwrap_or_else(|| jobs::seed::episode(self.site.seed, self.job, episode))
+        own.unwrap_or_else(|| jobs::seed::episode(self.context.seed, self.job, episode))
     }
 
-    fn turns(&mut self, state: &mut State, desk: &mut Desk) -> Result<(), JobError> {
-        (0..state.groups.len()).try_for_each(|group| self.advance(state, group, desk))?;
+    fn turns(&mut self, state: &mut State, sink: &mut EpisodeSink) -> Result<(), JobError> {
+        (0..state.groups.len()).try_for_each(|group| self.advance(state, group, sink))?;
         let busy_before = (
             self.beat.sim_s - self.totals.sim_busy.total().as_secs_f64(),
             self.beat.infer_s - self.totals.infer_busy().as_secs_f64(),
@@ -190,38 +190,38 @@ impl Rollout<'_, '_> {
         let mut moved = now();
         let mut told = false;
         while state.groups.iter().any(Group::is_waiting) {
-            if self.site.stop.asked() {
+            if self.context.stop.asked() {
                 return Err(JobError::Stopped);
             }
             match self.events.1.recv_timeout(TICK) {
                 Ok(event) => {
                     (moved, told) = (now(), false);
-                    self.on(event, state, desk)?;
+                    self.on(event, state, sink)?;
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    if !told && moved.elapsed() >= self.site.stall_timeout() {
+                    if !told && moved.elapsed() >= self.context.stall_timeout() {
                         told = true;
-                        desk.audience.say(&self.stalled(state, moved.elapsed()));
+                        sink.observer.say(&self.stalled(state, moved.elapsed()));
                     }
                 }
                 Err(RecvTimeoutError::Disconnected) => unreachable!("the loop holds a sender itself"),
             }
             for text in self.policy.said() {
-                desk.audience.say(&format!("{}: {text}", self.job.name));
+                sink.observer.say(&format!("{}: {text}", self.job.name));
             }
-            self.recording.settle(desk, self.beat)?;
+            self.recording.settle(sink, self.beat)?;
             self.beat.sim_s = busy_before.0 + self.totals.sim_busy.total().as_secs_f64();
             self.beat.infer_s = busy_before.1 + self.totals.infer_busy().as_secs_f64();
-            desk.audience.on(self.beat, None);
+            sink.observer.on(self.beat, None);
         }
         Ok(())
     }
 
-    fn on(&mut self, event: Event, state: &mut State, desk: &mut Desk) -> Result<(), JobError> {
+    fn on(&mut self, event: Event, state: &mut State, sink: &mut EpisodeSink) -> Result<(), JobError> {
         match event {
             Event::Acted(index, acted) => {
-                self.feed(state, index, acted, desk)?;
-                self.advance(state, index, desk)?;
+                self.feed(state, index, acted, sink)?;
+                self.advance(state, index, sink)?;
             }
             Event::Env(env, answer) => {
                 self.totals.sim_busy.end(now());
@@ -232,8 +232,8 @@ impl Rollout<'_, '_> {
                 group.answers.insert(env, answer);
                 if group.outstanding == 0 {
                     self.totals.sim.add(group.since.elapsed());
-                    self.work_off(state, index, desk)?;
-                    self.advance(state, index, desk)?;
+                    self.work_off(state, index, sink)?;
+                    self.advance(state, index, sink)?;
                 }
             }
         }
@@ -241,18 +241,18 @@ impl Rollout<'_, '_> {
     }
 
     /// Starts the next turn of a group: resets and steps, or an inference if no reset is due.
-    fn advance(&mut self, state: &mut State, index: usize, desk: &mut Desk) -> Result<(), JobError> {
+    fn advance(&mut self, state: &mut State, index: usize, sink: &mut EpisodeSink) -> Result<(), JobError> {
         let State { groups, live, .. } = state;
         let group = &mut groups[index];
         let starts = group.schedule.start();
-        let hungry = if starts.is_empty() { group.schedule.hungry() } else { Vec::new() };
-        if !hungry.is_empty() {
-            let rows = hungry.iter().filter_map(|env| Some((*env, Arc::clone(&live.get(env)?.observation))));
+        let needs_chunk = if starts.is_empty() { group.schedule.needs_chunk() } else { Vec::new() };
+        if !needs_chunk.is_empty() {
+            let rows = needs_chunk.iter().filter_map(|env| Some((*env, Arc::clone(&live.get(env)?.observation))));
             let (rows, events) = (rows.collect(), self.events.0.clone());
             // The receiver is gone after the loop was stopped.
             let give = move |acted| drop(events.send(Event::Acted(index, acted)));
-            self.policy.act(rows, self.site.max_batch(self.held), give);
-            group.thinking = hungry;
+            self.policy.act(rows, self.context.max_batch(self.held), give);
+            group.thinking = needs_chunk;
             if self.held.is_planner {
                 self.totals.thinking.begin(1, now());
             }
@@ -264,10 +264,10 @@ impl Rollout<'_, '_> {
             live.insert(env, Live::new(episode, seed));
             tracing::debug!(episode, env = env.0, seed, "reset");
             resets.push((env, Command::Reset { seed, episode }));
-            desk.note(&Line::EpisodeStart(EpisodeStart {
+            sink.note(&Line::EpisodeStart(EpisodeStart {
                 job_index: self.job.index,
                 episode,
-                rank: self.site.env.rank,
+                rank: self.context.env.rank,
                 env: env.0,
                 alone: self.alone,
                 started: rfc3339(SystemTime::now()),
@@ -293,7 +293,7 @@ impl Rollout<'_, '_> {
         Ok(())
     }
 
-    fn feed(&mut self, state: &mut State, index: usize, acted: Acted, desk: &mut Desk) -> Result<(), JobError> {
+    fn feed(&mut self, state: &mut State, index: usize, acted: Acted, sink: &mut EpisodeSink) -> Result<(), JobError> {
         let Acted { chunks, took, shortage } = acted;
         self.totals.shortage = shortage;
         let chunks = chunks?;
@@ -304,16 +304,16 @@ impl Rollout<'_, '_> {
         } else {
             self.totals.inferred += took;
         }
-        let hungry = std::mem::take(&mut state.groups[index].thinking);
-        self.check(&chunks, hungry.len())?;
-        for (env, chunk) in hungry.into_iter().zip(chunks) {
+        let needs_chunk = std::mem::take(&mut state.groups[index].thinking);
+        self.check(&chunks, needs_chunk.len())?;
+        for (env, chunk) in needs_chunk.into_iter().zip(chunks) {
             if let Some(live) = state.live.get_mut(&env) {
                 live.infer_calls += 1;
             }
             if chunk.is_end() {
-                self.ended_by_policy(env, state, index, desk)?;
+                self.ended_by_policy(env, state, index, sink)?;
             } else {
-                state.groups[index].schedule.feed(env, chunk);
+                state.groups[index].schedule.set_chunk(env, chunk);
             }
         }
         Ok(())
@@ -325,7 +325,7 @@ impl Rollout<'_, '_> {
         env: EnvIndex,
         state: &mut State,
         index: usize,
-        desk: &mut Desk,
+        sink: &mut EpisodeSink,
     ) -> Result<(), JobError> {
         state.groups[index].schedule.end(env);
         let Some(live) = state.live.remove(&env) else { return Ok(()) };
@@ -338,7 +338,7 @@ impl Rollout<'_, '_> {
         }
         let end = if live.solved_once { End::Success } else { End::Terminated };
         let recorded = EpisodeEnd { success: live.solved_once, terminated: true, truncated: false };
-        self.ended(env, live, end, recorded, desk)
+        self.ended(env, live, end, recorded, sink)
     }
 
     fn check(&self, chunks: &[Chunk], rows: usize) -> Result<(), JobError> {
@@ -352,7 +352,7 @@ impl Rollout<'_, '_> {
     }
 
     /// Processes the answers of a group after all its environments have answered.
-    fn work_off(&mut self, state: &mut State, index: usize, desk: &mut Desk) -> Result<(), JobError> {
+    fn work_off(&mut self, state: &mut State, index: usize, sink: &mut EpisodeSink) -> Result<(), JobError> {
         let answers = std::mem::take(&mut state.groups[index].answers);
         let mut actions = std::mem::take(&mut state.groups[index].actions);
         for (env, answer) in answers {
@@ -367,14 +367,14 @@ impl Rollout<'_, '_> {
                         && let Some(live) = state.live.remove(&env)
                     {
                         state.groups[index].schedule.end(env);
-                        self.ended(env, live, end, recorded, desk)?;
+                        self.ended(env, live, end, recorded, sink)?;
                     }
                     None
                 }
                 Answer::Reset(Err(err)) | Answer::Step(Err(err)) => Some(err),
             };
             if let Some(err) = failed {
-                self.failed(env, err, state, index, desk)?;
+                self.failed(env, err, state, index, sink)?;
             }
         }
         Ok(())
@@ -382,18 +382,25 @@ impl Rollout<'_, '_> {
 
     /// Hands a finished episode to the recorder, and from there to the journal, unless another rank
     /// has taken it over.
-    fn ended(&mut self, env: EnvIndex, live: Live, how: End, end: EpisodeEnd, desk: &mut Desk) -> Result<(), JobError> {
+    fn ended(
+        &mut self,
+        env: EnvIndex,
+        live: Live,
+        how: End,
+        end: EpisodeEnd,
+        sink: &mut EpisodeSink,
+    ) -> Result<(), JobError> {
         let account =
             if self.held.is_planner { self.policy.end(live.over(env, end.success))? } else { Account::default() };
-        account.notes.iter().for_each(|note| desk.audience.say(&format!("{}: {note}", self.job.name)));
+        account.notes.iter().for_each(|note| sink.observer.say(&format!("{}: {note}", self.job.name)));
         let episode = Episode { metrics: account.metrics, ..live.ended(self.job, self.at(env), how) };
         if let Some(recorder) = self.recording.recorder() {
-            if !desk.may_write(&episode)? {
+            if !sink.may_write(&episode)? {
                 return Ok(recorder.forget(env)?);
             }
             recorder.end(env, end)?;
         }
-        self.recording.ended(env, episode, desk, self.beat)
+        self.recording.ended(env, episode, sink, self.beat)
     }
 
     /// Handles an error of one environment: its episode ends as an error, or starts again if the
@@ -404,7 +411,7 @@ impl Rollout<'_, '_> {
         err: EnvError,
         state: &mut State,
         index: usize,
-        desk: &mut Desk,
+        sink: &mut EpisodeSink,
     ) -> Result<(), JobError> {
         let (reason, stderr) = match err {
             EnvError::Episode { reason, .. } => (reason, None),
@@ -416,12 +423,12 @@ impl Rollout<'_, '_> {
         }
         let Some(live) = state.live.remove(&env) else { return Ok(()) };
         let attempt = state.attempts.entry(live.episode).or_insert(0);
-        let again = stderr.is_some() && *attempt < self.site.env_restarts();
+        let again = stderr.is_some() && *attempt < self.context.env_restarts();
         if let Some(stderr) = stderr {
             *attempt += 1;
             let lost = EnvLost {
                 job_index: self.job.index,
-                rank: self.site.env.rank,
+                rank: self.context.env.rank,
                 env: env.0,
                 episode: live.episode,
                 step: live.length,
@@ -430,18 +437,18 @@ impl Rollout<'_, '_> {
                 stderr,
                 at: rfc3339(SystemTime::now()),
             };
-            desk.write(&Line::EnvLost(Box::new(lost)))?;
+            sink.write(&Line::EnvLost(Box::new(lost)))?;
         }
         if again {
             self.totals.env_restarts += 1;
             let text =
                 format!("{} episode {} begins again: environment {}: {reason}", self.job.name, live.episode, env.0);
-            desk.audience.say(&text);
+            sink.observer.say(&text);
             state.groups[index].schedule.again(env);
             return Ok(());
         }
         state.groups[index].schedule.end(env);
-        journal_error(live.errored(self.job, self.at(env), reason), desk, self.beat)
+        journal_error(live.errored(self.job, self.at(env), reason), sink, self.beat)
     }
 
     fn begin(
@@ -504,7 +511,7 @@ impl Rollout<'_, '_> {
     }
 
     fn at(&self, env: EnvIndex) -> Where {
-        Where { rank: self.site.env.rank, env, rebuild: self.rebuild }
+        Where { rank: self.context.env.rank, env, rebuild: self.rebuild }
     }
 
     fn stalled(&self, state: &State, waited: Duration) -> String {

@@ -122,14 +122,14 @@ impl Schedule {
     }
 
     /// Returns the environments that need a new action chunk before they can step.
-    pub fn hungry(&self) -> Vec<EnvIndex> {
-        let hungry = |slot: &Slot| slot.has_steps() && matches!(slot.doing, Doing::Episode { chunk: None, .. });
-        let slots = self.slots.iter().enumerate().filter(|(_, slot)| hungry(slot));
+    pub fn needs_chunk(&self) -> Vec<EnvIndex> {
+        let needs_chunk = |slot: &Slot| slot.has_steps() && matches!(slot.doing, Doing::Episode { chunk: None, .. });
+        let slots = self.slots.iter().enumerate().filter(|(_, slot)| needs_chunk(slot));
         slots.map(|(index, _)| EnvIndex(self.first + index)).collect()
     }
 
     /// Sets the next action chunk of an environment.
-    pub fn feed(&mut self, env: EnvIndex, fresh: Chunk) {
+    pub fn set_chunk(&mut self, env: EnvIndex, fresh: Chunk) {
         if let Some(Slot { doing: Doing::Episode { chunk, next, .. }, .. }) = self.slot(env) {
             (*chunk, *next) = (Some(fresh), 0);
         }
@@ -200,23 +200,23 @@ mod tests {
     fn only_environments_without_actions_are_hungry() {
         let mut schedule = Schedule::new(anyone(0..2), 0..2, 2, None);
         assert_eq!(starts(&mut schedule), [(0, 0), (1, 1)]);
-        schedule.feed(EnvIndex(0), Chunk::new(1, vec![1.0, 2.0, 3.0]));
-        assert_eq!(schedule.hungry(), envs(&[1]));
+        schedule.set_chunk(EnvIndex(0), Chunk::new(1, vec![1.0, 2.0, 3.0]));
+        assert_eq!(schedule.needs_chunk(), envs(&[1]));
         assert_eq!(due(&mut schedule), [(0, 1.0, false)]);
-        assert_eq!(schedule.hungry(), envs(&[1]));
+        assert_eq!(schedule.needs_chunk(), envs(&[1]));
         assert_eq!(due(&mut schedule), [(0, 2.0, true)]);
-        assert_eq!(schedule.hungry(), envs(&[0, 1]), "the third action lies beyond the chunk length");
+        assert_eq!(schedule.needs_chunk(), envs(&[0, 1]), "the third action lies beyond the chunk length");
     }
 
     #[test]
     fn a_new_episode_does_not_get_the_old_ones_actions() {
         let mut schedule = Schedule::new(anyone(0..2), 0..1, 4, None);
         schedule.start();
-        schedule.feed(EnvIndex(0), Chunk::new(1, vec![1.0, 2.0]));
+        schedule.set_chunk(EnvIndex(0), Chunk::new(1, vec![1.0, 2.0]));
         schedule.due();
         schedule.end(EnvIndex(0));
         assert_eq!(starts(&mut schedule), [(0, 1)]);
-        assert_eq!(schedule.hungry(), envs(&[0]));
+        assert_eq!(schedule.needs_chunk(), envs(&[0]));
         assert!(schedule.due().is_empty());
     }
 
@@ -224,7 +224,7 @@ mod tests {
     fn the_last_step_of_a_chunk_has_to_be_looked_at() {
         let mut schedule = Schedule::new(anyone(0..1), 0..1, 3, None);
         schedule.start();
-        schedule.feed(EnvIndex(0), Chunk::new(1, vec![0.0; 3]));
+        schedule.set_chunk(EnvIndex(0), Chunk::new(1, vec![0.0; 3]));
         let last: Vec<_> = (0..3).map(|_| due(&mut schedule)[0].2).collect();
         assert_eq!(last, [false, false, true]);
     }
@@ -256,7 +256,7 @@ mod tests {
         let mut taken = [0; 2];
         loop {
             schedule.start();
-            schedule.hungry().into_iter().for_each(|env| schedule.feed(env, Chunk::new(1, vec![0.0; 2])));
+            schedule.needs_chunk().into_iter().for_each(|env| schedule.set_chunk(env, Chunk::new(1, vec![0.0; 2])));
             let due = schedule.due();
             due.iter().for_each(|due| taken[due.env.0] += 1);
             if due.is_empty() {
@@ -290,8 +290,8 @@ mod tests {
                     for (env, episode) in schedule.start() {
                         prop_assert!(running[env.0].replace((episode, 0)).is_none());
                     }
-                    for env in schedule.hungry() {
-                        schedule.feed(env, Chunk::new(1, vec![0.0; 4]));
+                    for env in schedule.needs_chunk() {
+                        schedule.set_chunk(env, Chunk::new(1, vec![0.0; 4]));
                     }
                     let due = schedule.due();
                     if due.is_empty() { break; }

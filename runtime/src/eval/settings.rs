@@ -6,22 +6,22 @@ use jobs::job::Job;
 use serde_json::{Value, json};
 
 use crate::eval::device;
-use crate::eval::job::Site;
+use crate::eval::job::JobContext;
 use crate::eval::policy_thread::Held;
 
 /// Returns the settings by name; `null` means no limit or no value of its own.
-pub fn effective(site: &Site, job: &Job, held: &Held) -> BTreeMap<String, Value> {
-    let max_batch = site.max_batch(held);
+pub fn effective(context: &JobContext, job: &Job, held: &Held) -> BTreeMap<String, Value> {
+    let max_batch = context.max_batch(held);
     let own = [
         ("chunk_length", json!(held.chunk_length)),
         ("action_horizon", json!(held.spec.action_horizon)),
-        ("device", json!(device::name(site.device))),
+        ("device", json!(device::name(context.device))),
         ("max_batch", if max_batch == usize::MAX { Value::Null } else { json!(max_batch) }),
-        ("pipeline_stages", json!(site.stages(job, held))),
+        ("pipeline_stages", json!(context.stages(job, held))),
         ("num_envs", json!(job.num_envs)),
-        ("base_seed", json!(site.seed)),
+        ("base_seed", json!(context.seed)),
         ("seed", json!(job.seed)),
-        ("env_restarts", json!(site.env_restarts())),
+        ("env_restarts", json!(context.env_restarts())),
     ];
     // The rank's own settings win over facts of the policy with the same name.
     let said = held.facts.clone().into_iter();

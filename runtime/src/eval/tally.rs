@@ -8,7 +8,7 @@ use jobs::job::{Job, JobIndex, Length, Status};
 use jobs::journal::Line;
 use serde_json::Value;
 
-use crate::eval::beat::Beat;
+use crate::eval::heartbeat::Heartbeat;
 use crate::eval::view::Before;
 
 /// Counts the episodes of the whole run, and those that were finished before this launch, which
@@ -34,8 +34,8 @@ pub fn before(jobs: &[Job], lines: &[Line], launched: &str) -> Before {
 
 /// Returns this rank's first heartbeat: what it finished in this launch before a restart, and its
 /// whole share of the work.
-pub fn own(work: &[Work], lines: &[Line], launched: &str, rank: usize) -> Beat {
-    let mut beat = Beat { jobs: work.len() as u64, ..Beat::default() };
+pub fn own(work: &[Work], lines: &[Line], launched: &str, rank: usize) -> Heartbeat {
+    let mut beat = Heartbeat { jobs: work.len() as u64, ..Heartbeat::default() };
     let of_launch = |episode: &&Episode| episode.rank == rank && episode.ended.as_str() >= launched;
     scored(lines).filter(of_launch).for_each(|episode| beat.count(episode));
     let done: BTreeSet<(JobIndex, u64)> = scored(lines).map(|episode| (episode.job_index, episode.episode)).collect();

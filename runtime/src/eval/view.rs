@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use jobs::stats::wilson95;
 
-use crate::eval::beat::Beat;
+use crate::eval::heartbeat::Heartbeat;
 
 /// Maximum number of remarks at a time.
 const REMARKS: usize = 3;
@@ -64,7 +64,7 @@ pub struct Snapshot {
 #[derive(Clone, Debug, PartialEq)]
 pub struct RankView {
     /// Its last heartbeat.
-    pub beat: Beat,
+    pub beat: Heartbeat,
     /// Episodes per second over the last minute.
     pub rate: f64,
     /// Steps per second over the last minute.
@@ -83,7 +83,7 @@ pub struct RankView {
 /// Heartbeats of a rank, oldest first.
 #[derive(Debug, Default)]
 struct Past {
-    beats: VecDeque<(Instant, Beat)>,
+    beats: VecDeque<(Instant, Heartbeat)>,
 }
 
 /// The heartbeats of all ranks, as far back as the rates need them.
@@ -100,9 +100,9 @@ impl View {
     }
 
     /// Adds the latest heartbeats of all ranks and returns the state of the run.
-    pub fn on(&mut self, beats: &[Beat], now: Instant) -> Snapshot {
+    pub fn on(&mut self, beats: &[Heartbeat], now: Instant) -> Snapshot {
         let ranks: Vec<_> = self.pasts.iter_mut().zip(beats).map(|(past, beat)| past.on(beat, now)).collect();
-        let sum = |part: fn(&Beat) -> u64| ranks.iter().map(|rank| part(&rank.beat)).sum::<u64>();
+        let sum = |part: fn(&Heartbeat) -> u64| ranks.iter().map(|rank| part(&rank.beat)).sum::<u64>();
         let done = self.before.done + sum(|beat| beat.ended);
         let mut snapshot = Snapshot {
             jobs_done: sum(|beat| beat.jobs_done),
@@ -153,7 +153,7 @@ impl View {
 }
 
 impl Past {
-    fn on(&mut self, beat: &Beat, now: Instant) -> RankView {
+    fn on(&mut self, beat: &Heartbeat, now: Instant) -> RankView {
         // The counters of a restarted rank begin at zero.
         if self.beats.back().is_some_and(|(_, last)| beat.steps < last.steps || beat.ended < last.ended) {
             self.beats.clear();
@@ -314,8 +314,8 @@ mod tests {
     use crate::eval::meter::GpuBusy;
     use crate::eval::now;
 
-    fn beat(steps: u64, ended: u64, own: u64) -> Beat {
-        Beat {
+    fn beat(steps: u64, ended: u64, own: u64) -> Heartbeat {
+        Heartbeat {
             job: "push".to_owned(),
             steps,
             ended,
@@ -327,7 +327,7 @@ mod tests {
             solved: ended / 2,
             device: "cpu".to_owned(),
             sim_s: steps as f64 / 20.0,
-            ..Beat::default()
+            ..Heartbeat::default()
         }
     }
 
@@ -392,7 +392,7 @@ mod tests {
     fn a_gpu_has_a_column_where_its_driver_tells_and_no_other() {
         let (start, mut view) = (now(), View::new(Before::default(), 2));
         let busy = |busy_s, seen_s| Some(GpuBusy { busy_s, seen_s });
-        let beats = |gpu_busy| [Beat { gpu_busy, ..beat(1, 0, 4) }, beat(1, 0, 4)];
+        let beats = |gpu_busy| [Heartbeat { gpu_busy, ..beat(1, 0, 4) }, beat(1, 0, 4)];
         let table = view.on(&beats(None), start).table(8);
         assert!(!table[0].contains("gpu"), "{table:#?}");
         view.on(&beats(busy(5.0, 10.0)), start);

@@ -12,7 +12,7 @@ use crate::policy::gr00t::{Gr00tServed, Models, Settings};
 
 /// The properties of a policy that clients can ask for.
 #[derive(Clone, Debug)]
-pub struct Card {
+pub struct ServedSpec {
     /// Inputs and actions of the checkpoint.
     pub modalities: Modalities,
     /// State vectors and their lengths, where the checkpoint tells them.
@@ -69,7 +69,7 @@ fn part(value: &Object, rows: &Range<usize>) -> Object {
 pub enum Noise {
     /// Noise drawn from this seed.
     Seed(u64),
-    /// The given noise, of the shape [`Card::noise_shape`], row-major.
+    /// The given noise, of the shape [`ServedSpec::noise_shape`], row-major.
     Given(Vec<f32>),
 }
 
@@ -96,7 +96,7 @@ impl Actions {
 /// A policy that answers the clients of a server.
 pub trait Served {
     /// Returns the fixed properties of the policy.
-    fn card(&self) -> Card;
+    fn card(&self) -> ServedSpec;
 
     /// Returns one answer per question, in order; at most `max_rows` rows go into one pass of a
     /// network. An error in one question does not affect the others.

@@ -27,7 +27,7 @@ const ROW_BYTES: u64 = 16 << 10;
 #[derive(Debug)]
 pub struct Recorder {
     crew: Option<Crew>,
-    writer: Option<Desk>,
+    writer: Option<DatasetThread>,
     pub(super) answers: Receiver<Part>,
     pub(super) parts: Parts,
     /// Number of the open episode of each environment.
@@ -41,7 +41,7 @@ pub struct Recorder {
 
 /// The handle of the dataset thread.
 #[derive(Debug)]
-struct Desk {
+struct DatasetThread {
     line: Line<Message>,
     thread: JoinHandle<Closed>,
 }
@@ -69,7 +69,7 @@ impl Recorder {
             Some(dataset) => {
                 let store = dataset::open(&dataset, &plan.env, &mut notes)?;
                 let slots = (0..plan.num_envs).map(|_| Slot::default()).collect();
-                Some(Desk::start(Writer { store, cameras, slots, answers: outbox }, &plan.env)?)
+                Some(DatasetThread::start(Writer { store, cameras, slots, answers: outbox }, &plan.env)?)
             }
         };
         Ok(Self {
@@ -95,7 +95,7 @@ impl Recorder {
     /// Returns how often and how long the caller had to wait so far.
     pub fn pressure(&self) -> Pressure {
         let video = self.crew.as_ref().map_or(self.pressure.video, Crew::waits);
-        let dataset = self.writer.as_ref().map_or(self.pressure.dataset, |desk| desk.line.waits());
+        let dataset = self.writer.as_ref().map_or(self.pressure.dataset, |dataset_thread| dataset_thread.line.waits());
         Pressure { video, dataset }
     }
 
@@ -225,7 +225,7 @@ impl Recorder {
     }
 
     fn send(&mut self, message: Message) -> Result<(), RecordError> {
-        let sent = self.writer.as_mut().is_none_or(|desk| desk.line.send(message));
+        let sent = self.writer.as_mut().is_none_or(|dataset_thread| dataset_thread.line.send(message));
         self.delivered(sent)
     }
 
@@ -243,13 +243,13 @@ impl Recorder {
         self.pressure = self.pressure();
         let crew = self.crew.take();
         // Dataset and videos are closed in parallel.
-        let desk = self.writer.take().map(|Desk { line, thread }| {
+        let dataset_thread = self.writer.take().map(|DatasetThread { line, thread }| {
             drop(line);
             thread
         });
         let filmed = crew.map_or_else(Closed::default, |mut crew| crew.hang_up());
-        let written =
-            desk.map_or_else(Closed::default, |thread| thread.join().unwrap_or_else(|panic| Closed::panicked(&*panic)));
+        let written = dataset_thread
+            .map_or_else(Closed::default, |thread| thread.join().unwrap_or_else(|panic| Closed::panicked(&*panic)));
         self.closed = std::mem::take(&mut self.closed).and(written).and(filmed);
         self.over = true;
     }
@@ -261,7 +261,7 @@ impl Drop for Recorder {
     }
 }
 
-impl Desk {
+impl DatasetThread {
     fn start(writer: Writer, env: &EnvSpec) -> Result<Self, RecordError> {
         let (line, inbox) = line(depth(env, writer.cameras));
         let thread = thread::Builder::new().name("dataset".to_owned()).spawn(move || writer.run(&inbox));

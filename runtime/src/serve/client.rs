@@ -8,7 +8,7 @@
 
 use jobs::seed;
 
-use crate::policy::served::{Card, Noise};
+use crate::policy::served::{Noise, ServedSpec};
 use crate::serve::batcher::ClientId;
 use wire::Value;
 
@@ -35,7 +35,7 @@ impl Episode {
     }
 
     /// Returns the noise of `rows` rows for which the client chose none.
-    pub fn noise(&mut self, rows: usize, card: &Card) -> Vec<Noise> {
+    pub fn noise(&mut self, rows: usize, card: &ServedSpec) -> Vec<Noise> {
         let episode = self.seed.unwrap_or_else(|| seed::noise(card.seed, self.client.0, self.number));
         let seed = |row: usize| seed::noise(card.seed, episode.wrapping_add(row as u64), self.inferences);
         let noise = (0..rows).map(|row| Noise::Seed(seed(row))).collect();
@@ -61,7 +61,7 @@ pub fn chosen_seed(options: Option<&Value>) -> Result<Option<u64>, String> {
 ///
 /// # Errors
 /// Returns an error if an option has a wrong type or length.
-pub fn chosen_noise(rows: usize, options: Option<&Value>, card: &Card) -> Result<Option<Vec<Noise>>, String> {
+pub fn chosen_noise(rows: usize, options: Option<&Value>, card: &ServedSpec) -> Result<Option<Vec<Noise>>, String> {
     if let Some(noise) = option(options, "noise") {
         return given(noise, rows, card).map(Some);
     }
@@ -72,7 +72,7 @@ pub fn chosen_noise(rows: usize, options: Option<&Value>, card: &Card) -> Result
     Ok(Some(seeds.ok_or_else(wrong)?.into_iter().map(Noise::Seed).collect()))
 }
 
-fn given(noise: &Value, rows: usize, card: &Card) -> Result<Vec<Noise>, String> {
+fn given(noise: &Value, rows: usize, card: &ServedSpec) -> Result<Vec<Noise>, String> {
     let [steps, width] = card.noise_shape;
     let array = noise.as_array().filter(|array| array.shape() == [rows, steps, width]);
     let wrong = || format!("options 'noise' must be a numpy array of shape ({rows}, {steps}, {width})");

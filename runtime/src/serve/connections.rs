@@ -18,17 +18,17 @@ const UNAUTHENTICATED_SHARE: usize = 4;
 
 /// The connections and their state.
 #[derive(Debug)]
-pub struct Seats {
+pub struct Connections {
     most: usize,
     memory_bytes: usize,
     /// Bytes held by all connections, and by those without the token.
     held_bytes: [usize; 2],
-    taken: BTreeMap<ClientId, Seat>,
+    taken: BTreeMap<ClientId, Connection>,
     next: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Seat {
+struct Connection {
     /// Time of its last message.
     heard: Instant,
     /// True after the connection sent a readable request.
@@ -50,7 +50,7 @@ pub struct Admitted {
     pub evicted: Option<ClientId>,
 }
 
-impl Seats {
+impl Connections {
     /// Allows `most` connections, and `memory_bytes` for all messages that are being received or
     /// wait for their answer.
     pub fn new(most: usize, memory_bytes: usize) -> Self {
@@ -69,7 +69,7 @@ impl Seats {
 
     /// Returns the number of connections that wait for an answer.
     pub fn waiting(&self) -> usize {
-        self.taken.values().filter(|seat| seat.is_waiting).count()
+        self.taken.values().filter(|connection| connection.is_waiting).count()
     }
 
     /// Admits a connection, which still has to send the token if `needs_token`. Returns `None` if
@@ -77,16 +77,16 @@ impl Seats {
     pub fn admit(&mut self, needs_token: bool, now: Instant) -> Option<Admitted> {
         let mut evicted = None;
         if self.taken.len() >= self.most {
-            let idle = self.taken.iter().filter(|(_, seat)| !seat.is_waiting);
-            let (longest, _) = idle.min_by_key(|(_, seat)| (seat.is_known, seat.heard))?;
+            let idle = self.taken.iter().filter(|(_, connection)| !connection.is_waiting);
+            let (longest, _) = idle.min_by_key(|(_, connection)| (connection.is_known, connection.heard))?;
             evicted = Some(*longest);
         }
         evicted.iter().for_each(|client| self.leave(*client));
         let client = ClientId(self.next);
         self.next += 1;
         let is_authenticated = !needs_token;
-        let seat = Seat { heard: now, is_known: false, is_authenticated, is_waiting: false, held_bytes: 0 };
-        self.taken.insert(client, seat);
+        let connection = Connection { heard: now, is_known: false, is_authenticated, is_waiting: false, held_bytes: 0 };
+        self.taken.insert(client, connection);
         Some(Admitted { client, evicted })
     }
 
@@ -99,52 +99,53 @@ impl Seats {
         if all <= self.memory_bytes && !strangers_hold_too_much {
             return None;
         }
-        let may_go = self.taken.iter().filter(|(_, seat)| !strangers_hold_too_much || !seat.is_authenticated);
-        let (greediest, _) = may_go.max_by_key(|(_, seat)| seat.held_bytes)?;
+        let may_go =
+            self.taken.iter().filter(|(_, connection)| !strangers_hold_too_much || !connection.is_authenticated);
+        let (greediest, _) = may_go.max_by_key(|(_, connection)| connection.held_bytes)?;
         let greediest = *greediest;
         self.leave(greediest);
         Some(greediest)
     }
 
     fn set_held(&mut self, client: ClientId, bytes: usize) {
-        let Some(seat) = self.taken.get_mut(&client) else { return };
-        let before = std::mem::replace(&mut seat.held_bytes, bytes);
+        let Some(connection) = self.taken.get_mut(&client) else { return };
+        let before = std::mem::replace(&mut connection.held_bytes, bytes);
         let [all, unauthenticated] = &mut self.held_bytes;
         *all = *all - before + bytes;
-        if !seat.is_authenticated {
+        if !connection.is_authenticated {
             *unauthenticated = *unauthenticated - before + bytes;
         }
     }
 
     /// Records that a connection has sent a whole message and waits for the answer.
     pub fn asked(&mut self, client: ClientId, now: Instant) {
-        if let Some(seat) = self.taken.get_mut(&client) {
-            seat.heard = now;
-            seat.is_waiting = true;
+        if let Some(connection) = self.taken.get_mut(&client) {
+            connection.heard = now;
+            connection.is_waiting = true;
         }
     }
 
     /// Records that a connection has sent the token.
     pub fn authenticated(&mut self, client: ClientId) {
-        if let Some(seat) = self.taken.get_mut(&client).filter(|seat| !seat.is_authenticated) {
-            seat.is_authenticated = true;
-            self.held_bytes[1] -= seat.held_bytes;
+        if let Some(connection) = self.taken.get_mut(&client).filter(|connection| !connection.is_authenticated) {
+            connection.is_authenticated = true;
+            self.held_bytes[1] -= connection.held_bytes;
         }
     }
 
     /// Records that a connection has sent a readable request.
     pub fn known(&mut self, client: ClientId) {
-        if let Some(seat) = self.taken.get_mut(&client) {
-            seat.is_known = true;
+        if let Some(connection) = self.taken.get_mut(&client) {
+            connection.is_known = true;
         }
     }
 
     /// Records that a connection has its answer.
     pub fn answered(&mut self, client: ClientId, now: Instant) {
         self.set_held(client, 0);
-        if let Some(seat) = self.taken.get_mut(&client) {
-            seat.heard = now;
-            seat.is_waiting = false;
+        if let Some(connection) = self.taken.get_mut(&client) {
+            connection.heard = now;
+            connection.is_waiting = false;
         }
     }
 
@@ -166,84 +167,85 @@ mod tests {
         Instant::now()
     }
 
-    fn full(count: u64, now: Instant) -> Seats {
-        let mut seats = Seats::new(count as usize, 100);
+    fn full(count: u64, now: Instant) -> Connections {
+        let mut connections = Connections::new(count as usize, 100);
         for number in 0..count {
-            assert_eq!(seats.admit(false, now + Duration::from_secs(number)).unwrap().client, ClientId(number));
+            assert_eq!(connections.admit(false, now + Duration::from_secs(number)).unwrap().client, ClientId(number));
         }
-        seats
+        connections
     }
 
     #[test]
     fn strangers_go_before_clients_and_the_longest_silent_first() {
         let now = start();
-        let mut seats = full(3, now);
-        seats.asked(ClientId(0), now);
-        seats.known(ClientId(0));
-        seats.answered(ClientId(0), now);
-        let evicted = |seats: &mut Seats| seats.admit(false, now + Duration::from_secs(9)).unwrap().evicted;
-        assert_eq!(evicted(&mut seats), Some(ClientId(1)));
-        assert_eq!(evicted(&mut seats), Some(ClientId(2)));
+        let mut connections = full(3, now);
+        connections.asked(ClientId(0), now);
+        connections.known(ClientId(0));
+        connections.answered(ClientId(0), now);
+        let evicted =
+            |connections: &mut Connections| connections.admit(false, now + Duration::from_secs(9)).unwrap().evicted;
+        assert_eq!(evicted(&mut connections), Some(ClientId(1)));
+        assert_eq!(evicted(&mut connections), Some(ClientId(2)));
     }
 
     #[test]
     fn who_waits_for_an_answer_stays() {
         let now = start();
-        let mut seats = full(2, now);
-        seats.asked(ClientId(0), now);
-        seats.asked(ClientId(1), now);
-        assert_eq!(seats.admit(false, now), None);
-        seats.answered(ClientId(1), now);
-        assert_eq!(seats.admit(false, now).unwrap().evicted, Some(ClientId(1)));
-        assert_eq!(seats.count(), 2);
+        let mut connections = full(2, now);
+        connections.asked(ClientId(0), now);
+        connections.asked(ClientId(1), now);
+        assert_eq!(connections.admit(false, now), None);
+        connections.answered(ClientId(1), now);
+        assert_eq!(connections.admit(false, now).unwrap().evicted, Some(ClientId(1)));
+        assert_eq!(connections.count(), 2);
     }
 
     #[test]
     fn who_asks_without_the_token_is_no_client() {
         let now = start();
-        let mut seats = full(2, now);
-        seats.known(ClientId(0));
+        let mut connections = full(2, now);
+        connections.known(ClientId(0));
         for _ in 0..9 {
-            seats.asked(ClientId(1), now + Duration::from_secs(5));
-            seats.answered(ClientId(1), now + Duration::from_secs(5));
+            connections.asked(ClientId(1), now + Duration::from_secs(5));
+            connections.answered(ClientId(1), now + Duration::from_secs(5));
         }
-        assert_eq!(seats.admit(false, now + Duration::from_secs(9)).unwrap().evicted, Some(ClientId(1)));
+        assert_eq!(connections.admit(false, now + Duration::from_secs(9)).unwrap().evicted, Some(ClientId(1)));
     }
 
     #[test]
     fn a_message_counts_until_it_is_answered() {
         let now = start();
-        let mut seats = full(2, now);
-        assert_eq!(seats.hold(ClientId(0), 60), None);
-        seats.asked(ClientId(0), now);
-        assert_eq!(seats.hold(ClientId(1), 50), Some(ClientId(0)));
-        assert_eq!(seats.hold(ClientId(1), 100), None);
-        seats.answered(ClientId(1), now);
-        assert_eq!(seats.held_bytes, [0, 0]);
+        let mut connections = full(2, now);
+        assert_eq!(connections.hold(ClientId(0), 60), None);
+        connections.asked(ClientId(0), now);
+        assert_eq!(connections.hold(ClientId(1), 50), Some(ClientId(0)));
+        assert_eq!(connections.hold(ClientId(1), 100), None);
+        connections.answered(ClientId(1), now);
+        assert_eq!(connections.held_bytes, [0, 0]);
     }
 
     #[test]
     fn connections_without_the_token_share_a_quarter_and_cost_no_client_its_message() {
         let now = start();
-        let mut seats = Seats::new(9, 100);
-        let admit = |seats: &mut Seats| seats.admit(true, now).unwrap().client;
-        let [client, first, second] = [(); 3].map(|()| admit(&mut seats));
-        seats.hold(client, 5);
-        seats.authenticated(client);
-        assert_eq!(seats.hold(client, 70), None);
-        assert_eq!(seats.hold(first, 20), None);
-        assert_eq!(seats.hold(second, 6), Some(first));
-        assert_eq!(seats.held_bytes, [76, 6]);
-        seats.leave(client);
-        assert_eq!(seats.held_bytes, [6, 6]);
+        let mut connections = Connections::new(9, 100);
+        let admit = |connections: &mut Connections| connections.admit(true, now).unwrap().client;
+        let [client, first, second] = [(); 3].map(|()| admit(&mut connections));
+        connections.hold(client, 5);
+        connections.authenticated(client);
+        assert_eq!(connections.hold(client, 70), None);
+        assert_eq!(connections.hold(first, 20), None);
+        assert_eq!(connections.hold(second, 6), Some(first));
+        assert_eq!(connections.held_bytes, [76, 6]);
+        connections.leave(client);
+        assert_eq!(connections.held_bytes, [6, 6]);
     }
 
     #[test]
     fn the_greediest_goes_when_the_memory_is_used_up() {
-        let mut seats = full(3, start());
-        assert_eq!(seats.hold(ClientId(0), 30), None);
-        assert_eq!(seats.hold(ClientId(1), 60), None);
-        assert_eq!(seats.hold(ClientId(2), 20), Some(ClientId(1)));
-        assert_eq!(seats.hold(ClientId(2), 40), None);
+        let mut connections = full(3, start());
+        assert_eq!(connections.hold(ClientId(0), 30), None);
+        assert_eq!(connections.hold(ClientId(1), 60), None);
+        assert_eq!(connections.hold(ClientId(2), 20), Some(ClientId(1)));
+        assert_eq!(connections.hold(ClientId(2), 40), None);
     }
 }

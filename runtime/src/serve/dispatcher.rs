@@ -9,9 +9,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::policy::served::{Actions, Question};
 use crate::serve::batcher::{Action, Batcher, ClientId, Event, Limits, Part, Ticket};
-use crate::serve::house::House;
 use crate::serve::now;
 use crate::serve::policy_thread::{Batch, PolicyThread};
+use crate::serve::server::ServerState;
 
 /// The reason for the exit of a server whose policy has panicked.
 pub const POLICY_IS_GONE: &str = "the policy's thread has ended";
@@ -20,7 +20,7 @@ pub const POLICY_IS_GONE: &str = "the policy's thread has ended";
 #[derive(Debug)]
 pub enum Message {
     /// A request for actions.
-    Asked {
+    Request {
         /// The client that asks.
         client: ClientId,
         /// Number of observations in the request.
@@ -50,24 +50,37 @@ struct Open {
 type Inferred = (Vec<Result<Actions, String>>, Duration);
 
 /// Runs the dispatcher until a stop was requested and all requests are answered.
-pub async fn run(house: Arc<House>, limits: Limits, policy: PolicyThread, mut inbox: mpsc::UnboundedReceiver<Message>) {
-    let mut stop = house.stop.subscribe();
-    let mut desk =
-        Desk { house, limits, policy, inferring: None, parts: Vec::new(), open: BTreeMap::new(), next: 0, wake: None };
+pub async fn run(
+    server: Arc<ServerState>,
+    limits: Limits,
+    policy: PolicyThread,
+    mut inbox: mpsc::UnboundedReceiver<Message>,
+) {
+    let mut stop = server.stop.subscribe();
+    let mut dispatcher = Dispatcher {
+        server,
+        limits,
+        policy,
+        inferring: None,
+        parts: Vec::new(),
+        open: BTreeMap::new(),
+        next: 0,
+        wake: None,
+    };
     let mut batcher = Batcher::new(limits);
     let mut is_stopping = false;
     loop {
-        let wake = desk.wake;
+        let wake = dispatcher.wake;
         let event = tokio::select! {
-            inferred = finished(&mut desk.inferring) => {
-                desk.inferring = None;
+            inferred = finished(&mut dispatcher.inferring) => {
+                dispatcher.inferring = None;
                 match inferred {
-                    Ok(inferred) => desk.answer(inferred, &mut batcher),
-                    Err(_) => desk.house.end(POLICY_IS_GONE),
+                    Ok(inferred) => dispatcher.answer(inferred, &mut batcher),
+                    Err(_) => dispatcher.server.end(POLICY_IS_GONE),
                 }
                 Event::Inferred
             }
-            Some(message) = inbox.recv() => desk.event(message),
+            Some(message) = inbox.recv() => dispatcher.event(message),
             _ = stop.wait_for(Option::is_some), if !is_stopping => {
                 is_stopping = true;
                 Event::Stop
@@ -75,8 +88,8 @@ pub async fn run(house: Arc<House>, limits: Limits, policy: PolicyThread, mut in
             () = tokio::time::sleep_until(wake.unwrap_or_else(now).into()), if wake.is_some() => Event::Woken,
         };
         let actions = batcher.on(event, now());
-        let is_finished = desk.act(actions);
-        desk.house.stats.queued(batcher.queued());
+        let is_finished = dispatcher.act(actions);
+        dispatcher.server.stats.queued(batcher.queued());
         if is_finished {
             return;
         }
@@ -91,8 +104,8 @@ async fn finished(inferring: &mut Option<oneshot::Receiver<Inferred>>) -> Result
     }
 }
 
-struct Desk {
-    house: Arc<House>,
+struct Dispatcher {
+    server: Arc<ServerState>,
     limits: Limits,
     policy: PolicyThread,
     /// Receives the result of the current batch; closed if the policy thread has ended.
@@ -104,15 +117,15 @@ struct Desk {
     wake: Option<Instant>,
 }
 
-impl Desk {
+impl Dispatcher {
     fn event(&mut self, message: Message) -> Event {
         match message {
             Message::Left(client) => Event::Left(client),
-            Message::Asked { client, rows, question, reply, at } => {
+            Message::Request { client, rows, question, reply, at } => {
                 let ticket = Ticket(self.next);
                 self.next += 1;
                 self.open.insert(ticket, Open { question: *question, rows, actions: None, reply, asked: at });
-                Event::Asked { ticket, client, rows }
+                Event::Request { ticket, client, rows }
             }
         }
     }
@@ -131,7 +144,7 @@ impl Desk {
                 Action::Finished => is_finished = true,
                 Action::Refuse(ticket, refusal) => {
                     if let Some(open) = self.open.remove(&ticket) {
-                        self.house.stats.refused();
+                        self.server.stats.refused();
                         // The client may have disconnected.
                         let _ = open.reply.send(Err(refusal.to_string()));
                     }
@@ -156,7 +169,7 @@ impl Desk {
             self.parts.push(part);
         }
         let rows = self.parts.iter().map(|part| part.rows.len()).sum();
-        self.house.stats.batch(rows, &waits, now());
+        self.server.stats.batch(rows, &waits, now());
         let (done, inferring) = oneshot::channel();
         self.inferring = Some(inferring);
         // The dispatcher is gone after the server has stopped.
@@ -166,7 +179,7 @@ impl Desk {
 
     /// Processes the result of a batch, and answers the requests that are complete.
     fn answer(&mut self, (answers, took): Inferred, batcher: &mut Batcher) {
-        self.house.stats.inferred(took, now());
+        self.server.stats.inferred(took, now());
         for (part, answer) in std::mem::take(&mut self.parts).into_iter().zip(answers) {
             let Some(open) = self.open.get_mut(&part.ticket) else { continue };
             let answer = match (answer, open.actions.take()) {

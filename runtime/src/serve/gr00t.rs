@@ -6,18 +6,18 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::policy::gr00t::processor::{Object, validate_flat};
-use crate::policy::served::{Actions, Card};
+use crate::policy::served::{Actions, ServedSpec};
 use crate::serve::batcher::ClientId;
 use crate::serve::client::{Episode, chosen_noise, chosen_seed};
-use crate::serve::house::{House, Then};
 use crate::serve::limits::{RequestLimits, shortened};
-use crate::serve::observation::{Asked, Refused, asked, object};
+use crate::serve::observation::{Refused, ValidatedRequest, asked, object};
+use crate::serve::server::{ServerState, Then};
 use wire::{Array, Dialect, Key, Value, WireError, peek_text, read, write};
 
 /// The state of one client while it is connected.
 #[derive(Debug)]
 pub struct Client {
-    house: Arc<House>,
+    server: Arc<ServerState>,
     id: ClientId,
     episode: Episode,
     /// Encoding of the arrays in its last message.
@@ -48,14 +48,14 @@ enum Request {
     Kill,
     ModalityConfig,
     Reset { seed: Option<u64> },
-    GetAction { asked: Box<Asked>, is_flat: bool },
+    GetAction { asked: Box<ValidatedRequest>, is_flat: bool },
 }
 
 impl Client {
     /// Creates a client that has sent nothing yet.
-    pub fn new(house: Arc<House>, id: ClientId) -> Self {
-        let is_authenticated = house.token.is_none();
-        Self { episode: Episode::new(id), dialect: house.arrays, house, id, is_authenticated }
+    pub fn new(server: Arc<ServerState>, id: ClientId) -> Self {
+        let is_authenticated = server.token.is_none();
+        Self { episode: Episode::new(id), dialect: server.arrays, server, id, is_authenticated }
     }
 
     /// Returns whether the client has sent the token, or none is needed.
@@ -81,25 +81,25 @@ impl Client {
     async fn read(&mut self, body: Bytes) -> Result<Answer, String> {
         // Check the token before anything is decoded, so that an unauthenticated message costs no
         // more than a scan of its keys.
-        if self.house.token.is_some() && !self.house.lets_in(peek_text(&body, "api_token")) {
-            self.house.stats.unauthorized();
+        if self.server.token.is_some() && !self.server.lets_in(peek_text(&body, "api_token")) {
+            self.server.stats.unauthorized();
             return Err("Unauthorized: Invalid API token".to_owned());
         }
         self.is_authenticated = true;
-        self.house.seats().authenticated(self.id);
-        let (card, limits, body_bytes) = (Arc::clone(&self.house.card), self.house.limits, body.len());
+        self.server.connections().authenticated(self.id);
+        let (card, limits, body_bytes) = (Arc::clone(&self.server.card), self.server.limits, body.len());
         let decode = move || decode(&body, &card, &limits);
-        let decoded = self.house.decode(self.id, body_bytes, decode).await?;
+        let decoded = self.server.decode(self.id, body_bytes, decode).await?;
         self.dialect = decoded.dialect.unwrap_or(self.dialect);
         if let Some(endpoint) = &decoded.endpoint {
-            self.house.stats.asked(endpoint);
-            self.house.seats().known(self.id);
+            self.server.stats.asked(endpoint);
+            self.server.connections().known(self.id);
         }
-        match decoded.request.map_err(|refused| refused.counted(&self.house.stats))? {
+        match decoded.request.map_err(|refused| refused.counted(&self.server.stats))? {
             Request::Ping => {
                 Ok(Answer::Value(Value::map([("status", "ok".into()), ("message", "Server is running".into())])))
             }
-            Request::Kill if self.house.ignores_kill => {
+            Request::Kill if self.server.ignores_kill => {
                 Err("this server is not ended by clients (--ignore-kill)".to_owned())
             }
             Request::Kill => Ok(Answer::Killed),
@@ -112,15 +112,15 @@ impl Client {
         }
     }
 
-    async fn get_action(&mut self, asked: Asked, is_flat: bool) -> Result<Value, String> {
+    async fn get_action(&mut self, asked: ValidatedRequest, is_flat: bool) -> Result<Value, String> {
         let rows = asked.rows;
-        let question = asked.question(|rows| self.episode.noise(rows, &self.house.card));
-        let actions = self.house.ask(self.id, rows, question).await?;
+        let question = asked.question(|rows| self.episode.noise(rows, &self.server.card));
+        let actions = self.server.ask(self.id, rows, question).await?;
         Ok(vec![by_key(&actions, if is_flat { "action." } else { "" }), Value::map([])].into())
     }
 
     fn modality_config(&self) -> Value {
-        let json = self.house.card.modalities.to_json();
+        let json = self.server.card.modalities.to_json();
         let modalities = json.as_object().into_iter().flatten().map(|(name, config)| {
             let config = Value::map([(self.dialect.modality_marker(), true.into()), ("as_json", Value::from(config))]);
             (Key::from(name.as_str()), config)
@@ -131,7 +131,7 @@ impl Client {
 
 /// Decodes a message of an authenticated client: all the work that takes time in proportion to its
 /// size.
-fn decode(body: &Bytes, card: &Card, limits: &RequestLimits) -> Decoded {
+fn decode(body: &Bytes, card: &ServedSpec, limits: &RequestLimits) -> Decoded {
     let message = match read(body) {
         Ok(message) => message,
         Err(err) => {
@@ -152,7 +152,7 @@ fn decode(body: &Bytes, card: &Card, limits: &RequestLimits) -> Decoded {
     Decoded { dialect: message.dialect, endpoint: Some(endpoint.to_owned()), request }
 }
 
-fn understand(endpoint: &str, request: &Value, card: &Card, limits: &RequestLimits) -> Result<Request, Refused> {
+fn understand(endpoint: &str, request: &Value, card: &ServedSpec, limits: &RequestLimits) -> Result<Request, Refused> {
     match endpoint {
         "ping" => Ok(Request::Ping),
         "kill" => Ok(Request::Kill),
@@ -166,7 +166,7 @@ fn understand(endpoint: &str, request: &Value, card: &Card, limits: &RequestLimi
     }
 }
 
-fn get_action(request: &Value, card: &Card, limits: &RequestLimits) -> Result<Request, Refused> {
+fn get_action(request: &Value, card: &ServedSpec, limits: &RequestLimits) -> Result<Request, Refused> {
     let [observation, options] = arguments(request, "get_action", ["observation", "options"])?;
     let missing = "BasePolicy.get_action() missing 1 required positional argument: 'observation'";
     let observation = object(observation.ok_or_else(|| missing.to_owned())?);

@@ -11,8 +11,8 @@ use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
 use crate::serve::batcher::ClientId;
-use crate::serve::door::Closed;
-use crate::serve::house::House;
+use crate::serve::listener::Closed;
+use crate::serve::server::ServerState;
 use crate::serve::websocket;
 
 /// Maximum size of a request head in bytes.
@@ -43,7 +43,7 @@ pub struct Head {
 ///
 /// # Errors
 /// Returns the reason if the server closed the connection.
-pub(super) async fn serve(mut stream: TcpStream, house: Arc<House>, id: ClientId) -> Result<(), Closed> {
+pub(super) async fn serve(mut stream: TcpStream, server: Arc<ServerState>, id: ClientId) -> Result<(), Closed> {
     let mut buffer = BytesMut::with_capacity(1024);
     let Some(head) = timeout(PATIENCE, read_head(&mut stream, &mut buffer)).await.map_err(|_| Closed::Slow)?? else {
         return Ok(());
@@ -52,16 +52,16 @@ pub(super) async fn serve(mut stream: TcpStream, house: Arc<House>, id: ClientId
     let text = "text/plain; charset=utf-8";
     let (status, kind, body) = match (&*head.path, &head.key) {
         _ if !head.is_get => ("405 Method Not Allowed", text, "GET is needed\n".to_owned()),
-        ("/healthz", None) if house.is_ending() => ("503 Service Unavailable", text, "stopping\n".to_owned()),
+        ("/healthz", None) if server.is_ending() => ("503 Service Unavailable", text, "stopping\n".to_owned()),
         ("/healthz", None) => ("200 OK", text, "OK\n".to_owned()),
         ("/metrics", None) => {
-            let connected = house.seats().count();
-            ("200 OK", "text/plain; version=0.0.4; charset=utf-8", house.stats.render(connected))
+            let connected = server.connections().count();
+            ("200 OK", "text/plain; version=0.0.4; charset=utf-8", server.stats.render(connected))
         }
-        (_, Some(_)) if house.protocol == Protocol::Zmq => ("404 Not Found", text, "no websockets here\n".to_owned()),
-        (_, Some(_)) if house.is_ending() => ("503 Service Unavailable", text, "stopping\n".to_owned()),
-        (_, Some(_)) if !house.lets_in(token(&head)) => {
-            house.stats.unauthorized();
+        (_, Some(_)) if server.protocol == Protocol::Zmq => ("404 Not Found", text, "no websockets here\n".to_owned()),
+        (_, Some(_)) if server.is_ending() => ("503 Service Unavailable", text, "stopping\n".to_owned()),
+        (_, Some(_)) if !server.lets_in(token(&head)) => {
+            server.stats.unauthorized();
             ("401 Unauthorized", text, "Authorization: Api-Key … is needed\n".to_owned())
         }
         (_, Some(key)) => {
@@ -71,7 +71,7 @@ pub(super) async fn serve(mut stream: TcpStream, house: Arc<House>, id: ClientId
                  Sec-WebSocket-Accept: {accept}\r\n\r\n"
             );
             write(&mut stream, upgrade.as_bytes()).await?;
-            return websocket::serve(stream, rest.to_vec(), house, id).await;
+            return websocket::serve(stream, rest.to_vec(), server, id).await;
         }
         _ => ("404 Not Found", text, "/healthz and /metrics are here, and websockets everywhere\n".to_owned()),
     };

@@ -10,9 +10,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use crate::serve::batcher::ClientId;
-use crate::serve::house::House;
 use crate::serve::now;
-use crate::serve::{desk, http, zmtp};
+use crate::serve::server::ServerState;
+use crate::serve::{dispatcher, http, zmtp};
 use wire::zmtp::Violation;
 
 /// Time limit for the first byte of a connection.
@@ -48,15 +48,15 @@ pub enum Closed {
 }
 
 /// Accepts connections until a stop is requested.
-pub async fn run(listener: TcpListener, house: Arc<House>) {
-    let mut stop = house.stop.subscribe();
+pub async fn run(listener: TcpListener, server: Arc<ServerState>) {
+    let mut stop = server.stop.subscribe();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             _ = stop.wait_for(Option::is_some) => return,
         };
         match accepted {
-            Ok((stream, _)) => admit(stream, &house),
+            Ok((stream, _)) => admit(stream, &server),
             Err(err) => {
                 tracing::debug!(%err, "cannot accept");
                 tokio::time::sleep(PAUSE).await;
@@ -65,39 +65,39 @@ pub async fn run(listener: TcpListener, house: Arc<House>) {
     }
 }
 
-fn admit(stream: TcpStream, house: &Arc<House>) {
-    let Some(admitted) = house.seats().admit(house.token.is_some(), now()) else {
-        house.stats.connected(true);
+fn admit(stream: TcpStream, server: &Arc<ServerState>) {
+    let Some(admitted) = server.connections().admit(server.token.is_some(), now()) else {
+        server.stats.connected(true);
         return;
     };
-    house.stats.connected(admitted.evicted.is_some());
-    admitted.evicted.iter().for_each(|client| house.close(*client));
+    server.stats.connected(admitted.evicted.is_some());
+    admitted.evicted.iter().for_each(|client| server.close(*client));
     // An error only delays answers.
     stream.set_nodelay(true).ok();
-    let presence = Presence { house: Arc::clone(house), client: admitted.client };
+    let presence = Presence { server: Arc::clone(server), client: admitted.client };
     let task = tokio::spawn(async move {
         let presence = presence;
         if let Err(closed) = welcome(stream, &presence).await {
             if !matches!(closed, Closed::Io(_)) {
-                presence.house.stats.violated();
+                presence.server.stats.violated();
             }
             tracing::debug!(client = presence.client.0, %closed, "closed");
         }
     });
-    house.opened(admitted.client, task.abort_handle());
+    server.opened(admitted.client, task.abort_handle());
 }
 
 /// Removes a connection from the shared state when its task ends, for whatever reason.
 struct Presence {
-    house: Arc<House>,
+    server: Arc<ServerState>,
     client: ClientId,
 }
 
 impl Drop for Presence {
     fn drop(&mut self) {
-        self.house.forget(self.client);
+        self.server.forget(self.client);
         // The dispatcher has ended if the server is stopping.
-        let _ = self.house.desk.send(desk::Message::Left(self.client));
+        let _ = self.server.dispatcher.send(dispatcher::Message::Left(self.client));
     }
 }
 
@@ -106,11 +106,11 @@ async fn welcome(stream: TcpStream, presence: &Presence) -> Result<(), Closed> {
     if timeout(FIRST_BYTE, stream.peek(&mut first)).await.map_err(|_| Closed::Slow)?? == 0 {
         return Ok(());
     }
-    let house = Arc::clone(&presence.house);
-    match (first[0], house.protocol) {
-        (0xff, Protocol::Zmq | Protocol::Both) => zmtp::serve(stream, house, presence.client).await,
+    let server = Arc::clone(&presence.server);
+    match (first[0], server.protocol) {
+        (0xff, Protocol::Zmq | Protocol::Both) => zmtp::serve(stream, server, presence.client).await,
         (0xff, Protocol::Websocket) => Err(Closed::Unwanted),
-        _ => http::serve(stream, house, presence.client).await,
+        _ => http::serve(stream, server, presence.client).await,
     }
 }
 

@@ -1,17 +1,19 @@
 //! The program `serve`: a policy server for robots and simulators.
 //!
 //! ```text
-//!             ┌ door (listener): one port; the first byte of a connection tells its protocol
+//!             ┌ listener: one port; the first byte of a connection tells its protocol
 //! clients ◄──►├ zmtp ──────► gr00t (endpoints, 2 dialects) ─┬─► decoder (fair queue) ─► limits ─┐
 //!             ├ websocket ─► openpi ────────────────────────┘                                   │
-//!             └ http: /healthz, /metrics ◄─ stats  ◄─ answers ◄─ desk (dispatcher, batcher) ◄───┘
-//!                                                                      └─► policy thread
+//!             └ http: /healthz, /metrics ◄─ stats  ◄─ answers ◄──────── dispatcher (batcher) ◄────┘
+//!                                                                        └─► policy thread
 //! ```
-//! Connections are tasks of one thread, decoding and inference have others; between them goes at most one request a
-//! connection. In the thread of the connections nothing takes long: a message is read in slices, and before it is decoded
-//! only its token is looked at.
-//! Decisions are values without sockets and clocks: whose turn it is ([`fair_queue`]), who is inferred together
-//! ([`batcher`]), who may stay connected ([`seats`]), what bytes of a peer mean ([`wire`]).
+//! All connections are tasks of one thread; decoding and inference have threads of their own. At most
+//! one request per connection is on its way between them. Nothing takes long in the connections'
+//! thread: it reads messages in slices, and looks only for the token before a message is decoded.
+//!
+//! Decisions are made by values without sockets or clocks: whose turn it is ([`fair_queue`]), which
+//! rows are inferred together ([`batcher`]), which connections stay ([`connections`]), and what the
+//! bytes of a peer mean ([`wire`]).
 //!
 //! One port serves all protocols because they can be told apart: ZMTP begins with 0xff, HTTP with a
 //! letter. A robot fleet then has one address for each GPU, and its health check is at the same
@@ -20,22 +22,22 @@
 use std::time::Instant;
 
 pub mod batcher;
+pub mod connections;
 pub mod fair_queue;
 pub mod http;
-pub mod seats;
 
 mod client;
 mod decoder;
-mod desk;
-mod door;
+mod dispatcher;
 mod gr00t;
-mod house;
 mod limits;
+mod listener;
 mod metered;
 mod observation;
 mod openpi;
 mod policy_thread;
 mod program;
+mod server;
 mod stats;
 mod websocket;
 mod zmtp;

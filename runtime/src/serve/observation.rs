@@ -2,14 +2,14 @@
 //! the observations of both protocols.
 
 use crate::policy::gr00t::processor::{Array, Modalities, Object, validate};
-use crate::policy::served::{Card, Noise, Question};
+use crate::policy::served::{Noise, Question, ServedSpec};
 use crate::serve::limits::{LimitExceeded, RequestLimits, shortened};
 use crate::serve::stats::Stats;
 use wire::Value;
 
 /// A checked request for actions, within the limits.
 #[derive(Debug)]
-pub struct Asked {
+pub struct ValidatedRequest {
     /// How many observations it holds.
     pub rows: usize,
     /// The inputs of the policy, without anything else that was sent.
@@ -18,7 +18,7 @@ pub struct Asked {
     pub noise: Option<Vec<Noise>>,
 }
 
-impl Asked {
+impl ValidatedRequest {
     /// Returns the question for the policy. `draw` supplies the noise for the rows if the client
     /// chose none.
     pub fn question(self, draw: impl FnOnce(usize) -> Vec<Noise>) -> Question {
@@ -64,10 +64,10 @@ impl Refused {
 ///
 /// # Errors
 /// Returns [`Refused`] for the first problem.
-pub fn asked(observation: &Object, card: &Card, limits: &RequestLimits) -> Result<Asked, Refused> {
+pub fn asked(observation: &Object, card: &ServedSpec, limits: &RequestLimits) -> Result<ValidatedRequest, Refused> {
     validate(observation, &card.modalities).map_err(|err| err.to_string())?;
     let rows = limits.check(observation, &card.modalities)?;
-    Ok(Asked { rows, observation: needed(observation, &card.modalities), noise: None })
+    Ok(ValidatedRequest { rows, observation: needed(observation, &card.modalities), noise: None })
 }
 
 /// Returns the members of an observation that the policy uses. They are sliced for each batch.

@@ -19,13 +19,13 @@ use bytes::Bytes;
 use serde_json::json;
 
 use crate::policy::gr00t::processor::Object;
-use crate::policy::served::{Actions, Card};
+use crate::policy::served::{Actions, ServedSpec};
 use crate::serve::batcher::ClientId;
 use crate::serve::client::{Episode, chosen_noise};
-use crate::serve::house::House;
 use crate::serve::limits::RequestLimits;
 use crate::serve::now;
-use crate::serve::observation::{Asked, Refused, array, asked, object};
+use crate::serve::observation::{Refused, ValidatedRequest, array, asked, object};
+use crate::serve::server::ServerState;
 use wire::{Array, Dialect, Value, read, write};
 
 /// Maximum bytes of the states in a message; as float32 they may take four times as many.
@@ -34,7 +34,7 @@ const LONGEST_STATES_BYTES: usize = 4 << 20;
 /// The state of one client while it is connected.
 #[derive(Debug)]
 pub struct Client {
-    house: Arc<House>,
+    server: Arc<ServerState>,
     id: ClientId,
     episode: Episode,
     /// Time from the last request to its answer.
@@ -43,13 +43,13 @@ pub struct Client {
 
 impl Client {
     /// Creates a client that has sent nothing yet.
-    pub fn new(house: Arc<House>, id: ClientId) -> Self {
-        Self { episode: Episode::new(id), house, id, last: None }
+    pub fn new(server: Arc<ServerState>, id: ClientId) -> Self {
+        Self { episode: Episode::new(id), server, id, last: None }
     }
 
     /// Returns the metadata that a client receives when it connects.
     pub fn metadata(&self) -> Bytes {
-        let card = &self.house.card;
+        let card = &self.server.card;
         let widths = |keys: &[(String, usize)]| keys.iter().map(|(key, width)| json!([key, width])).collect::<Vec<_>>();
         let states: Vec<_> = card.states.iter().map(|(key, width)| json!([key, width])).collect();
         let facts: serde_json::Map<_, _> =
@@ -73,17 +73,17 @@ impl Client {
     /// Returns the text that the client receives before its connection is closed.
     pub async fn answer(&mut self, body: Bytes) -> Result<Bytes, String> {
         let started = now();
-        let (card, limits, bytes) = (Arc::clone(&self.house.card), self.house.limits, body.len());
-        let decoded = self.house.decode(self.id, bytes, move || decode(&body, &card, &limits)).await?;
+        let (card, limits, bytes) = (Arc::clone(&self.server.card), self.server.limits, body.len());
+        let decoded = self.server.decode(self.id, bytes, move || decode(&body, &card, &limits)).await?;
         if !matches!(decoded, Err(Refused::Unreadable(_))) {
-            self.house.stats.asked("infer");
-            self.house.seats().known(self.id);
+            self.server.stats.asked("infer");
+            self.server.connections().known(self.id);
         }
-        let asked = decoded.map_err(|refused| refused.counted(&self.house.stats))?;
+        let asked = decoded.map_err(|refused| refused.counted(&self.server.stats))?;
         let inferring = now();
         let rows = asked.rows;
-        let question = asked.question(|rows| self.episode.noise(rows, &self.house.card));
-        let actions = self.house.ask(self.id, rows, question).await?;
+        let question = asked.question(|rows| self.episode.noise(rows, &self.server.card));
+        let actions = self.server.ask(self.id, rows, question).await?;
         Ok(self.reply(&actions, started, inferring))
     }
 
@@ -105,7 +105,7 @@ impl Client {
 }
 
 /// Decodes a message: all the work that takes time in proportion to its size.
-fn decode(body: &Bytes, card: &Card, limits: &RequestLimits) -> Result<Asked, Refused> {
+fn decode(body: &Bytes, card: &ServedSpec, limits: &RequestLimits) -> Result<ValidatedRequest, Refused> {
     let message = read(body).map_err(|err| Refused::Unreadable(err.to_string()))?;
     let mut asked = asked(&nested(&message.value, card), card, limits)?;
     asked.noise = chosen_noise(asked.rows, Some(&options(&message.value)), card)?;
@@ -124,7 +124,7 @@ fn options(observation: &Value) -> Value {
 }
 
 /// Converts an observation to GR00T's form; missing members stay missing.
-fn nested(observation: &Value, card: &Card) -> Object {
+fn nested(observation: &Value, card: &ServedSpec) -> Object {
     if matches!(observation.get("video"), Some(Value::Map(_))) {
         return object(observation);
     }
@@ -157,7 +157,7 @@ fn named<'a>(observation: &'a Value, kind: &str, key: &str) -> Option<&'a Value>
 
 /// Splits `observation/state` or `state` into the checkpoint's vectors, if their lengths are known
 /// and add up.
-fn parts(observation: &Value, card: &Card) -> Option<Vec<(String, Object)>> {
+fn parts(observation: &Value, card: &ServedSpec) -> Option<Vec<(String, Object)>> {
     let Value::Array(whole) = as_f32(named(observation, "state", "state")?) else { return None };
     let known: Option<usize> = card.states.iter().map(|(_, width)| *width).sum();
     if Some(whole.shape().iter().product()) != known {

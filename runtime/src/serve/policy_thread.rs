@@ -9,7 +9,7 @@ use tch::Device;
 
 use crate::eval::device;
 use crate::policy::gr00t::Models;
-use crate::policy::served::{self, Actions, Card, Question};
+use crate::policy::served::{self, Actions, Question, ServedSpec};
 use crate::policy::{Lifeline, PolicyError};
 use crate::serve::now;
 use c10d::cuda;
@@ -50,7 +50,7 @@ impl PolicyThread {
         choice: PolicyChoice,
         device: Device,
         say: impl Fn(String) + Send + 'static,
-    ) -> Result<(Self, Card), PolicyError> {
+    ) -> Result<(Self, ServedSpec), PolicyError> {
         // The batcher sends one batch at a time.
         let (batches, inbox) = sync_channel(1);
         let (told, card) = channel();

@@ -22,12 +22,12 @@ use crate::eval::{device, failure};
 use crate::policy;
 use crate::serve::batcher::Limits;
 use crate::serve::decoder::Decoder;
-use crate::serve::desk::POLICY_IS_GONE;
-use crate::serve::house::{House, Rules};
+use crate::serve::dispatcher::POLICY_IS_GONE;
 use crate::serve::limits::RequestLimits;
 use crate::serve::policy_thread::PolicyThread;
+use crate::serve::server::{Rules, ServerState};
 use crate::serve::stats::Summary;
-use crate::serve::{desk, door, now};
+use crate::serve::{dispatcher, listener, now};
 use c10d::cuda;
 
 /// Default number of rows in a batch on a GPU.
@@ -73,7 +73,7 @@ fn run(args: &ServeArgs) -> Result<ExitCode, String> {
     policy::check(&choice.policy_type, &choice.config).map_err(|err| err.to_string())?;
     let local_rank = env.local_rank.unwrap_or(0);
     let address = SocketAddr::new(args.host, args.port_of(local_rank)?);
-    let voice = Voice {
+    let reporter = Reporter {
         label: if env.world_size > 1 {
             format!("serve [rank {}/{}]:", env.rank, env.world_size)
         } else {
@@ -81,14 +81,15 @@ fn run(args: &ServeArgs) -> Result<ExitCode, String> {
         },
     };
     let device = decide(args, &env, &choice)?;
-    voice.say(&format!("device {}", device.reason));
-    device.warnings.iter().for_each(|warning| voice.say(&format!("warning: {warning}")));
+    reporter.say(&format!("device {}", device.reason));
+    device.warnings.iter().for_each(|warning| reporter.say(&format!("warning: {warning}")));
     if args.api_token.is_none() && !args.host.is_loopback() {
         let ends = if args.ignore_kill { "" } else { ", and end it by `kill` (--ignore-kill refuses that)" };
-        voice.say(&format!("warning: no token is asked for (RRUN_API_TOKEN): whoever reaches {address} may ask{ends}"));
+        reporter
+            .say(&format!("warning: no token is asked for (RRUN_API_TOKEN): whoever reaches {address} may ask{ends}"));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|err| err.to_string())?;
-    runtime.block_on(serve(args, address, choice, device.device, &voice))
+    runtime.block_on(serve(args, address, choice, device.device, &reporter))
 }
 
 fn decide(args: &ServeArgs, env: &RankEnv, choice: &PolicyChoice) -> Result<Decision, String> {
@@ -113,7 +114,7 @@ async fn serve(
     address: SocketAddr,
     choice: PolicyChoice,
     device: Device,
-    voice: &Voice,
+    reporter: &Reporter,
 ) -> Result<ExitCode, String> {
     // Bind first: a port that is in use is found before gigabytes are read. Clients that connect
     // now wait.
@@ -121,7 +122,7 @@ async fn serve(
     let listener = TcpListener::bind(address).await.map_err(unusable)?;
     let address = listener.local_addr().map_err(unusable)?;
     let name = choice.policy_type.clone();
-    let own = voice.clone();
+    let own = reporter.clone();
     let say = move |text| own.say(&format!("warning: {text}"));
     let (policy, card) = PolicyThread::start(choice, device, say).map_err(|err| err.to_string())?;
     let limits = Limits {
@@ -147,27 +148,27 @@ async fn serve(
     let loss = policy.loss();
     let (to_desk, inbox) = mpsc::unbounded_channel();
     let decoder = Decoder::start().map_err(|err| format!("no thread to read requests: {err}"))?;
-    let house = House::new(card, rules, decoder, to_desk);
-    end_on_signals(&house).map_err(|err| err.to_string())?;
-    let facts: Vec<String> = house.card.facts.iter().map(|(name, value)| format!("{name} {value}")).collect();
-    voice.say(&format!("{name}: {}", facts.join(", ")));
-    voice.result(&format!(
+    let server = ServerState::new(card, rules, decoder, to_desk);
+    end_on_signals(&server).map_err(|err| err.to_string())?;
+    let facts: Vec<String> = server.card.facts.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    reporter.say(&format!("{name}: {}", facts.join(", ")));
+    reporter.result(&format!(
         "ready on {address}, up to {} rows a batch, {} connections",
         limits.max_rows,
-        house.seats().most()
+        server.connections().most()
     ));
-    let door = tokio::spawn(door::run(listener, Arc::clone(&house)));
-    let reports = tokio::spawn(report(Arc::clone(&house), voice.clone()));
-    let mut stop = house.stop.subscribe();
-    let desk = tokio::spawn(desk::run(Arc::clone(&house), limits, policy, inbox));
+    let listener = tokio::spawn(listener::run(listener, Arc::clone(&server)));
+    let reports = tokio::spawn(report(Arc::clone(&server), reporter.clone()));
+    let mut stop = server.stop.subscribe();
+    let dispatcher = tokio::spawn(dispatcher::run(Arc::clone(&server), limits, policy, inbox));
     let reason = stop.wait_for(Option::is_some).await.ok().and_then(|reason| *reason).unwrap_or_default();
-    voice.say(&format!("stopping: {reason}; what was asked is answered, new requests are refused"));
+    reporter.say(&format!("stopping: {reason}; what was asked is answered, new requests are refused"));
     // A panic was printed when it happened.
-    desk.await.ok();
-    door.await.ok();
+    dispatcher.await.ok();
+    listener.await.ok();
     reports.abort();
-    flush(&house).await;
-    voice.say(&format!("ended after {}", in_words(&house.stats.summary())));
+    flush(&server).await;
+    reporter.say(&format!("ended after {}", in_words(&server.stats.summary())));
     if reason == POLICY_IS_GONE {
         let reason = loss.get().map_or(POLICY_IS_GONE, String::as_str);
         console::error(reason);
@@ -178,16 +179,16 @@ async fn serve(
 }
 
 /// Stops the server on SIGINT, SIGTERM and SIGHUP; a second signal ends the process at once.
-fn end_on_signals(house: &Arc<House>) -> std::io::Result<()> {
+fn end_on_signals(server: &Arc<ServerState>) -> std::io::Result<()> {
     for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
-        let (mut signals, house) = (signal(kind)?, Arc::clone(house));
+        let (mut signals, server) = (signal(kind)?, Arc::clone(server));
         tokio::spawn(async move {
             while signals.recv().await.is_some() {
-                if house.is_ending() {
+                if server.is_ending() {
                     #[expect(clippy::disallowed_methods, reason = "the user asked twice; nothing is written to files")]
                     std::process::exit(130);
                 }
-                house.end("stopped by a signal");
+                server.end("stopped by a signal");
             }
         });
     }
@@ -195,21 +196,21 @@ fn end_on_signals(house: &Arc<House>) -> std::io::Result<()> {
 }
 
 /// Waits until all answers have been sent to their clients.
-async fn flush(house: &House) {
+async fn flush(server: &ServerState) {
     let until = now() + FLUSH;
-    while house.seats().waiting() > 0 && now() < until {
+    while server.connections().waiting() > 0 && now() < until {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
 
 /// Logs the work done at regular intervals.
-async fn report(house: Arc<House>, voice: Voice) {
+async fn report(server: Arc<ServerState>, reporter: Reporter) {
     let mut before = 0;
     loop {
         tokio::time::sleep(REPORT_EVERY).await;
-        let summary = house.stats.summary();
+        let summary = server.stats.summary();
         if summary.requests > before {
-            voice.say(&in_words(&summary));
+            reporter.say(&in_words(&summary));
         }
         before = summary.requests;
     }
@@ -236,11 +237,11 @@ fn open_files() -> usize {
 
 /// Prints messages to stderr with the server's label.
 #[derive(Clone, Debug)]
-struct Voice {
+struct Reporter {
     label: String,
 }
 
-impl Voice {
+impl Reporter {
     /// Prints a result, which `--quiet` does not suppress.
     fn result(&self, line: &str) {
         console::say(Level::Result, &self.label, line, json!({}));

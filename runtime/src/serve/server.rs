@@ -8,21 +8,21 @@ use jobs::serve_args::{Arrays, Protocol};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 
-use crate::policy::served::{Actions, Card, Question};
+use crate::policy::served::{Actions, Question, ServedSpec};
 use crate::serve::batcher::ClientId;
+use crate::serve::connections::Connections;
 use crate::serve::decoder::Decoder;
-use crate::serve::desk::Message;
+use crate::serve::dispatcher::Message;
 use crate::serve::limits::RequestLimits;
 use crate::serve::now;
-use crate::serve::seats::Seats;
 use crate::serve::stats::Stats;
 use wire::Dialect;
 
 /// The state that all connections of a server share.
 #[derive(Debug)]
-pub struct House {
+pub struct ServerState {
     /// Inputs and outputs of the policy.
-    pub card: Arc<Card>,
+    pub card: Arc<ServedSpec>,
     /// Token that clients have to send; `None` if none is needed.
     pub token: Option<String>,
     /// True if the server ignores a client's request to stop.
@@ -43,9 +43,9 @@ pub struct House {
     pub stop: watch::Sender<Option<&'static str>>,
     /// Queue of the dispatcher. The number of connections bounds it, because each has at most one
     /// request under way.
-    pub desk: mpsc::UnboundedSender<Message>,
+    pub dispatcher: mpsc::UnboundedSender<Message>,
     decoder: Decoder,
-    seats: Mutex<Seats>,
+    connections: Mutex<Connections>,
     tasks: Mutex<BTreeMap<ClientId, AbortHandle>>,
 }
 
@@ -72,9 +72,14 @@ pub struct Rules {
     pub most_connections: usize,
 }
 
-impl House {
-    /// Creates the shared state. Requests go to `desk`, and messages are decoded by `decoder`.
-    pub fn new(card: Card, rules: Rules, decoder: Decoder, desk: mpsc::UnboundedSender<Message>) -> Arc<Self> {
+impl ServerState {
+    /// Creates the shared state. Requests go to `dispatcher`, and messages are decoded by `decoder`.
+    pub fn new(
+        card: ServedSpec,
+        rules: Rules,
+        decoder: Decoder,
+        dispatcher: mpsc::UnboundedSender<Message>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             card: Arc::new(card),
             token: rules.token,
@@ -89,16 +94,16 @@ impl House {
             limits: rules.limits,
             stats: Stats::new(now()),
             stop: watch::Sender::new(None),
-            desk,
+            dispatcher,
             decoder,
-            seats: Mutex::new(Seats::new(rules.most_connections, rules.memory_bytes)),
+            connections: Mutex::new(Connections::new(rules.most_connections, rules.memory_bytes)),
             tasks: Mutex::default(),
         })
     }
 
     /// Locks and returns the table of connections.
-    pub fn seats(&self) -> MutexGuard<'_, Seats> {
-        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn connections(&self) -> MutexGuard<'_, Connections> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Registers the task of a connection.
@@ -109,7 +114,7 @@ impl House {
     /// Records that the messages of a connection now use `bytes` bytes. If that exceeds the limit,
     /// closes the connection that uses the most.
     pub fn hold(&self, client: ClientId, bytes: usize) {
-        let greediest = self.seats().hold(client, bytes);
+        let greediest = self.connections().hold(client, bytes);
         if let Some(greediest) = greediest {
             self.stats.violated();
             self.close(greediest);
@@ -125,7 +130,7 @@ impl House {
     /// Removes a connection that is closed.
     pub fn forget(&self, client: ClientId) {
         self.tasks().remove(&client);
-        self.seats().leave(client);
+        self.connections().leave(client);
         self.decoder.leave(client);
     }
 
@@ -164,9 +169,9 @@ impl House {
     /// Returns a text for the client if there are no actions.
     pub async fn ask(&self, client: ClientId, rows: usize, question: Question) -> Result<Actions, String> {
         let (reply, answer) = oneshot::channel();
-        let asked = Message::Asked { client, rows, question: Box::new(question), reply, at: now() };
+        let asked = Message::Request { client, rows, question: Box::new(question), reply, at: now() };
         let gone = || "the policy's thread has ended".to_owned();
-        self.desk.send(asked).map_err(|_| gone())?;
+        self.dispatcher.send(asked).map_err(|_| gone())?;
         answer.await.unwrap_or_else(|_| Err(gone()))
     }
 

@@ -17,11 +17,11 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig
 use tokio_tungstenite::tungstenite::{Error, Message};
 
 use crate::serve::batcher::ClientId;
-use crate::serve::door::{Closed, gone};
-use crate::serve::house::House;
+use crate::serve::listener::{Closed, gone};
 use crate::serve::metered::Metered;
 use crate::serve::now;
 use crate::serve::openpi::Client;
+use crate::serve::server::ServerState;
 
 /// Time limit from the first to the last byte of a message, and for sending an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -39,18 +39,18 @@ const CLOSED: &str = "Internal server error. Traceback included in previous fram
 ///
 /// # Errors
 /// Returns the reason if the server closed the connection.
-pub async fn serve(stream: TcpStream, rest: Vec<u8>, house: Arc<House>, id: ClientId) -> Result<(), Closed> {
+pub async fn serve(stream: TcpStream, rest: Vec<u8>, server: Arc<ServerState>, id: ClientId) -> Result<(), Closed> {
     let config = WebSocketConfig::default()
         .read_buffer_size(READ_BYTES)
-        .max_message_size(Some(house.most_bytes))
-        .max_frame_size(Some(house.most_bytes));
+        .max_message_size(Some(server.most_bytes))
+        .max_frame_size(Some(server.most_bytes));
     let held = Arc::new(AtomicUsize::new(rest.len()));
-    let holder = Arc::clone(&house);
+    let holder = Arc::clone(&server);
     let stream = Metered::new(stream, Arc::clone(&held), Box::new(move |held| holder.hold(id, held)));
     let socket = WebSocketStream::from_partially_read(stream, rest, Role::Server, Some(config)).await;
-    let mut client = Client::new(Arc::clone(&house), id);
+    let mut client = Client::new(Arc::clone(&server), id);
     let metadata = client.metadata();
-    let mut peer = Peer { socket, held, house, id };
+    let mut peer = Peer { socket, held, server, id };
     peer.send(Message::Binary(metadata)).await?;
     while let Some(message) = peer.hear().await? {
         match message {
@@ -70,7 +70,7 @@ pub async fn serve(stream: TcpStream, rest: Vec<u8>, house: Arc<House>, id: Clie
 struct Peer {
     socket: WebSocketStream<Metered>,
     held: Arc<AtomicUsize>,
-    house: Arc<House>,
+    server: Arc<ServerState>,
     id: ClientId,
 }
 
@@ -79,8 +79,8 @@ impl Peer {
     /// closed.
     async fn answer(&mut self, client: &mut Client, body: Bytes) -> Result<Option<()>, Closed> {
         let asked = now();
-        self.house.seats().asked(self.id, asked);
-        self.house.hold(self.id, body.len());
+        self.server.connections().asked(self.id, asked);
+        self.server.hold(self.id, body.len());
         let answer = tokio::select! {
             answer = client.answer(body) => answer,
             () = gone(self.socket.get_ref().stream()) => return Ok(None),
@@ -90,8 +90,8 @@ impl Peer {
             Ok(bytes) => self.send(Message::Binary(bytes)).await.map(Some),
             Err(text) => self.refuse(&text).await.map(|()| None),
         };
-        self.house.stats.answered(asked.elapsed(), is_error, now());
-        self.house.seats().answered(self.id, now());
+        self.server.stats.answered(asked.elapsed(), is_error, now());
+        self.server.connections().answered(self.id, now());
         sent
     }
 
@@ -114,7 +114,7 @@ impl Peer {
                 }
                 () = tokio::time::sleep(LOOK) => {
                     let held = self.held.load(Ordering::Relaxed);
-                    self.house.hold(self.id, held);
+                    self.server.hold(self.id, held);
                     if held > 0 && since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE {
                         return Err(Closed::Slow);
                     }

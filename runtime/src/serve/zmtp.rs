@@ -15,10 +15,10 @@ use tokio::net::TcpStream;
 use tokio::time::timeout_at;
 
 use crate::serve::batcher::ClientId;
-use crate::serve::door::{Closed, gone};
 use crate::serve::gr00t::Client;
-use crate::serve::house::{House, Then};
+use crate::serve::listener::{Closed, gone};
 use crate::serve::now;
+use crate::serve::server::{ServerState, Then};
 use wire::zmtp::{Heard, Reader, Request, Socket, answer_head, greeting, pong};
 
 /// Time limit for the greeting, and from the first to the last byte of a message.
@@ -35,15 +35,15 @@ const SLICE: usize = 256 << 10;
 ///
 /// # Errors
 /// Returns the reason if the server closed the connection.
-pub async fn serve(stream: TcpStream, house: Arc<House>, id: ClientId) -> Result<(), Closed> {
-    let mut client = Client::new(Arc::clone(&house), id);
+pub async fn serve(stream: TcpStream, server: Arc<ServerState>, id: ClientId) -> Result<(), Closed> {
+    let mut client = Client::new(Arc::clone(&server), id);
     let is_authenticated = client.is_authenticated();
-    let most_bytes = if is_authenticated { house.most_bytes } else { house.unauthenticated_bytes };
+    let most_bytes = if is_authenticated { server.most_bytes } else { server.unauthenticated_bytes };
     let mut peer = Peer {
         reader: Reader::new(most_bytes),
         stream,
         buffer: BytesMut::new(),
-        house,
+        server,
         id,
         is_authenticated,
         most_bytes,
@@ -73,7 +73,7 @@ struct Peer {
     stream: TcpStream,
     reader: Reader,
     buffer: BytesMut,
-    house: Arc<House>,
+    server: Arc<ServerState>,
     id: ClientId,
     /// True if the client has sent the token, or none is needed.
     is_authenticated: bool,
@@ -85,15 +85,15 @@ impl Peer {
     async fn answer(&mut self, client: &mut Client, Request { envelope, body }: Request) -> Result<(), Closed> {
         let asked = now();
         let bytes: usize = body.iter().chain(&envelope).map(Bytes::len).sum();
-        self.house.seats().asked(self.id, asked);
-        self.house.hold(self.id, bytes);
+        self.server.connections().asked(self.id, asked);
+        self.server.hold(self.id, bytes);
         let then = tokio::select! {
             then = client.answer(body) => then,
             () = gone(&self.stream) => return Ok(()),
         };
         self.is_authenticated = client.is_authenticated();
         self.most_bytes = match self.is_authenticated {
-            true => self.house.most_bytes,
+            true => self.server.most_bytes,
             false => self.most_bytes.saturating_sub(bytes),
         };
         self.reader.set_most_bytes(self.most_bytes);
@@ -101,10 +101,10 @@ impl Peer {
         let mut bytes = answer_head(&envelope, body.len());
         bytes.extend_from_slice(body);
         self.write(&bytes).await?;
-        self.house.stats.answered(asked.elapsed(), is_error(body), now());
-        self.house.seats().answered(self.id, now());
+        self.server.stats.answered(asked.elapsed(), is_error(body), now());
+        self.server.connections().answered(self.id, now());
         if let Then::End(_) = then {
-            self.house.end("a client asked for it");
+            self.server.end("a client asked for it");
         }
         Ok(())
     }
@@ -121,7 +121,7 @@ impl Peer {
                 return Ok(Some(heard));
             }
             let held = self.buffer.len() + self.reader.held();
-            self.house.hold(self.id, held);
+            self.server.hold(self.id, held);
             if held > 0 && until.is_none() {
                 until = Some(now() + if self.is_authenticated { PATIENCE } else { STRANGERS_PATIENCE });
             }

@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// Lease configuration: where the leases are stored.
 #[derive(Clone, Debug)]
-pub struct Room {
+pub struct LeaseConfig {
     /// Address of the store.
     pub addr: StoreAddr,
     /// Prefix of every key: launch and round.
@@ -33,40 +33,40 @@ pub struct Room {
 }
 
 /// The handle of the lease thread in the rank's main loop.
-pub struct Clerk {
-    questions: Sender<Question>,
+pub struct LeaseClient {
+    questions: Sender<Request>,
     addr: StoreAddr,
 }
 
 type Answered<T> = Sender<Result<T, DistError>>;
 
-enum Question {
+enum Request {
     Claim { want: Want, gone: BTreeSet<usize>, reply: Answered<Answer> },
     Mark { holder: Holder, job: JobIndex, block: usize, reply: Answered<Option<Holder>> },
     Done { holder: Holder, job: JobIndex, block: usize },
     Tell(Vec<Op>),
 }
 
-impl Clerk {
+impl LeaseClient {
     /// Connects to the store and counts this life of the rank (its first start or a restart).
     ///
     /// # Errors
     /// Returns a [`LeaseError`] if the store cannot be reached.
-    pub fn start(room: Room, tasks: Vec<Task>) -> Result<(Self, Holder), LeaseError> {
+    pub fn start(config: LeaseConfig, tasks: Vec<Task>) -> Result<(Self, Holder), LeaseError> {
         let (questions, inbox) = channel();
         let (reply, answer) = channel();
-        let addr = room.addr.clone();
-        let serve = move || match Desk::open(&room) {
-            Ok((desk, me)) => {
+        let addr = config.addr.clone();
+        let serve = move || match Worker::open(&config) {
+            Ok((worker, me)) => {
                 drop(reply.send(Ok(me)));
-                desk.serve(Claimer::new(me, tasks), &inbox);
+                worker.serve(Claimer::new(me, tasks), &inbox);
             }
             Err(err) => drop(reply.send(Err(err))),
         };
         thread::Builder::new().name("leases".to_owned()).spawn(serve).map_err(LeaseError::Thread)?;
-        let clerk = Self { questions, addr };
-        let me = clerk.wait(&answer, CONNECT + ANSWER)?;
-        Ok((clerk, me))
+        let client = Self { questions, addr };
+        let me = client.wait(&answer, CONNECT + ANSWER)?;
+        Ok((client, me))
     }
 
     /// Claims the next block; see [`Claimer::start`].
@@ -75,7 +75,7 @@ impl Clerk {
     /// Returns a [`LeaseError`] if the store is gone or does not answer.
     pub fn claim(&self, want: Want, gone: BTreeSet<usize>) -> Result<Answer, LeaseError> {
         let (reply, answer) = channel();
-        self.ask(Question::Claim { want, gone, reply });
+        self.ask(Request::Claim { want, gone, reply });
         self.wait(&answer, ANSWER)
     }
 
@@ -83,29 +83,29 @@ impl Clerk {
     /// over.
     ///
     /// # Errors
-    /// Returns the same errors as [`Clerk::claim`].
+    /// Returns the same errors as [`LeaseClient::claim`].
     pub fn mark(&self, holder: Holder, job: JobIndex, block: usize) -> Result<Option<Holder>, LeaseError> {
         let (reply, answer) = channel();
-        self.ask(Question::Mark { holder, job, block, reply });
+        self.ask(Request::Mark { holder, job, block, reply });
         self.wait(&answer, ANSWER)
     }
 
     /// Reports that all episodes of a block are written. Does not wait.
     pub fn done(&self, holder: Holder, job: JobIndex, block: usize) {
-        self.ask(Question::Done { holder, job, block });
+        self.ask(Request::Done { holder, job, block });
     }
 
     /// Reports that the rank begins (1) or leaves (-1) a job. Does not wait.
     pub fn helps(&self, job: JobIndex, delta: i64) {
-        self.ask(Question::Tell(vec![Op::Add(Key::Helpers(job), delta)]));
+        self.ask(Request::Tell(vec![Op::Add(Key::Helpers(job), delta)]));
     }
 
     /// Closes a job for all ranks. Does not wait.
     pub fn shut(&self, job: JobIndex) {
-        self.ask(Question::Tell(lease::shut(job).into()));
+        self.ask(Request::Tell(lease::shut(job).into()));
     }
 
-    fn ask(&self, question: Question) {
+    fn ask(&self, question: Request) {
         // If the thread has ended, the next call that waits for an answer reports it.
         let _ = self.questions.send(question);
     }
@@ -123,30 +123,30 @@ impl Clerk {
 }
 
 /// The side of the lease thread that holds the connection.
-struct Desk {
-    room: Room,
+struct Worker {
+    config: LeaseConfig,
     store: Store,
 }
 
-impl Desk {
-    fn open(room: &Room) -> Result<(Self, Holder), DistError> {
-        let desk = Self { room: room.clone(), store: room.enter(CONNECT)? };
-        let Reply::Sum(life) = desk.ask(Op::Add(Key::Life(room.rank), 1))? else { return Err(mistaken()) };
-        Ok((desk, Holder { rank: room.rank, life, mark: 0 }))
+impl Worker {
+    fn open(config: &LeaseConfig) -> Result<(Self, Holder), DistError> {
+        let worker = Self { config: config.clone(), store: config.enter(CONNECT)? };
+        let Reply::Sum(life) = worker.ask(Op::Add(Key::Life(config.rank), 1))? else { return Err(mistaken()) };
+        Ok((worker, Holder { rank: config.rank, life, mark: 0 }))
     }
 
-    fn serve(mut self, mut claimer: Claimer, inbox: &Receiver<Question>) {
+    fn serve(mut self, mut claimer: Claimer, inbox: &Receiver<Request>) {
         for question in inbox {
             // An answer that cannot be sent has no receiver any more.
             match question {
-                Question::Claim { want, gone, reply } => {
+                Request::Claim { want, gone, reply } => {
                     drop(reply.send(self.claim(&mut claimer, want, gone)));
                 }
-                Question::Mark { holder, job, block, reply } => {
+                Request::Mark { holder, job, block, reply } => {
                     drop(reply.send(self.mark(holder, job, block)));
                 }
-                Question::Done { holder, job, block } => self.done(holder, job, block),
-                Question::Tell(ops) => {
+                Request::Done { holder, job, block } => self.done(holder, job, block),
+                Request::Tell(ops) => {
                     for op in ops {
                         self.told(op);
                     }
@@ -194,7 +194,7 @@ impl Desk {
                 }
                 _ => break,
             }
-            match self.room.enter(MEND.0) {
+            match self.config.enter(MEND.0) {
                 Ok(store) => {
                     self.store = store;
                     result = self.ask(op);
@@ -220,7 +220,7 @@ impl Desk {
     }
 }
 
-impl Room {
+impl LeaseConfig {
     fn enter(&self, timeout: Duration) -> Result<Store, DistError> {
         // A server may count the ranks that connect, and this rank is counted already: it must not
         // be counted again.
@@ -243,15 +243,15 @@ mod tests {
     use crate::eval::cable::Cable;
     use crate::eval::lease::testing::serve;
 
-    fn clerk(store: &Store, rank: usize, blocks: u64) -> (Clerk, Holder) {
+    fn client(store: &Store, rank: usize, blocks: u64) -> (LeaseClient, Holder) {
         clerk_at(store.port(), rank, blocks)
     }
 
-    fn clerk_at(port: u16, rank: usize, blocks: u64) -> (Clerk, Holder) {
+    fn clerk_at(port: u16, rank: usize, blocks: u64) -> (LeaseClient, Holder) {
         let addr = StoreAddr { host: "127.0.0.1".to_owned(), port };
         let blocks = (0..blocks).map(|first| first..first + 1).collect();
         let task = Task { job: JobIndex(0), blocks, done: BTreeSet::new(), block_s: 1.0 };
-        Clerk::start(Room { addr, prefix: "leases".to_owned(), rank }, vec![task]).unwrap()
+        LeaseClient::start(LeaseConfig { addr, prefix: "leases".to_owned(), rank }, vec![task]).unwrap()
     }
 
     fn block(answer: Answer) -> usize {
@@ -262,8 +262,8 @@ mod tests {
     #[test]
     fn two_ranks_share_the_blocks_of_a_real_store() {
         let store = serve();
-        let (one, me) = clerk(&store, 0, 3);
-        let (two, other) = clerk(&store, 1, 3);
+        let (one, me) = client(&store, 0, 3);
+        let (two, other) = client(&store, 1, 3);
         assert_eq!((me.life, other.life), (1, 1));
         assert_eq!(block(one.claim(Want::Any, BTreeSet::new()).unwrap()), 0);
         assert_eq!(block(two.claim(Want::Any, BTreeSet::new()).unwrap()), 1);
@@ -282,9 +282,9 @@ mod tests {
     #[test]
     fn a_rank_that_is_started_again_takes_back_what_it_had() {
         let store = serve();
-        let (before, old) = clerk(&store, 0, 1);
+        let (before, old) = client(&store, 0, 1);
         assert_eq!(block(before.claim(Want::Any, BTreeSet::new()).unwrap()), 0);
-        let (after, me) = clerk(&store, 0, 1);
+        let (after, me) = client(&store, 0, 1);
         assert_eq!(me.life, 2);
         assert_eq!(block(after.claim(Want::Any, BTreeSet::new()).unwrap()), 0);
         assert_eq!(before.mark(old, JobIndex(0), 0).unwrap(), None, "it is not the old one's any more");
@@ -295,24 +295,24 @@ mod tests {
     fn a_rank_that_was_cut_off_keeps_its_leases_and_gets_more() {
         let store = serve();
         let cable = Cable::to(store.port());
-        let (clerk, me) = clerk_at(cable.port, 0, 2);
-        assert_eq!(block(clerk.claim(Want::Any, BTreeSet::new()).unwrap()), 0);
+        let (client, me) = clerk_at(cable.port, 0, 2);
+        assert_eq!(block(client.claim(Want::Any, BTreeSet::new()).unwrap()), 0);
         cable.cut();
-        let marked = clerk.mark(me, JobIndex(0), 0).unwrap().expect("it is still ours");
+        let marked = client.mark(me, JobIndex(0), 0).unwrap().expect("it is still ours");
         cable.cut();
-        assert_eq!(block(clerk.claim(Want::Stay, BTreeSet::new()).unwrap()), 1);
+        assert_eq!(block(client.claim(Want::Stay, BTreeSet::new()).unwrap()), 1);
         for (block, holder) in [(0, marked), (1, me)] {
             cable.cut();
-            clerk.done(holder, JobIndex(0), block);
+            client.done(holder, JobIndex(0), block);
         }
-        assert_eq!(clerk.claim(Want::Any, BTreeSet::new()).unwrap(), Answer::Finished);
+        assert_eq!(client.claim(Want::Any, BTreeSet::new()).unwrap(), Answer::Finished);
     }
 
     #[test]
     fn a_store_that_is_not_there_is_named() {
         let addr = StoreAddr { host: "127.0.0.1".to_owned(), port: 1 };
-        let desk = Store::connect(&addr, 0, false, Duration::from_millis(200)).map(drop).unwrap_err();
-        let err = LeaseError::Store { addr, err: desk }.to_string();
+        let worker = Store::connect(&addr, 0, false, Duration::from_millis(200)).map(drop).unwrap_err();
+        let err = LeaseError::Store { addr, err: worker }.to_string();
         assert!(err.starts_with("leases: the store at 127.0.0.1:1: cannot reach the store"), "{err}");
     }
 }

@@ -13,11 +13,11 @@ use jobs::report;
 
 use crate::eval::history::History;
 use crate::eval::lease::expected::Cut;
-use crate::eval::lease::{Clerk, LeaseError, Leases, Room};
+use crate::eval::lease::{LeaseClient, LeaseConfig, LeaseError, Leases};
 use c10d::StoreAddr;
 
 /// The jobs of a rank, one after the other.
-pub struct Agenda {
+pub struct JobQueue {
     own: std::vec::IntoIter<Work>,
     leased: Option<Leased>,
 }
@@ -52,8 +52,8 @@ pub trait Bystander {
     fn say(&mut self, text: &str);
 }
 
-impl Agenda {
-    /// Creates the agenda. Jobs of `work` that are shared by environments are the rank's own. The
+impl JobQueue {
+    /// Creates the queue. Jobs of `work` that are shared by environments are the rank's own. The
     /// others are leased with `--assign dynamic` if there is more than one rank. `lines` are the
     /// lines of the journals.
     ///
@@ -66,16 +66,16 @@ impl Agenda {
         };
         let (own, work): (Vec<_>, Vec<_>) = work.into_iter().partition(|work| work.share.is_some());
         let cut = Cut { shard: args.assignment().shard, most: args.lease, world_size: env.world_size };
-        let room = Room {
+        let config = LeaseConfig {
             addr: StoreAddr { host, port },
             prefix: format!("rrun/leases/{}/{}", env.run_id, env.round),
             rank: env.rank,
         };
-        let (clerk, me) = Clerk::start(room, cut.tasks(&work, lines))?;
+        let (client, me) = LeaseClient::start(config, cut.tasks(&work, lines))?;
         let leased = Leased {
             works: work.into_iter().map(|work| (work.job.index, work)).collect(),
             cut,
-            leases: Leases::new(clerk, me),
+            leases: Leases::new(client, me),
             timeout: args.lease_timeout(),
             begun: BTreeSet::new(),
         };

@@ -1,7 +1,7 @@
 //! The leases of a rank: which blocks of episodes it runs, and how they are marked as written.
 //!
 //! ```text
-//! agenda ── claim any ──► Leases ──► Clerk (a thread) ──► store      protocol: jobs::assign::lease
+//! job_queue ── claim any ──► Leases ──► LeaseClient (a thread) ──► store      protocol: jobs::assign::lease
 //!   │ a job                 ▲ ▲
 //!   ▼                       │ └── journal: may it be written? ─► it is written ─► block done
 //! rollout ── the next ──────┘
@@ -14,16 +14,16 @@ use std::time::Duration;
 
 use c10d::{DistError, StoreAddr};
 
-mod agenda;
-mod book;
-mod clerk;
+mod client;
 mod expected;
+mod job_queue;
+mod set;
 #[cfg(test)]
 mod testing;
 
-pub use agenda::{Agenda, Bystander};
-pub use book::Leases;
-pub use clerk::{Clerk, Room};
+pub use client::{LeaseClient, LeaseConfig};
+pub use job_queue::{Bystander, JobQueue};
+pub use set::Leases;
 
 /// Time limit for an answer of the store: a busy machine may delay the launcher that serves it.
 const ANSWER: Duration = Duration::from_secs(60);

@@ -9,14 +9,14 @@ use jobs::assign::Work;
 use jobs::assign::lease::{Answer, Claim, Holder, Want};
 use jobs::job::{JobIndex, Length};
 
-use crate::eval::lease::{Clerk, LeaseError};
+use crate::eval::lease::{LeaseClient, LeaseError};
 
 /// The leases of a rank. Clones share the same state.
 #[derive(Clone)]
-pub struct Leases(Rc<RefCell<Book>>);
+pub struct Leases(Rc<RefCell<LeaseSet>>);
 
-struct Book {
-    clerk: Clerk,
+struct LeaseSet {
+    client: LeaseClient,
     me: Holder,
     /// Blocks that this rank holds and that are not done.
     open: BTreeMap<(JobIndex, usize), Open>,
@@ -56,9 +56,9 @@ struct Visit {
 
 impl Leases {
     /// Creates an empty set of leases.
-    pub fn new(clerk: Clerk, me: Holder) -> Self {
-        let book = Book { clerk, me, open: BTreeMap::new(), visit: None, error: None };
-        Self(Rc::new(RefCell::new(book)))
+    pub fn new(client: LeaseClient, me: Holder) -> Self {
+        let set = LeaseSet { client, me, open: BTreeMap::new(), visit: None, error: None };
+        Self(Rc::new(RefCell::new(set)))
     }
 
     /// Claims a block of any job, or returns why there is none.
@@ -66,33 +66,33 @@ impl Leases {
     /// # Errors
     /// Returns a [`LeaseError`] if the store does not answer.
     pub fn claim(&self, gone: BTreeSet<usize>) -> Result<Answer, LeaseError> {
-        self.0.borrow().clerk.claim(Want::Any, gone)
+        self.0.borrow().client.claim(Want::Any, gone)
     }
 
     /// Records a claimed block of `work`, whose episodes `done` are already in the journals.
     /// Returns false if nothing is left to run.
     pub fn hold(&self, claim: &Claim, work: &Work, is_in_blocks: bool, done: &[u64]) -> bool {
-        let mut book = self.0.borrow_mut();
+        let mut set = self.0.borrow_mut();
         let left = is_in_blocks.then(|| left(claim, work, done));
-        book.hold(claim, left)
+        set.hold(claim, left)
     }
 
     /// Records that the rank has environments for `work`, whose episodes `done` are already in the
     /// journals. The rest of the blocks that the rank holds runs first. `suspects` are the episodes
     /// that have to run alone.
     pub fn visit(&self, work: &Work, done: Vec<u64>, suspects: BTreeSet<u64>) {
-        let mut book = self.0.borrow_mut();
+        let mut set = self.0.borrow_mut();
         let job = work.job.index;
-        book.clerk.helps(job, 1);
-        let is_in_blocks = book.open.iter().any(|((of, _), open)| *of == job && open.left.is_some());
+        set.client.helps(job, 1);
+        let is_in_blocks = set.open.iter().any(|((of, _), open)| *of == job && open.left.is_some());
         let builds = match work.job.length {
             Length::Episodes(count) if is_in_blocks => work.job.rebuilds(count),
             _ => Vec::new(),
         };
-        let later = book.open.keys().filter(|(of, _)| *of == job).map(|(_, block)| *block).collect();
+        let later = set.open.keys().filter(|(of, _)| *of == job).map(|(_, block)| *block).collect();
         let work = work.clone();
         let (queue, apart) = (VecDeque::new(), Vec::new());
-        book.visit = Some(Visit { work, builds, build: 0, done, suspects, queue, apart, later, is_over: false });
+        set.visit = Some(Visit { work, builds, build: 0, done, suspects, queue, apart, later, is_over: false });
     }
 
     /// Returns the number of the next build of the environments that has work.
@@ -104,8 +104,8 @@ impl Leases {
     /// the store on demand. At the end, call [`Leases::check`] to see whether an error ended the
     /// iterator.
     pub fn numbers(&self) -> impl Iterator<Item = u64> + use<> {
-        let book = Rc::clone(&self.0);
-        std::iter::from_fn(move || book.borrow_mut().next())
+        let set = Rc::clone(&self.0);
+        std::iter::from_fn(move || set.borrow_mut().next())
     }
 
     /// Returns the episodes of the current build that have to run alone.
@@ -127,12 +127,12 @@ impl Leases {
     /// # Errors
     /// Returns a [`LeaseError`] if the store does not answer.
     pub fn may_write(&self, job: JobIndex, episode: u64) -> Result<bool, LeaseError> {
-        let mut book = self.0.borrow_mut();
-        let Some(block) = book.block_of(job, episode) else { return Ok(book.is_foreign(job)) };
-        let holder = book.open[&(job, block)].holder;
-        match book.clerk.mark(holder, job, block)? {
-            Some(marked) => book.open.entry((job, block)).and_modify(|open| open.holder = marked),
-            None => return Ok(book.lose(job, block)),
+        let mut set = self.0.borrow_mut();
+        let Some(block) = set.block_of(job, episode) else { return Ok(set.is_foreign(job)) };
+        let holder = set.open[&(job, block)].holder;
+        match set.client.mark(holder, job, block)? {
+            Some(marked) => set.open.entry((job, block)).and_modify(|open| open.holder = marked),
+            None => return Ok(set.lose(job, block)),
         };
         Ok(true)
     }
@@ -145,24 +145,24 @@ impl Leases {
     /// Ends the visit of a job: its environments are closed. `is_done` says that the job ran to its
     /// end.
     pub fn leave(&self, job: JobIndex, is_done: bool) {
-        let mut book = self.0.borrow_mut();
-        book.clerk.helps(job, -1);
-        book.visit = None;
+        let mut set = self.0.borrow_mut();
+        set.client.helps(job, -1);
+        set.visit = None;
         let whole =
             |((of, block), open): (&(JobIndex, usize), &Open)| (*of == job && open.left.is_none()).then_some(*block);
-        let whole: Vec<_> = book.open.iter().filter_map(whole).collect();
+        let whole: Vec<_> = set.open.iter().filter_map(whole).collect();
         if is_done {
-            whole.into_iter().for_each(|block| book.close(job, block));
+            whole.into_iter().for_each(|block| set.close(job, block));
         }
     }
 
     /// Gives up a job if blocks of it are still held: it did not run to its end and will not, so no
     /// rank is to run it.
     pub fn give_up(&self, job: JobIndex) {
-        let mut book = self.0.borrow_mut();
-        if book.open.keys().any(|(of, _)| *of == job) {
-            book.open.retain(|(of, _), _| *of != job);
-            book.clerk.shut(job);
+        let mut set = self.0.borrow_mut();
+        if set.open.keys().any(|(of, _)| *of == job) {
+            set.open.retain(|(of, _), _| *of != job);
+            set.client.shut(job);
         }
     }
 
@@ -183,7 +183,7 @@ fn left(claim: &Claim, work: &Work, done: &[u64]) -> BTreeSet<u64> {
     claim.episodes.clone().filter(is_left).collect()
 }
 
-impl Book {
+impl LeaseSet {
     fn hold(&mut self, claim: &Claim, left: Option<BTreeSet<u64>>) -> bool {
         let is_empty = left.as_ref().is_some_and(BTreeSet::is_empty);
         let open = Open { holder: self.me, episodes: claim.episodes.clone(), left };
@@ -196,7 +196,7 @@ impl Book {
 
     fn close(&mut self, job: JobIndex, block: usize) {
         if let Some(open) = self.open.remove(&(job, block)) {
-            self.clerk.done(open.holder, job, block);
+            self.client.done(open.holder, job, block);
         }
     }
 
@@ -225,7 +225,7 @@ impl Book {
             if visit.is_over || !visit.later.is_empty() || self.error.is_some() {
                 return None;
             }
-            match self.clerk.claim(Want::Stay, BTreeSet::new()) {
+            match self.client.claim(Want::Stay, BTreeSet::new()) {
                 Ok(Answer::Run(claim)) => self.take(&claim),
                 Ok(_) => visit.is_over = true,
                 Err(err) => self.error = Some(err),
@@ -289,12 +289,12 @@ fn enqueue(visit: &mut Visit, open: &Open) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::eval::lease::testing::{clerk, serve, work};
+    use crate::eval::lease::testing::{client, serve, work};
 
-    /// A book about `jobs` at a store of its own, and the first claim, taken note of.
+    /// The leases of one rank on a store of their own, after the first claim.
     fn open(work: &Work, most: u64, done: &[u64]) -> (c10d::Store, Leases, Claim) {
         let store = serve();
-        let leases = clerk(&store, 0, std::slice::from_ref(work), most);
+        let leases = client(&store, 0, std::slice::from_ref(work), most);
         let claim = claim(&leases);
         assert!(leases.hold(&claim, work, true, done));
         (store, leases, claim)
@@ -316,7 +316,7 @@ mod tests {
         let mut numbers = leases.numbers();
         assert_eq!((numbers.next(), numbers.next()), (Some(0), Some(2)));
         // Another rank arrives and claims the rest of the job except what is already taken.
-        let other = clerk(&store, 1, std::slice::from_ref(&work), 4);
+        let other = client(&store, 1, std::slice::from_ref(&work), 4);
         assert_eq!(claim(&other).episodes, 3..6);
         assert_eq!(numbers.by_ref().collect::<Vec<_>>(), [6, 7, 8, 9, 10, 11]);
         assert_eq!((leases.next_build(), leases.check().is_ok()), (None, true));
@@ -345,7 +345,7 @@ mod tests {
         leases.next_build();
         assert_eq!(leases.numbers().next(), Some(0));
         // The rank is restarted while its old process hangs.
-        let again = clerk(&store, 0, std::slice::from_ref(&work), 4);
+        let again = client(&store, 0, std::slice::from_ref(&work), 4);
         let claims: Vec<_> = std::iter::repeat_with(|| claim(&again)).take(7).map(|claim| claim.episodes).collect();
         assert_eq!(claims.last(), Some(&(0..3)), "what nobody had comes first");
         assert!(!leases.may_write(JOB, 0).unwrap());

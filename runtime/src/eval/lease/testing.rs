@@ -7,7 +7,7 @@ use jobs::placement::Placement;
 use serde_json::json;
 
 use crate::eval::lease::expected::Cut;
-use crate::eval::lease::{Clerk, Leases, Room};
+use crate::eval::lease::{LeaseClient, LeaseConfig, Leases};
 use c10d::{Store, StoreAddr};
 
 /// Starts a store in this process.
@@ -26,10 +26,10 @@ pub fn work(episodes: u64, rebuilds: u64) -> Work {
 }
 
 /// Returns the leases of one of two ranks, in blocks of at most `most` episodes.
-pub fn clerk(store: &Store, rank: usize, work: &[Work], most: u64) -> Leases {
+pub fn client(store: &Store, rank: usize, work: &[Work], most: u64) -> Leases {
     let addr = StoreAddr { host: "127.0.0.1".to_owned(), port: store.port() };
     let cut = Cut { shard: Shard::Episodes, most: Some(most), world_size: 2 };
-    let room = Room { addr, prefix: "leases".to_owned(), rank };
-    let (clerk, me) = Clerk::start(room, cut.tasks(work, &[])).unwrap();
-    Leases::new(clerk, me)
+    let config = LeaseConfig { addr, prefix: "leases".to_owned(), rank };
+    let (client, me) = LeaseClient::start(config, cut.tasks(work, &[])).unwrap();
+    Leases::new(client, me)
 }

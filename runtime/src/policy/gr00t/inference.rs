@@ -194,18 +194,18 @@ impl Inference {
         let inputs = collate(samples, self.processor.prompts().padding_id()).map_err(inference)?;
         let noise = Tensor::stack(noises, 0);
         let network = Rc::clone(&self.loaded.network);
-        let frame = || network.frame(&inputs, &noise, self.steps, self.normalise.as_ref());
+        let constants = || network.constants(&inputs, &noise, self.steps, self.normalise.as_ref());
         let batch = Batch::new(&inputs, noise.shallow_clone());
         let actions = match self.loaded.graphs.borrow_mut().as_mut().filter(|_| self.captures) {
             Some(graphs) => {
-                let key = network.frame_key(&inputs, self.steps);
+                let key = network.constants_key(&inputs, self.steps);
                 let pass = || -> Result<Pass, InputError> {
-                    let (network, frame) = (Rc::clone(&network), frame()?);
-                    Ok(Rc::new(move |batch: &Batch| network.pass(&frame, batch)))
+                    let (network, constants) = (Rc::clone(&network), constants()?);
+                    Ok(Rc::new(move |batch: &Batch| network.pass(&constants, batch)))
                 };
                 graphs.run(key, &batch, pass).map_err(inference)?
             }
-            None => network.pass(&frame().map_err(inference)?, &batch.to_device(network.device())),
+            None => network.pass(&constants().map_err(inference)?, &batch.to_device(network.device())),
         };
         let actions = operators::to_host(&actions);
         let row = |index: usize| Vec::<f32>::try_from(actions.get(index as i64).reshape([-1])).map_err(inference);

@@ -102,12 +102,12 @@ impl Loaded {
         let specs = layout::tensors(&config, &vlm);
         weights.check(&specs)?;
         weights.ahead(&specs)?;
-        let lean = || {
+        let fused = || {
             let network = Gr00t::new(&mut weights, &config, &vlm);
             weights.finish()?;
-            Ok(network.lean())
+            Ok(network.fused())
         };
-        let network = Rc::new(caught(lean).unwrap_or_else(|reason| {
+        let network = Rc::new(caught(fused).unwrap_or_else(|reason| {
             let bytes = specs.iter().map(|(_, shape)| bytes(shape, of.kind)).sum();
             Err(LoadError::Device { dir: dir.root().to_owned(), bytes, device, reason: shortage(&reason).to_owned() })
         })?);

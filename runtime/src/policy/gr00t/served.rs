@@ -8,7 +8,7 @@ use crate::policy::gr00t::inference::{Inference, inference, open_processor};
 use crate::policy::gr00t::models::Models;
 use crate::policy::gr00t::processor::{ActionRows, Observations, Raw};
 use crate::policy::gr00t::settings::Settings;
-use crate::policy::served::{Actions, Card, Noise, Question, Served};
+use crate::policy::served::{Actions, Noise, Question, Served, ServedSpec};
 
 /// A checkpoint that answers clients.
 #[derive(Debug)]
@@ -53,11 +53,11 @@ impl Gr00tServed {
 }
 
 impl Served for Gr00tServed {
-    fn card(&self) -> Card {
+    fn card(&self) -> ServedSpec {
         let processor = self.inference.processor();
         let numbers = processor.numbers();
         let [steps, width] = self.inference.noise_shape().map(|edge| usize::try_from(edge).unwrap_or(0));
-        Card {
+        ServedSpec {
             modalities: processor.modalities().clone(),
             states: numbers.state_keys().into_iter().map(|(key, width)| (key.to_owned(), width)).collect(),
             actions: numbers.action_keys().into_iter().map(|(key, width)| (key.to_owned(), width)).collect(),

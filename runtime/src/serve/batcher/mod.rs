@@ -1,7 +1,7 @@
 //! Decides which rows are inferred together, and when. A state machine without sockets or clocks.
 //!
 //! ```text
-//! Asked ─► queue ─┬─ the policy is free, and (max_rows are queued,
+//! Request ─► queue ─┬─ the policy is free, and (max_rows are queued,
 //!                 │    or every client that may still ask is queued,
 //!                 │    or the oldest request has waited for max_wait) ─► Infer
 //!                 └─ full, or stopping ─► Refuse
@@ -52,7 +52,7 @@ pub struct Limits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A client asks for the actions of `rows` rows.
-    Asked {
+    Request {
         /// Identifies the request.
         ticket: Ticket,
         /// The client that asks.
@@ -159,11 +159,13 @@ impl Batcher {
     /// Processes `event` and returns the actions to take.
     pub fn on(&mut self, event: Event, now: Instant) -> Vec<Action> {
         match event {
-            Event::Asked { ticket, .. } if self.is_stopping => vec![Action::Refuse(ticket, Refusal::Stopping)],
-            Event::Asked { ticket, .. } if self.queued() >= self.limits.max_queue => {
+            Event::Request { ticket, .. } if self.is_stopping => {
+                vec![Action::Refuse(ticket, Refusal::Stopping)]
+            }
+            Event::Request { ticket, .. } if self.queued() >= self.limits.max_queue => {
                 vec![Action::Refuse(ticket, Refusal::Full)]
             }
-            Event::Asked { ticket, client, rows } => {
+            Event::Request { ticket, client, rows } => {
                 let is_long = rows > self.limits.max_rows;
                 self.push(client, Waiting { ticket, rows: 0..rows, since: now, is_long });
                 self.next(now)

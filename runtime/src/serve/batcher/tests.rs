@@ -14,7 +14,7 @@ fn batcher(max_rows: usize) -> Batcher {
 }
 
 fn asked(number: u64) -> Event {
-    Event::Asked { ticket: Ticket(number), client: ClientId(number), rows: 1 }
+    Event::Request { ticket: Ticket(number), client: ClientId(number), rows: 1 }
 }
 
 /// Expects a batch of these requests, with one row each.
@@ -28,7 +28,7 @@ fn parts(parts: &[(u64, Range<usize>)]) -> Vec<Action> {
 }
 
 fn asked_rows(number: u64, rows: usize) -> Event {
-    Event::Asked { ticket: Ticket(number), client: ClientId(number), rows }
+    Event::Request { ticket: Ticket(number), client: ClientId(number), rows }
 }
 
 /// Returns a batcher whose clients 1 to `count` have just had an answer.
@@ -184,7 +184,7 @@ proptest! {
             let event = match kind {
                 0 | 1 if !open.values().any(|(other, _)| *other == client) => {
                     open.insert(ticket, (client, 0..rows));
-                    Event::Asked { ticket, client: ClientId(client), rows }
+                    Event::Request { ticket, client: ClientId(client), rows }
                 }
                 2 | 4 if is_inferring => {
                     is_inferring = false;

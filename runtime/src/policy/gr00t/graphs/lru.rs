@@ -2,13 +2,13 @@
 
 /// An LRU cache that holds values of at most a given number of bytes.
 #[derive(Debug)]
-pub struct Shelf<K, V> {
+pub struct LruCache<K, V> {
     /// The entries, the most recently used one last.
     entries: Vec<(K, V, u64)>,
     cap: u64,
 }
 
-impl<K: PartialEq, V> Shelf<K, V> {
+impl<K: PartialEq, V> LruCache<K, V> {
     /// Creates an empty cache for values of at most `cap` bytes in total.
     pub fn new(cap: u64) -> Self {
         Self { entries: Vec::new(), cap }
@@ -76,38 +76,38 @@ mod tests {
 
     #[test]
     fn what_was_longest_unused_goes_first() {
-        let mut shelf = Shelf::new(10);
-        assert!(shelf.insert("a", 1, 4).is_empty() && shelf.insert("b", 2, 4).is_empty());
-        assert_eq!(shelf.get(&"a"), Some(&1));
-        assert_eq!(shelf.insert("c", 3, 4), [("b", 2)]);
-        assert_eq!((shelf.len(), shelf.bytes(), shelf.get(&"b")), (2, 8, None));
+        let mut lru = LruCache::new(10);
+        assert!(lru.insert("a", 1, 4).is_empty() && lru.insert("b", 2, 4).is_empty());
+        assert_eq!(lru.get(&"a"), Some(&1));
+        assert_eq!(lru.insert("c", 3, 4), [("b", 2)]);
+        assert_eq!((lru.len(), lru.bytes(), lru.get(&"b")), (2, 8, None));
     }
 
     #[test]
     fn what_is_too_heavy_alone_takes_no_other_place() {
-        let mut shelf = Shelf::new(10);
-        shelf.insert("a", 1, 10);
-        assert_eq!(shelf.insert("b", 2, 11), [("b", 2)]);
-        assert_eq!(shelf.get(&"a"), Some(&1));
+        let mut lru = LruCache::new(10);
+        lru.insert("a", 1, 10);
+        assert_eq!(lru.insert("b", 2, 11), [("b", 2)]);
+        assert_eq!(lru.get(&"a"), Some(&1));
     }
 
     #[test]
     fn a_key_is_there_once() {
-        let mut shelf = Shelf::new(10);
-        shelf.insert("a", 1, 6);
-        assert_eq!(shelf.insert("a", 2, 6), [("a", 1)]);
-        assert_eq!(shelf.get(&"a"), Some(&2));
+        let mut lru = LruCache::new(10);
+        lru.insert("a", 1, 6);
+        assert_eq!(lru.insert("a", 2, 6), [("a", 1)]);
+        assert_eq!(lru.get(&"a"), Some(&2));
     }
 
     proptest! {
         #[test]
         fn nothing_is_lost_and_the_cap_holds(puts in prop::collection::vec((0u8..8, 0u64..12), 0..60), cap in 0u64..30) {
-            let mut shelf = Shelf::new(cap);
+            let mut lru = LruCache::new(cap);
             let mut gone = 0;
             for (number, (key, bytes)) in puts.iter().enumerate() {
-                gone += shelf.insert(*key, number, *bytes).len();
-                prop_assert!(shelf.bytes() <= cap);
-                prop_assert_eq!(shelf.len() + gone, number + 1);
+                gone += lru.insert(*key, number, *bytes).len();
+                prop_assert!(lru.bytes() <= cap);
+                prop_assert_eq!(lru.len() + gone, number + 1);
             }
         }
     }

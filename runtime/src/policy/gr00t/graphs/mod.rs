@@ -8,28 +8,28 @@
 //!
 //! A pass consists of some thousands of small operators. At small batch sizes launching them takes
 //! longer than running them; a replay launches all of them at once. A shape is identified by its
-//! [`FrameKey`]. Batches are filled up to a few sizes ([`bucket`]), so that there are few shapes.
+//! [`ConstantsKey`]. Batches are filled up to a few sizes ([`bucket`]), so that there are few shapes.
 //! If capturing fails once, all later passes run operator by operator, and the reason is reported.
 //! If the GPU is lost, this changes nothing: the operators fail with the same error.
 //!
 //! Each graph has its own memory pool: its intermediate results stay in place between replays, and
-//! no other graph writes there. The price is memory, so the graphs are kept in a [`Shelf`] of
+//! no other graph writes there. The price is memory, so the graphs are kept in a [`LruCache`] of
 //! limited size.
 
 mod bucket;
 mod cuda;
-mod shelf;
+mod lru;
 
 use std::fmt;
 use std::rc::Rc;
 
 use tch::{Device, Tensor};
 
-use crate::policy::gr00t::model::{Batch, FrameKey};
+use crate::policy::gr00t::model::{Batch, ConstantsKey};
 pub use bucket::bucket;
 use c10d::torch_error::{caught, is_context_lost};
 pub use cuda::CudaEngine;
-pub use shelf::Shelf;
+pub use lru::LruCache;
 
 /// Number of shapes that are remembered.
 const SEEN: u64 = 256;
@@ -88,16 +88,16 @@ struct Captured {
 /// The captured passes of one network.
 pub struct Graphs {
     engine: Box<dyn Engine>,
-    shelf: Shelf<FrameKey, Captured>,
+    lru: LruCache<ConstantsKey, Captured>,
     /// Shapes that have occurred, and how often each was captured.
-    seen: Shelf<FrameKey, u32>,
+    seen: LruCache<ConstantsKey, u32>,
     off: Option<String>,
 }
 
 impl fmt::Debug for Graphs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = f.debug_struct("Graphs");
-        out.field("engine", &self.engine).field("kept", &self.shelf.len()).field("off", &self.off).finish()
+        out.field("engine", &self.engine).field("kept", &self.lru.len()).field("off", &self.off).finish()
     }
 }
 
@@ -105,7 +105,7 @@ impl Graphs {
     /// Creates an empty cache whose graphs hold at most `cap` bytes together.
     pub fn new(engine: Box<dyn Engine>, cap: u64) -> Self {
         // Each remembered shape counts as 1 byte, so the limit is a number of shapes.
-        Self { engine, shelf: Shelf::new(cap), seen: Shelf::new(SEEN), off: None }
+        Self { engine, lru: LruCache::new(cap), seen: LruCache::new(SEEN), off: None }
     }
 
     /// Returns the reason why capturing is disabled, if it is.
@@ -115,12 +115,12 @@ impl Graphs {
 
     /// Returns the number of cached graphs.
     pub fn kept(&self) -> usize {
-        self.shelf.len()
+        self.lru.len()
     }
 
     /// Returns the memory that they hold, in bytes.
     pub fn bytes(&self) -> u64 {
-        self.shelf.bytes()
+        self.lru.bytes()
     }
 
     /// Runs a batch that is on the host; `pass` is built if there is no graph of this shape yet.
@@ -130,11 +130,11 @@ impl Graphs {
     /// Returns the errors of `pass`.
     pub fn run<E>(
         &mut self,
-        key: FrameKey,
+        key: ConstantsKey,
         batch: &Batch,
         pass: impl FnOnce() -> Result<Pass, E>,
     ) -> Result<Tensor, E> {
-        if let Some(captured) = self.shelf.get(&key) {
+        if let Some(captured) = self.lru.get(&key) {
             let fed = self.engine.feed(&captured.batch, batch).and_then(|()| captured.graph.replay());
             match fed {
                 Ok(()) => return Ok(captured.out.shallow_clone()),
@@ -165,7 +165,7 @@ impl Graphs {
         }
     }
 
-    fn capture(&mut self, key: FrameKey, batch: &Batch, pass: &Pass) -> Result<Tensor, String> {
+    fn capture(&mut self, key: ConstantsKey, batch: &Batch, pass: &Pass) -> Result<Tensor, String> {
         let own = Rc::new(batch.empty_like(self.engine.device()));
         self.engine.feed(&own, batch)?;
         let work: Rc<dyn Fn() -> Tensor> = {
@@ -177,11 +177,11 @@ impl Graphs {
         let (rows, tokens, bytes) = (key.rows, key.tokens(), graph.bytes());
         tracing::info!(rows, tokens, bytes, "captured a CUDA graph");
         let captured = Captured { graph, batch: own, out: out.shallow_clone(), _pass: Rc::clone(pass) };
-        if bytes > self.shelf.cap() {
-            tracing::info!(rows, tokens, bytes, cap = self.shelf.cap(), "the CUDA graph is too large to be kept");
+        if bytes > self.lru.cap() {
+            tracing::info!(rows, tokens, bytes, cap = self.lru.cap(), "the CUDA graph is too large to be kept");
             self.seen.insert(key.clone(), CAPTURES, 1);
         }
-        let dropped = self.shelf.insert(key, captured, bytes);
+        let dropped = self.lru.insert(key, captured, bytes);
         if !dropped.is_empty() {
             // The new graph may be among the evicted ones, so its result is copied before its
             // memory is returned.
@@ -197,7 +197,7 @@ impl Graphs {
 
     /// Drops all graphs, so that their memory is available to others.
     pub fn make_room(&mut self) {
-        self.shelf.clear();
+        self.lru.clear();
         self.engine.trim();
     }
 

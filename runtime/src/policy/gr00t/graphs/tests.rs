@@ -118,7 +118,7 @@ fn batch(rows: i64, value: f64) -> Batch {
 fn run(graphs: &mut Graphs, rows: i64, value: f64) -> f64 {
     let pass: Pass = Rc::new(|batch: &Batch| &batch.noise + &batch.state);
     let made = || Ok::<_, Infallible>(pass);
-    let Ok(out) = graphs.run(FrameKey::of_rows(rows), &batch(rows, value), made);
+    let Ok(out) = graphs.run(ConstantsKey::of_rows(rows), &batch(rows, value), made);
     assert_eq!(out.size(), [rows, 2]);
     out.double_value(&[rows - 1, 1])
 }

@@ -2,9 +2,9 @@
 //! batches of that shape.
 //!
 //! ```text
-//! Inputs ─┬─► Frame   tables, masks, the sampler's constants: made once for a shape
+//! Inputs ─┬─► PassConstants   tables, masks, the sampler's constants: made once for a shape
 //!         └─► Batch   tokens, pixels, state, noise: copied to the device each time
-//! pass(Frame, Batch) ─► actions
+//! pass(PassConstants, Batch) ─► actions
 //! ```
 //!
 //! A pass launches work on the device and does nothing else: it makes no table, copies nothing from
@@ -15,7 +15,7 @@ use std::rc::Rc;
 use tch::{Device, Kind, Tensor};
 
 use crate::policy::gr00t::inputs::{InputError, Inputs, check_shape, integers};
-use crate::policy::gr00t::model::head::HeadFrame;
+use crate::policy::gr00t::model::head::HeadConstants;
 use crate::policy::gr00t::model::prompt::Prompt;
 use crate::policy::gr00t::model::vision::Layout;
 use crate::policy::gr00t::model::{Features, Gr00t, NoTap, Robot};
@@ -26,9 +26,9 @@ const FRAMES: i64 = 2;
 /// Colour channels of a picture.
 const CHANNELS: i64 = 3;
 
-/// The properties that two batches must share for one [`Frame`] to serve both.
+/// The properties that two batches must share for one [`PassConstants`] to serve both.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct FrameKey {
+pub struct ConstantsKey {
     /// Number of samples.
     pub rows: i64,
     /// For every position, `[rows, S]`: whether it holds a token, and whether it has the id of an
@@ -44,7 +44,7 @@ pub struct FrameKey {
     has_bytes: bool,
 }
 
-impl FrameKey {
+impl ConstantsKey {
     #[cfg(test)]
     pub(in crate::policy::gr00t) fn of_rows(rows: i64) -> Self {
         Self { rows, stands: vec![], grids: vec![], embodiments: vec![], steps: 4, has_bytes: false }
@@ -58,10 +58,10 @@ impl FrameKey {
 
 /// The constants of a forward pass. It owns its tables, which therefore live as long as it does.
 #[derive(Debug)]
-pub struct Frame {
+pub struct PassConstants {
     prompt: Rc<Prompt>,
     layout: Option<Rc<Layout>>,
-    head: HeadFrame,
+    head: HeadConstants,
     normalise: Option<Rc<Normalise>>,
 }
 
@@ -140,10 +140,10 @@ impl Normalise {
 }
 
 impl Gr00t {
-    /// Returns the properties that batches must share to use the same frame.
-    pub fn frame_key(&self, inputs: &Inputs, steps: i64) -> FrameKey {
+    /// Returns the properties that batches must share to use the same constants.
+    pub fn constants_key(&self, inputs: &Inputs, steps: i64) -> ConstantsKey {
         let (ids, mask) = (integers(&inputs.input_ids), integers(&inputs.attention_mask));
-        FrameKey {
+        ConstantsKey {
             rows: inputs.input_ids.size()[0],
             stands: self.text(inputs, &ids, &mask).stands(),
             grids: inputs.image_grid_thw.clone(),
@@ -159,35 +159,35 @@ impl Gr00t {
     /// # Errors
     /// Returns an [`InputError`] if prompts, images, state, embodiments or noise do not fit the
     /// model or each other.
-    pub fn frame(
+    pub fn constants(
         &self,
         inputs: &Inputs,
         noise: &Tensor,
         steps: i64,
         normalise: Option<&Rc<Normalise>>,
-    ) -> Result<Frame, InputError> {
+    ) -> Result<PassConstants, InputError> {
         let prompt = self.prompt(inputs)?;
         let has_bytes = inputs.pixel_values.kind() == Kind::Uint8;
         let width = self.vision.patch_width() / if has_bytes { FRAMES } else { 1 };
         check_shape("pixel_values", &inputs.pixel_values, &[prompt.patches, width])?;
         let robot = Robot { state: &inputs.state, embodiment_id: &inputs.embodiment_id };
-        let head = self.head.frame(prompt.rows, &robot, noise, (steps, self.device()))?;
+        let head = self.head.constants(prompt.rows, &robot, noise, (steps, self.device()))?;
         let layout = self.vision.layout(&inputs.image_grid_thw);
         let normalise = normalise.filter(|_| has_bytes).map(Rc::clone);
-        Ok(Frame { prompt, layout, head, normalise })
+        Ok(PassConstants { prompt, layout, head, normalise })
     }
 
     /// Returns the actions of a batch on the model's device: `[rows, action_horizon,
     /// max_action_dim]`, `f32`, normalised.
-    pub fn pass(&self, frame: &Frame, batch: &Batch) -> Tensor {
-        let pixels = match &frame.normalise {
+    pub fn pass(&self, constants: &PassConstants, batch: &Batch) -> Tensor {
+        let pixels = match &constants.normalise {
             Some(normalise) => normalise.apply(&batch.pixels, self.kind()),
             None => batch.pixels.to_kind(self.kind()),
         };
-        let images = self.vision.forward(&pixels, frame.layout.as_deref(), &mut NoTap);
-        let features = self.language.forward(&batch.ids, &frame.prompt, &images, &mut NoTap);
-        let features = Features { features, prompt: Rc::clone(&frame.prompt) };
-        self.head.pass(&frame.head, &features, &batch.state, &batch.noise).to_kind(Kind::Float).contiguous()
+        let images = self.vision.forward(&pixels, constants.layout.as_deref(), &mut NoTap);
+        let features = self.language.forward(&batch.ids, &constants.prompt, &images, &mut NoTap);
+        let features = Features { features, prompt: Rc::clone(&constants.prompt) };
+        self.head.pass(&constants.head, &features, &batch.state, &batch.noise).to_kind(Kind::Float).contiguous()
     }
 }
 

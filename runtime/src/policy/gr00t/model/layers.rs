@@ -15,7 +15,7 @@ pub(super) struct Linear {
     bias: Option<Tensor>,
     /// Whether a following sum or activation may be fused into the matrix product. The fused form
     /// rounds once where two operators round twice.
-    is_lean: bool,
+    is_fused: bool,
 }
 
 impl Linear {
@@ -27,17 +27,17 @@ impl Linear {
 
     /// Takes `{name}.weight`.
     pub fn take_unbiased(weights: &mut Weights, name: &str, inputs: i64, outputs: i64) -> Self {
-        Self { weight: weights.take(&format!("{name}.weight"), &[outputs, inputs]), bias: None, is_lean: false }
+        Self { weight: weights.take(&format!("{name}.weight"), &[outputs, inputs]), bias: None, is_fused: false }
     }
 
     /// Builds the layer from tensors that were taken from the checkpoint in another shape.
     pub fn of(weight: Tensor, bias: Tensor) -> Self {
-        Self { weight, bias: Some(bias), is_lean: false }
+        Self { weight, bias: Some(bias), is_fused: false }
     }
 
     /// Fuses a following sum or activation into the product from now on.
     pub fn make_lean(&mut self) {
-        self.is_lean = true;
+        self.is_fused = true;
     }
 
     /// Maps `[rows, in]` to `[rows, out]`.
@@ -48,7 +48,7 @@ impl Linear {
     /// Returns `sum` plus the result of [`Self::forward`], `[rows, out]`; a fused layer may
     /// overwrite `sum`.
     pub fn add_to(&self, sum: Tensor, x: &Tensor) -> Tensor {
-        if self.is_lean {
+        if self.is_fused {
             return operators::add_linear(sum, x, &self.weight, self.bias.as_ref());
         }
         let mut out = self.forward(x);
@@ -64,7 +64,7 @@ impl Linear {
     /// Returns the tanh-approximated GELU of the result of [`Self::forward`].
     pub fn gelu(&self, x: &Tensor) -> Tensor {
         match &self.bias {
-            Some(bias) if self.is_lean => operators::linear_gelu(x, &self.weight, bias),
+            Some(bias) if self.is_fused => operators::linear_gelu(x, &self.weight, bias),
             _ => self.forward(x).gelu("tanh"),
         }
     }
@@ -74,7 +74,7 @@ impl Linear {
     #[must_use]
     pub fn picked(&self, outputs: &Tensor) -> Self {
         let pick = |x: &Tensor| x.index_select(0, outputs);
-        Self { weight: pick(&self.weight), bias: self.bias.as_ref().map(pick), is_lean: self.is_lean }
+        Self { weight: pick(&self.weight), bias: self.bias.as_ref().map(pick), is_fused: self.is_fused }
     }
 
     /// Returns the device of the weight.
@@ -113,7 +113,7 @@ impl Joint {
         let weight = Tensor::cat(&parts.iter().map(|part| &part.weight).collect::<Vec<_>>(), 0);
         let biases: Option<Vec<_>> = parts.iter().map(|part| part.bias.as_ref()).collect();
         let bias = biases.map(|biases| Tensor::cat(&biases, 0));
-        *self = Self::Fused(Linear { weight, bias, is_lean: true });
+        *self = Self::Fused(Linear { weight, bias, is_fused: true });
     }
 }
 
@@ -149,12 +149,12 @@ pub(super) fn plain_norm(x: &Tensor, width: i64, eps: f64) -> Tensor {
 pub(super) struct RmsNorm {
     weight: Tensor,
     eps: f64,
-    lean: Option<LeanRms>,
+    fused: Option<FusedRms>,
 }
 
 /// The fused form x / ‖(x, √(D·eps))‖ · (√D·w): the same value in four operators instead of seven.
 #[derive(Debug)]
-struct LeanRms {
+struct FusedRms {
     weight: Tensor,
     offset: Tensor,
     /// The weight as in the checkpoint.
@@ -170,13 +170,13 @@ impl RmsNorm {
 
     /// Builds the norm from a weight whose last axis is the one to normalise.
     pub fn of(weight: Tensor, eps: f64) -> Self {
-        Self { weight, eps, lean: None }
+        Self { weight, eps, fused: None }
     }
 
     /// Normalises over the last axis; the shape stays the same.
     pub fn forward(&self, x: &Tensor) -> Tensor {
-        match &self.lean {
-            Some(lean) => lean.forward(x),
+        match &self.fused {
+            Some(fused) => fused.forward(x),
             None => scaled_rms(x, &self.weight, self.eps),
         }
     }
@@ -186,11 +186,11 @@ impl RmsNorm {
         let width = *self.weight.size().last().expect("a norm has a weight per channel") as f64;
         let weight = self.weight.to_kind(Kind::Float) * width.sqrt();
         let offset = Tensor::from((width * self.eps).sqrt() as f32).to_device(weight.device());
-        self.lean = Some(LeanRms { weight, offset, plain: self.weight.shallow_clone(), eps: self.eps });
+        self.fused = Some(FusedRms { weight, offset, plain: self.weight.shallow_clone(), eps: self.eps });
     }
 }
 
-impl LeanRms {
+impl FusedRms {
     /// A GPU has one operator for both the norm and its weight.
     fn forward(&self, x: &Tensor) -> Tensor {
         if x.device().is_cuda() {
@@ -258,7 +258,7 @@ mod tests {
         let ones = |value: f64| Linear {
             weight: Tensor::full([1, 2], value, (Kind::Float, tch::Device::Cpu)),
             bias: Some(Tensor::from_slice(&[value as f32])),
-            is_lean: false,
+            is_fused: false,
         };
         let mut joint = Joint::Apart(vec![ones(1.0), ones(2.0)]);
         let x = Tensor::from_slice(&[1.0f32, 1.0]).view([1, 2]);

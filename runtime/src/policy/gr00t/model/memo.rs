@@ -7,7 +7,7 @@ use std::hash::Hash;
 /// At most `limit` values by key, with at most `max_bytes` in total. When it is full, all values
 /// are dropped.
 #[derive(Debug)]
-pub(super) struct Kept<K, V> {
+pub(super) struct Memo<K, V> {
     values: RefCell<Values<K, V>>,
     limit: usize,
     max_bytes: usize,
@@ -20,7 +20,7 @@ struct Values<K, V> {
     bytes: usize,
 }
 
-impl<K: Eq + Hash, V: Clone> Kept<K, V> {
+impl<K: Eq + Hash, V: Clone> Memo<K, V> {
     /// Creates an empty memo for values whose sizes are bounded.
     pub fn new(limit: usize) -> Self {
         Self::bounded(limit, usize::MAX, |_, _| 0)
@@ -76,13 +76,13 @@ mod tests {
 
     #[test]
     fn a_value_is_made_once() {
-        let kept = Kept::new(2);
+        let kept = Memo::new(2);
         assert_eq!((kept.get_or(1, |_| "a"), kept.get_or(1, |_| "b")), ("a", "a"));
     }
 
     #[test]
     fn a_full_store_starts_anew() {
-        let kept = Kept::new(1);
+        let kept = Memo::new(1);
         kept.get_or(1, |_| "a");
         kept.get_or(2, |_| "b");
         assert_eq!(kept.get_or(1, |_| "c"), "c");
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn values_take_no_more_bytes_than_they_may() {
-        let kept = Kept::bounded(100, 10, |_, value: &&str| value.len());
+        let kept = Memo::bounded(100, 10, |_, value: &&str| value.len());
         kept.get_or(1, |_| "12345");
         kept.get_or(2, |_| "12345");
         assert_eq!(kept.get_or(1, |_| "new"), "12345");
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn an_error_is_not_kept() {
-        let kept = Kept::new(1);
+        let kept = Memo::new(1);
         assert_eq!(kept.get_or_try(1, |_| Err::<i32, _>("no")), Err("no"));
         assert_eq!(kept.get_or_try(1, |_| Ok::<_, &str>(7)), Ok(7));
     }

@@ -9,7 +9,7 @@
 //!
 //! [`Gr00t::new`] builds the network as its authors wrote it: separate projections, masks over
 //! padded batches, and modulations computed from the time of every row. This form can be trained.
-//! [`Gr00t::lean`] turns it into the fused form for inference: joint projections, everything that
+//! [`Gr00t::fused`] turns it into the fused form for inference: joint projections, everything that
 //! depends only on the checkpoint and the number of steps computed once, and cross-attention over
 //! only the visible tokens. Both forms run the same modules and agree within rounding.
 //!
@@ -19,11 +19,11 @@
 //! `embeddings.py`).
 
 mod attention;
-mod frame;
+mod constants;
 mod head;
-mod kept;
 mod language;
 mod layers;
+mod memo;
 mod prompt;
 mod rope;
 mod tap;
@@ -37,10 +37,10 @@ use crate::policy::gr00t::config::{ModelConfig, VlmConfig};
 use crate::policy::gr00t::inputs::{InputError, Inputs, check_shape, integers};
 use crate::policy::gr00t::weights::Weights;
 use c10d::operators::InferenceMode;
-use kept::Kept;
+use memo::Memo;
 use prompt::Prompt;
 
-pub use frame::{Batch, Frame, FrameKey, Normalise};
+pub use constants::{Batch, ConstantsKey, Normalise, PassConstants};
 pub use head::{Conditions, Head, Rtc, SamplerOptions};
 pub use language::Language;
 pub use tap::{NoTap, Tap};
@@ -60,7 +60,7 @@ pub struct Gr00t {
     language: Language,
     head: Head,
     image_token_id: i64,
-    prompts: Kept<PromptKey, Rc<Prompt>>,
+    prompts: Memo<PromptKey, Rc<Prompt>>,
 }
 
 type PromptKey = (i64, Vec<[bool; 2]>, Vec<[i64; 3]>);
@@ -99,13 +99,13 @@ impl Gr00t {
             language: Language::new(weights, config, &vlm.text, buffers),
             head: Head::new(weights, config),
             image_token_id: vlm.image_token_id,
-            prompts: Kept::bounded(REMEMBERED, REMEMBERED_BYTES, |key, prompt| key.1.len() * 2 + prompt.bytes()),
+            prompts: Memo::bounded(REMEMBERED, REMEMBERED_BYTES, |key, prompt| key.1.len() * 2 + prompt.bytes()),
         }
     }
 
     /// Rearranges the weights for inference; the network can no longer be trained afterwards.
     #[must_use]
-    pub fn lean(mut self) -> Self {
+    pub fn fused(mut self) -> Self {
         let _mode = InferenceMode::begin();
         self.language.make_lean();
         self.head.make_lean();

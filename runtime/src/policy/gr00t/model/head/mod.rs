@@ -13,7 +13,7 @@ use tch::{Device, Tensor};
 use crate::policy::gr00t::config::ModelConfig;
 use crate::policy::gr00t::inputs::{InputError, check_shape};
 use crate::policy::gr00t::model::attention::Heads;
-use crate::policy::gr00t::model::kept::Kept;
+use crate::policy::gr00t::model::memo::Memo;
 use crate::policy::gr00t::model::tap::{NoTap, Tap, note};
 use crate::policy::gr00t::model::{Features, Robot};
 use crate::policy::gr00t::weights::Weights;
@@ -54,9 +54,9 @@ pub struct Head {
     decoder: CategoryMlp,
     sizes: Sizes,
     /// Modulations by number of steps; plans by steps and embodiment.
-    times: Kept<i64, Rc<Vec<Times>>>,
-    plans: Kept<(i64, i64), Rc<Plan>>,
-    is_lean: bool,
+    times: Memo<i64, Rc<Vec<Times>>>,
+    plans: Memo<(i64, i64), Rc<Plan>>,
+    is_fused: bool,
 }
 
 /// The sizes that the head needs and checks.
@@ -92,7 +92,7 @@ pub struct Conditions {
 
 /// The constants of the head for a batch shape.
 #[derive(Debug)]
-pub(super) struct HeadFrame {
+pub(super) struct HeadConstants {
     embodiments: Rc<Embodiments>,
     /// The precomputed sampler, if all rows have the same embodiment and the head is fused.
     plan: Option<Rc<Plan>>,
@@ -125,16 +125,16 @@ impl Head {
             position: config.add_pos_embed.then(|| weights.take(&name, &[config.max_seq_len, embedding])),
             dit: Dit::take(weights, config),
             sizes,
-            times: Kept::new(REMEMBERED),
-            plans: Kept::new(REMEMBERED),
-            is_lean: false,
+            times: Memo::new(REMEMBERED),
+            plans: Memo::new(REMEMBERED),
+            is_fused: false,
         }
     }
 
     pub(super) fn make_lean(&mut self) {
         self.condition.make_lean();
         self.dit.make_lean();
-        self.is_lean = true;
+        self.is_fused = true;
     }
 
     /// Computes everything that does not depend on the actions.
@@ -170,7 +170,7 @@ impl Head {
         note(tap, format_args!("head.vl_embeds"), &vl, Some(&features.features.size()));
         let state = self.state.forward(&state.to_kind(vl.kind()).view([features.prompt.rows, 1, -1]), &embodiments);
         note(tap, format_args!("head.state_features"), &state, None);
-        Conditions { keys: self.dit.keys(&vl, &features.prompt, self.is_lean), state, embodiments }
+        Conditions { keys: self.dit.keys(&vl, &features.prompt, self.is_fused), state, embodiments }
     }
 
     /// Returns the velocity of the flow at `actions` (`[B, action_horizon, max_action_dim]`, same
@@ -223,26 +223,32 @@ impl Head {
     }
 
     /// Checks the inputs of [`Self::pass`] and computes the constants that it needs.
-    pub(super) fn frame(
+    pub(super) fn constants(
         &self,
         rows: i64,
         robot: &Robot<'_>,
         noise: &Tensor,
         (steps, device): (i64, Device),
-    ) -> Result<HeadFrame, InputError> {
+    ) -> Result<HeadConstants, InputError> {
         self.check_noise(noise, rows)?;
         let embodiments = self.embodiments(rows, robot, device)?;
-        Ok(HeadFrame { plan: self.plan(steps, &embodiments), embodiments, steps })
+        Ok(HeadConstants { plan: self.plan(steps, &embodiments), embodiments, steps })
     }
 
     /// As [`Self::actions`], for data that is already on the device: `state` and `noise` must have
-    /// the shapes for which the frame was made.
-    pub(super) fn pass(&self, frame: &HeadFrame, features: &Features, state: &Tensor, noise: &Tensor) -> Tensor {
+    /// the shapes for which the constants were made.
+    pub(super) fn pass(
+        &self,
+        constants: &HeadConstants,
+        features: &Features,
+        state: &Tensor,
+        noise: &Tensor,
+    ) -> Tensor {
         let start = rtc::Start::at(noise.to_kind(features.features.kind()));
-        let conditions = self.conditions_of(features, state, Rc::clone(&frame.embodiments), &mut NoTap);
-        match &frame.plan {
+        let conditions = self.conditions_of(features, state, Rc::clone(&constants.embodiments), &mut NoTap);
+        match &constants.plan {
             Some(plan) => plan.run(&self.dit, &conditions, start),
-            None => self.euler(&conditions, start, frame.steps, &mut NoTap),
+            None => self.euler(&conditions, start, constants.steps, &mut NoTap),
         }
     }
 
@@ -266,7 +272,7 @@ impl Head {
 
     /// Returns the precomputed sampler if the head is fused and all rows have the same embodiment.
     fn plan(&self, steps: i64, embodiments: &Embodiments) -> Option<Rc<Plan>> {
-        let embodiment = embodiments.only.filter(|_| self.is_lean)?;
+        let embodiment = embodiments.only.filter(|_| self.is_fused)?;
         let times = self.times.get_or(steps, |&steps| Rc::new(plan::times(self, steps)));
         Some(self.plans.get_or((steps, embodiment), |_| Rc::new(Plan::new(self, times, embodiment))))
     }

@@ -5,8 +5,8 @@ use std::rc::Rc;
 use tch::{Kind, Tensor};
 
 use crate::policy::gr00t::config::VisionConfig;
-use crate::policy::gr00t::model::kept::Kept;
 use crate::policy::gr00t::model::layers::Linear;
+use crate::policy::gr00t::model::memo::Memo;
 use crate::policy::gr00t::model::rope::frequencies;
 use crate::policy::gr00t::model::tap::{Tap, note};
 use crate::policy::gr00t::weights::Weights;
@@ -43,8 +43,8 @@ pub struct Vision {
     deepstack: Vec<(i64, Merger)>,
     patch_width: i64,
     merge: i64,
-    layouts: Kept<Vec<[i64; 3]>, Rc<Layout>>,
-    is_lean: bool,
+    layouts: Memo<Vec<[i64; 3]>, Rc<Layout>>,
+    is_fused: bool,
 }
 
 /// The tower's output for the images of a batch, in their order.
@@ -82,8 +82,8 @@ impl Vision {
                 .collect(),
             patch_width,
             merge: config.spatial_merge_size,
-            layouts: Kept::new(REMEMBERED),
-            is_lean: false,
+            layouts: Memo::new(REMEMBERED),
+            is_fused: false,
         }
     }
 
@@ -98,7 +98,7 @@ impl Vision {
     }
 
     pub(super) fn make_lean(&mut self) {
-        self.is_lean = true;
+        self.is_fused = true;
         self.patch_embed.make_lean();
         self.blocks.iter_mut().for_each(Block::make_lean);
         self.layouts.clear();
@@ -147,7 +147,7 @@ impl Vision {
         let make = |grids: &Vec<[i64; 3]>| {
             let grid = Grid { side: (self.pos_embed.size()[0] as f64).sqrt() as i64, merge: self.merge };
             let mut layout = Layout::new(grids, grid, &self.inverse);
-            if self.is_lean {
+            if self.is_fused {
                 layout.position = Some(layout.interpolate(&self.pos_embed));
             }
             Rc::new(layout)

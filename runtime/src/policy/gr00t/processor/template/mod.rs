@@ -179,7 +179,7 @@ mod tests {
 
     /// The part of the public Qwen3-VL template that handles a user turn, including the branches
     /// that it does not take.
-    const PUBLIC: &str = include_str!("tests/chat_template.jinja");
+    const PUBLIC: &str = include_str!("../tests/chat_template.jinja");
 
     fn compile(source: &str) -> Result<ChatTemplate, ProcessorError> {
         ChatTemplate::compile(Path::new("chat_template.jinja"), source.to_owned())
