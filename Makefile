@@ -89,6 +89,7 @@ deny:
 	else echo "deny: advisories were not looked at: their database cannot be fetched here" >&2; fi
 
 check: deny
+	.ci/style
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --release --locked --workspace --all-targets -- -D warnings
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::About;
+use crate::compare::About;
 use crate::episode::Episode;
 use crate::files::{self, MAX_DOCUMENT_BYTES};
 use crate::job::Job;

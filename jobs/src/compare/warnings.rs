@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::side::SideJob;
+use crate::compare::side::SideJob;
 use crate::verify::HOW;
 
 /// Number of jobs that one warning names.

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Config;
+use crate::config::Config;
 use crate::known::canonical_policy;
 
 /// Policies with a checkpoint, to which `rollout.model` applies.

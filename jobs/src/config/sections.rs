@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Config, keys, references};
+use crate::config::{Config, keys, references};
 use crate::file::Refusal;
 use crate::file::field::Fields;
 

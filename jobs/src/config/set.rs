@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde_json::{Map, Value};
 
-use super::tree;
+use crate::config::tree;
 
 /// Maximum number of parts of a key; the deepest setting of RLinf has seven.
 const MOST_PARTS: usize = 32;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::ConfigError;
+use crate::config::ConfigError;
 
 /// Maximum size of a configuration file in bytes; RLinf's longest has 20 KB.
 const MAX_BYTES: u64 = 4 << 20;

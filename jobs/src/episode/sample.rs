@@ -1,6 +1,6 @@
 //! A sample episode, which tests change as they need.
 
-use super::{End, Episode};
+use crate::episode::{End, Episode};
 use crate::job::JobIndex;
 use crate::journal::Line;
 

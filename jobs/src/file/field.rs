@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::Refusal;
+use crate::file::Refusal;
 
 /// The fields of a JSON object that were not taken yet, and the place of the object.
 pub(crate) struct Fields<'a> {

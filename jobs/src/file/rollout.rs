@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use super::Refusal;
-use super::field::Fields;
+use crate::file::Refusal;
+use crate::file::field::Fields;
 use crate::job::{Length, Rollout, Sharing};
 use crate::placement::check::check_steps;
 

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::Refusal;
-use super::field::Fields;
+use crate::file::Refusal;
+use crate::file::field::Fields;
 use crate::job::VideoSettings;
 
 /// Names in `video_cfg` that are read.

@@ -75,7 +75,7 @@ pub struct RankStart {
     /// When the rank started, RFC 3339 in UTC.
     pub started: String,
     /// The launch that the rank belongs to; the journal puts it on every line, see
-    /// [`super::Stamp`].
+    /// [`crate::journal::Stamp`].
     #[serde(default, skip_serializing)]
     pub launch: Option<String>,
 }

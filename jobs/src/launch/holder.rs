@@ -17,7 +17,7 @@ const LONGEST: u64 = 4096;
 /// One process that holds a run folder for its launch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
-    /// Name of the launch, see [`super::fresh_id`].
+    /// Name of the launch, see [`crate::launch::fresh_id`].
     pub launch: String,
     /// Host name of the machine.
     pub host: String,

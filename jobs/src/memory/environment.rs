@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use super::CONTEXT;
-use super::bytes::ByteSize;
-use super::measured::{DECLARED, Measured};
-use super::part::Part;
 use crate::job::Job;
+use crate::memory::CONTEXT;
+use crate::memory::bytes::ByteSize;
+use crate::memory::measured::{DECLARED, Measured};
+use crate::memory::part::Part;
 
 /// Simulators with published memory needs: a part of the environment's name, and GiB per
 /// environment.

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::bytes::ByteSize;
 use crate::job::Job;
+use crate::memory::bytes::ByteSize;
 
 /// Schema of the file of measurements.
 pub const SCHEMA: &str = "rrun/memory/1";

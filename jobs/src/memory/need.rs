@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::bytes::ByteSize;
-use super::part::Part;
+use crate::memory::bytes::ByteSize;
+use crate::memory::part::Part;
 
 /// Share of the free memory above which a GPU is tight: allocators fragment, and a simulator grows
 /// with its scene.

@@ -4,7 +4,7 @@ use std::ops::{Add, AddAssign, Mul};
 
 use serde::Serialize;
 
-use super::bytes::ByteSize;
+use crate::memory::bytes::ByteSize;
 
 /// An amount of memory, and how certain it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

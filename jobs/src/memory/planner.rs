@@ -3,14 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use super::CONTEXT;
-use super::environment::Environment;
-use super::measured::Measured;
-use super::need::{Budget, Need};
-use super::part::Part;
-use super::policy::Policy;
 use crate::assign::{self, Assignment};
 use crate::job::Job;
+use crate::memory::CONTEXT;
+use crate::memory::environment::Environment;
+use crate::memory::measured::Measured;
+use crate::memory::need::{Budget, Need};
+use crate::memory::part::Part;
+use crate::memory::policy::Policy;
 use crate::placement::Placement;
 
 /// The settings of the command line that affect memory.

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use super::checkpoint::{self, Tensor};
-use super::gr00t::{Network, Weights, Widths};
-use super::need::Need;
-use super::part::Part;
 use crate::job::Job;
 use crate::known::canonical_policy;
+use crate::memory::checkpoint::{self, Tensor};
+use crate::memory::gr00t::{Network, Weights, Widths};
+use crate::memory::need::Need;
+use crate::memory::part::Part;
 
 /// Working memory in addition to the weights, as a share of them, for a policy of which only the
 /// file sizes are known. OpenVLA has 14 GB of bfloat16 weights and takes 14 to 16 GB (s000,

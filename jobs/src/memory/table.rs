@@ -1,8 +1,8 @@
 //! Formats needs and proposals as tables for the terminal.
 
-use super::need::{Budget, Need};
-use super::planner::Planner;
-use super::propose::Proposal;
+use crate::memory::need::{Budget, Need};
+use crate::memory::planner::Planner;
+use crate::memory::propose::Proposal;
 use crate::table::{MAX_ROWS, grid};
 
 /// Returns a table with one row per GPU: what it will hold, what is free, and whether that fits.

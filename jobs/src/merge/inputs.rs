@@ -3,9 +3,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
-use super::{MergeError, paths};
 use crate::job::JobIndex;
 use crate::layout::RunFolder;
+use crate::merge::{MergeError, paths};
 use crate::plan::RunPlan;
 
 /// Depth up to which runs are searched below a folder.

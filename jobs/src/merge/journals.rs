@@ -9,10 +9,10 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use super::inputs::Input;
-use super::rewrite::Rewrite;
 use crate::journal;
 use crate::layout::{RunFolder, journal_rank};
+use crate::merge::inputs::Input;
+use crate::merge::rewrite::Rewrite;
 use crate::report::{Journals, run_id};
 use crate::sha256;
 

@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::inputs::Input;
-use super::{MergeError, journals};
 use crate::assign::Numbers;
 use crate::job::{Job, JobIndex, Status};
+use crate::merge::inputs::Input;
+use crate::merge::{MergeError, journals};
 use crate::plan::{Difference, RunPlan, joined_provenance};
 use crate::{secrets, sha256};
 

@@ -8,11 +8,11 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use super::inputs::Input;
-use super::paths::{from_to, normal};
 use crate::episode::Episode;
 use crate::job::JobIndex;
 use crate::journal::{Line, stamp_of};
+use crate::merge::inputs::Input;
+use crate::merge::paths::{from_to, normal};
 use crate::report::{EPISODE, EPISODE_START};
 
 /// Keys of file paths in the line of an episode.

@@ -7,8 +7,8 @@
 
 use maud::{Markup, html};
 
-use super::grid::{Grid, Tally};
-use super::{matrix, number};
+use crate::page::grid::{Grid, Tally};
+use crate::page::{matrix, number};
 
 /// The end of a bar and its interval, in percent of the width.
 #[derive(Clone, Copy, Debug, PartialEq)]

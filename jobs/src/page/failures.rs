@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use maud::{Markup, html};
 
-use super::link::{clip, href};
-use super::{cut, number};
+use crate::page::link::{clip, href};
+use crate::page::{cut, number};
 use crate::report::{EnvLoss, Reason, Report};
 
 /// Maximum number of reasons shown.

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use maud::{Markup, html};
 
-use super::link::{clip, href};
-use super::{cut, number};
 use crate::episode::{End, VideoRef};
+use crate::page::link::{clip, href};
+use crate::page::{cut, number};
 use crate::report::{Report, Unsolved};
 
 /// Maximum number of videos shown.

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::link::name;
+use crate::page::link::name;
 use crate::report::{JobReport, Rates, Report};
 use crate::stats::wilson95;
 

@@ -3,12 +3,12 @@
 
 use maud::{Markup, html};
 
-use super::bars::{Bar, axis, place, ruler};
-use super::clock::Zone;
-use super::grid::Tally;
-use super::link::clip;
-use super::{number, origin};
 use crate::job::Status;
+use crate::page::bars::{Bar, axis, place, ruler};
+use crate::page::clock::Zone;
+use crate::page::grid::Tally;
+use crate::page::link::clip;
+use crate::page::{number, origin};
 use crate::report::{Rates, Report};
 
 /// Number of names that a sentence lists; the rest is counted.

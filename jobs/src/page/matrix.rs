@@ -2,9 +2,9 @@
 
 use maud::{Markup, html};
 
-use super::grid::{Grid, Label, Tally};
-use super::link::clip;
-use super::number;
+use crate::page::grid::{Grid, Label, Tally};
+use crate::page::link::clip;
+use crate::page::number;
 
 pub(super) fn section(grid: &Grid) -> Markup {
     html! {

@@ -2,8 +2,8 @@
 
 use maud::{Markup, html};
 
-use super::clock::{Zone, seconds_between};
-use super::{link, number};
+use crate::page::clock::{Zone, seconds_between};
+use crate::page::{link, number};
 use crate::report::{Launch, Report};
 
 /// Returns the title of the page: the jobs file without its folders and extension.

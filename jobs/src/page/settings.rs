@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::link::clip;
-use super::{cut, number};
+use crate::page::link::clip;
+use crate::page::{cut, number};
 use crate::report::{GpuReport, Report};
 
 /// Maximum number of values shown of a setting.

@@ -3,10 +3,10 @@
 
 use maud::{Markup, PreEscaped, html};
 
-use super::grid::Tally;
-use super::link::clip;
-use super::{cut, number};
 use crate::job::Status;
+use crate::page::grid::Tally;
+use crate::page::link::clip;
+use crate::page::{cut, number};
 use crate::report::{JobReport, Report};
 
 /// Maximum number of jobs shown.

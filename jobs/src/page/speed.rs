@@ -2,8 +2,8 @@
 
 use maud::{Markup, html};
 
-use super::number;
-use super::sheet::{Column, Sheet, numbers, title, value, words};
+use crate::page::number;
+use crate::page::sheet::{Column, Sheet, numbers, title, value, words};
 use crate::report::{JobReport, Report};
 
 const COLUMNS: &[Column] = &[

@@ -2,11 +2,11 @@
 
 use maud::{Markup, html};
 
-use super::bars::{Bar, ruler};
-use super::grid::{Label, Names, Tally};
-use super::link::{clip, href, name};
-use super::number;
-use super::sheet::{Column, Sheet, numbers, title, value, words};
+use crate::page::bars::{Bar, ruler};
+use crate::page::grid::{Label, Names, Tally};
+use crate::page::link::{clip, href, name};
+use crate::page::number;
+use crate::page::sheet::{Column, Sheet, numbers, title, value, words};
 use crate::report::{JobReport, Report};
 
 /// Maximum number of files linked for a job.

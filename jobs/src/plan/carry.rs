@@ -3,9 +3,9 @@
 
 use std::collections::HashMap;
 
-use super::difference::{Compared, Difference};
 use crate::job::JobIndex;
 use crate::journal::Line;
+use crate::plan::difference::{Compared, Difference};
 
 /// New position of a job, and how many of its episodes are kept.
 struct Place {

@@ -3,11 +3,11 @@
 
 use std::collections::HashSet;
 
-use super::RunPlan;
 use crate::eval_args;
 use crate::file::rollout::{MAX_EPISODES, MAX_TOTAL_ENVS};
 use crate::file::{self, MAX_ENVS, Refusal};
 use crate::job::{Job, Length};
+use crate::plan::RunPlan;
 
 /// Upper limit for the episodes of all jobs together. Ten thousand jobs of ten thousand episodes
 /// each fit; counts that take more than a minute to iterate over do not.

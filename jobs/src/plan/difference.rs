@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-use super::RunPlan;
-use super::identity::{FieldChange, Identity};
 use crate::job::{Job, JobIndex, Length};
+use crate::plan::RunPlan;
+use crate::plan::identity::{FieldChange, Identity};
 
 /// Number of lines of a difference that are shown; the rest is only counted.
 const SHOWN: usize = 20;

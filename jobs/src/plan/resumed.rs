@@ -5,14 +5,14 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-use super::RunPlan;
-use super::difference::Difference;
-use super::error::{RunFolderError, io};
-use super::git::Git;
-use super::lock::Lock;
-use super::patience;
 use crate::journal::Journal;
 use crate::layout::RunFolder;
+use crate::plan::RunPlan;
+use crate::plan::difference::Difference;
+use crate::plan::error::{RunFolderError, io};
+use crate::plan::git::Git;
+use crate::plan::lock::Lock;
+use crate::plan::patience;
 use crate::rank_env::RankEnv;
 use crate::time::rfc3339;
 

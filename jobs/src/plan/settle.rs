@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::Path;
 
-use super::difference::{Compared, Difference, Fate};
-use super::error::{RunFolderError, io};
-use super::lock::Lock;
-use super::supersede::{self, Standing};
-use super::{RunPlan, patience};
 use crate::job::Job;
 use crate::journal::{self, Line};
 use crate::launch::{self, LockError};
 use crate::layout::{RunFolder, beside, write_whole};
+use crate::plan::difference::{Compared, Difference, Fate};
+use crate::plan::error::{RunFolderError, io};
+use crate::plan::lock::Lock;
+use crate::plan::supersede::{self, Standing};
+use crate::plan::{RunPlan, patience};
 use crate::random;
 use crate::report;
 

@@ -2,10 +2,10 @@
 
 use std::ffi::OsString;
 
-use super::error::RunFolderError;
-use super::{RunPlan, checked};
 use crate::eval_args::EvalArgs;
 use crate::layout::RunFolder;
+use crate::plan::error::RunFolderError;
+use crate::plan::{RunPlan, checked};
 
 /// Why the arguments after `eval` are refused.
 #[derive(Debug, thiserror::Error)]

@@ -1,6 +1,6 @@
 //! The sizes that s003 recommends, with Brax's verdict on each.
 
-use super::rules::{Change, Sizes};
+use crate::ppo::rules::{Change, Sizes};
 
 /// A row of the tables in s003, or of the files that it refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::PpoError;
-use super::preset::Preset;
 use crate::config::Override;
+use crate::ppo::PpoError;
+use crate::ppo::preset::Preset;
 
 /// Known settings that the presets lack: arguments of Brax's `ppo.train`, and the place where
 /// s003's examples put `num_timesteps`.

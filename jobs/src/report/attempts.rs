@@ -2,8 +2,8 @@
 //! first step, because each of its episodes continues the one before. Episodes of the earlier
 //! attempt no longer count, and are no duplicates.
 
-use super::record::Record;
 use crate::journal::JobStart;
+use crate::report::record::Record;
 use crate::time::Moment;
 
 /// Removes the episodes of attempts that were started again; `starts` must be in order of time.

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use super::merged::{Merged, episode};
 use crate::job::Job;
+use crate::report::merged::{Merged, episode};
 
 /// Returns the means by name, each over the episodes that have the metric. If the first episode of
 /// a job has none, the job has none, so that the lines of most jobs are not read again.

@@ -4,11 +4,11 @@
 use std::collections::HashMap;
 use std::io;
 
-use super::merged::{Merged, episode};
-use super::record::{Again, Record};
-use super::schema::{Duplicate, EnvLoss, EpisodeId, Failure, JobReport, LISTED, Reason, Unsolved};
 use crate::job::{Job, Length, Status};
 use crate::journal::{EnvLost, Line};
+use crate::report::merged::{Merged, episode};
+use crate::report::record::{Again, Record};
+use crate::report::schema::{Duplicate, EnvLoss, EpisodeId, Failure, JobReport, LISTED, Reason, Unsolved};
 use crate::verify::ranges;
 
 /// Number of unsolved episodes that a report shows of one job.

@@ -8,10 +8,10 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 
-use super::merged::{Merged, episode};
-use super::record::Record;
-use super::scan::EPISODE;
-use super::source::Reader;
+use crate::report::merged::{Merged, episode};
+use crate::report::record::Record;
+use crate::report::scan::EPISODE;
+use crate::report::source::Reader;
 use crate::threads;
 
 /// Bytes that are written at once, unless one job has more.

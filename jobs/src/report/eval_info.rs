@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer};
 
-use super::merged::Merged;
-use super::record::Record;
-use super::schema::{JobReport, Report};
+use crate::report::merged::Merged;
+use crate::report::record::Record;
+use crate::report::schema::{JobReport, Report};
 use crate::stats::mean;
 
 #[derive(Serialize)]

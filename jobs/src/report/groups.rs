@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::rates::Tally;
-use super::schema::{GroupReport, JobReport};
 use crate::job::Job;
+use crate::report::rates::Tally;
+use crate::report::schema::{GroupReport, JobReport};
 use crate::stats::mean;
 
 /// Returns one entry for each value of each property; `reports` and `tallies` are those of the

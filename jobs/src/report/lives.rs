@@ -28,7 +28,7 @@ pub(super) struct Events {
     last: Moment,
     /// The lives that the lines describe.
     pub(super) lives: Vec<LifeLines>,
-    /// Lives that are not part of the run, see [`super::repeats`].
+    /// Lives that are not part of the run, see [`crate::report::repeats`].
     pub(super) repeats: Vec<LifeLines>,
     /// Peak resident memory over all jobs, in bytes.
     pub(super) peak_rss_bytes: u64,

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::busy;
-use super::merged::Merged;
-use super::rates::Tally;
-use super::record::{Name, Record};
-use super::schema::{JobReport, Rates};
-use super::standing;
 use crate::job::{Job, Length, Status};
 use crate::journal::{JobEnd, Quantiles};
+use crate::report::busy;
+use crate::report::merged::Merged;
+use crate::report::rates::Tally;
+use crate::report::record::{Name, Record};
+use crate::report::schema::{JobReport, Rates};
+use crate::report::standing;
 use crate::table;
 
 /// Returns the report of one job.

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::busy;
-use super::lives::{Events, LifeLines, SpanLines};
-use super::merged::Merged;
-use super::schema::{HowEnded, Life, RankReport, Span};
 use crate::job::JobIndex;
+use crate::report::busy;
+use crate::report::lives::{Events, LifeLines, SpanLines};
+use crate::report::merged::Merged;
+use crate::report::schema::{HowEnded, Life, RankReport, Span};
 
 /// Returns one entry for each journal in which a rank has started.
 pub(super) fn ranks(merged: &Merged) -> Vec<RankReport> {

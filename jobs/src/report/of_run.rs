@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::Context;
-use super::lives::Events;
-use super::merged::Merged;
-use super::of_jobs::distinct;
-use super::schema::{Config, GpuReport, JobReport, Launch, PolicyReport, Run};
 use crate::journal::RankStart;
 use crate::plan::RunPlan;
+use crate::report::Context;
+use crate::report::lives::Events;
+use crate::report::merged::Merged;
+use crate::report::of_jobs::distinct;
+use crate::report::schema::{Config, GpuReport, JobReport, Launch, PolicyReport, Run};
 use crate::sha256;
 use crate::time::Moment;
 

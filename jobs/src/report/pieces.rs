@@ -4,8 +4,8 @@
 use std::io;
 use std::ops::Range;
 
-use super::source::Source;
 use crate::journal::{MAX_LINE_BYTES, too_long};
+use crate::report::source::Source;
 
 /// Bytes of one piece.
 const PIECE: u64 = 1 << 20;

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::merged::Merged;
-use super::rates::Tally;
-use super::schema::{JobReport, PolicyRates, Report};
+use crate::report::merged::Merged;
+use crate::report::rates::Tally;
+use crate::report::schema::{JobReport, PolicyRates, Report};
 use crate::stats::mean;
 
 /// Assigns the jobs of a plan to policies.

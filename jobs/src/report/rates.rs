@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::record::Record;
-use super::schema::Rates;
+use crate::report::record::Record;
+use crate::report::schema::Rates;
 use crate::stats::wilson95;
 
 /// Sums over a set of episodes. Adding two tallies gives the tally of both sets.

@@ -1,8 +1,8 @@
 //! Excludes launches that found everything done: their ranks start, find nothing to do, and end.
 //! They are not part of the run, which would otherwise seem to have lasted until then.
 
-use super::lives::{Events, LifeLines};
-use super::schema::HowEnded;
+use crate::report::lives::{Events, LifeLines};
+use crate::report::schema::HowEnded;
 use crate::time::Moment;
 
 /// Moves the lives of launches in which no rank had a job to `repeats`. A rank that waited while

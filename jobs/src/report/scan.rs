@@ -3,11 +3,11 @@
 use serde::Deserialize;
 use std::borrow::Cow;
 
-use super::pieces::Piece;
-use super::record::{EpisodeLine, Names, Record};
-use super::source::Place;
 use crate::job::JobIndex;
 use crate::journal::{Accepted, Line, Origin, Subject, stamp_of};
+use crate::report::pieces::Piece;
+use crate::report::record::{EpisodeLine, Names, Record};
+use crate::report::source::Place;
 use crate::time::Moment;
 
 /// The beginning of an episode line that [`crate::journal`] wrote.

@@ -5,11 +5,11 @@ use std::io::{self, BufWriter, Write as _};
 
 use serde_json::{Map, Value};
 
-use super::eval_info::EvalInfo;
-use super::{Context, JobReport, Journals, Merged, Report};
 use crate::layout::{RunFolder, replace, write_whole, write_whole_with};
 use crate::page;
 use crate::plan::RunPlan;
+use crate::report::eval_info::EvalInfo;
+use crate::report::{Context, JobReport, Journals, Merged, Report};
 use crate::table;
 
 /// Bytes of a report that are written at once.

@@ -69,7 +69,7 @@ const T975: [f64; 30] = [
 pub(super) fn student975(df: u64) -> f64 {
     let tabled = usize::try_from(df).ok().and_then(|df| T975.get(df.max(1) - 1));
     tabled.copied().unwrap_or_else(|| {
-        let (z, v) = (super::Z95, df as f64);
+        let (z, v) = (crate::stats::Z95, df as f64);
         let power = |n| z.powi(n);
         z + (power(3) + z) / (4.0 * v)
             + (5.0 * power(5) + 16.0 * power(3) + 3.0 * z) / (96.0 * v * v)
@@ -106,6 +106,6 @@ mod tests {
         for (df, wanted) in [(1, 12.706_204_736), (30, 2.042_272_456), (31, 2.039_513_446), (100, 1.983_971_519)] {
             assert!((student975(df) - wanted).abs() < 2e-6, "{df}: {}", student975(df));
         }
-        assert!(student975(u64::MAX) - super::super::Z95 < 1e-9);
+        assert!(student975(u64::MAX) - crate::stats::Z95 < 1e-9);
     }
 }

@@ -8,8 +8,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::normal::{erfc, student975};
-use super::{mean, wilson95};
+use crate::stats::normal::{erfc, student975};
+use crate::stats::{mean, wilson95};
 
 /// Number of discordant pairs up to which the test is exact.
 const EXACT: u64 = 1000;

@@ -5,7 +5,7 @@ use crate::stats::wilson95;
 use crate::table::first;
 
 /// Returns a table with one row per job, ordered by task and policy. It is empty if it would add
-/// nothing to the [conclusion](super::conclusion): with a single job, or without an episode.
+/// nothing to the [conclusion](crate::table::conclusion): with a single job, or without an episode.
 pub fn comparison(report: &Report) -> String {
     // Jobs that the file excludes from running are left out.
     let is_asked = |job: &&JobReport| job.rates.episodes > 0 || job.attempts > 0 || job.rates.expected != Some(0);

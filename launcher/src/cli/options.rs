@@ -1,4 +1,4 @@
-//! The declaration of all options, torchrun's and the few of rrun: [`super::words`] gets the names
+//! The declaration of all options, torchrun's and the few of rrun: [`crate::cli::words`] gets the names
 //! from here, and `--help` is printed from here.
 
 use std::collections::BTreeSet;

@@ -20,7 +20,7 @@ pub struct Memory {
 }
 
 /// Returns the memory of every GPU in the order of bus addresses, which is that of
-/// [`super::Node::gpus`]. Empty if the library is missing or returns an error.
+/// [`crate::node::Node::gpus`]. Empty if the library is missing or returns an error.
 pub fn memory() -> Vec<Memory> {
     memory_by(LIBRARY).unwrap_or_default()
 }

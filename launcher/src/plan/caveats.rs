@@ -95,7 +95,7 @@ mod tests {
     fn a_port_among_those_of_connections_is_said() {
         let said = |port| {
             let store = StorePlan { master_addr: "127.0.0.1".to_owned(), port, may_move: false };
-            super::port(&Plan { store, ..plan(&["true"], 1) }, Some((32_768, 60_999)))
+            crate::plan::caveats::port(&Plan { store, ..plan(&["true"], 1) }, Some((32_768, 60_999)))
         };
         assert_eq!([said(None), said(Some(29_500)), said(Some(61_000))], [None, None, None]);
         assert!(said(Some(40_000)).is_some_and(|note| note.starts_with("port 40000 is one of those")));

@@ -9,7 +9,7 @@ use jobs::compare::{About, Comparison, Paired, Side, compare};
 use jobs::stats::paired::MeanDifference;
 use jobs::table;
 
-use super::{ToolError, print, print_json};
+use crate::tools::{ToolError, print, print_json};
 
 /// Compares two runs, episode by episode: only those of the same job, number and seed are pairs.
 ///

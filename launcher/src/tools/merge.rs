@@ -9,7 +9,7 @@ use jobs::report::{Context, Damage, Journals, Report};
 use jobs::table;
 use jobs::time::rfc3339;
 
-use super::{ToolError, print};
+use crate::tools::{ToolError, print};
 
 /// Number of conflicts that are printed; report.json has up to a thousand, `rrun verify` all.
 const NAMED: usize = 20;

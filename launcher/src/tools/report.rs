@@ -11,7 +11,7 @@ use jobs::report::{self, Context, Journals, Merged, Report};
 use jobs::table;
 use jobs::time::rfc3339;
 
-use super::{ToolError, open, print};
+use crate::tools::{ToolError, open, print};
 
 /// Makes the report of a run again, from its plan and journals.
 ///

@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
-use super::python::pre_exec;
+use crate::env::python::pre_exec;
 
 /// Time limit for the start. Xvfb needs less than a second, and more on a busy machine.
 pub const START_LIMIT: Duration = Duration::from_secs(30);

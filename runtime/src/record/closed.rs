@@ -1,6 +1,6 @@
 //! The result of closing a thread of the recorder.
 
-use super::RecordError;
+use crate::record::RecordError;
 
 /// The result of closing a thread of the recorder.
 #[derive(Debug)]

@@ -3,8 +3,8 @@
 use std::io;
 use std::path::Path;
 
-use super::{DatasetPlan, Export, RecordError, RecordPlan, VideoPlan};
 use crate::env::EnvSpec;
+use crate::record::{DatasetPlan, Export, RecordError, RecordPlan, VideoPlan};
 
 /// Bytes of metadata for an image in an mp4 file: 16 in its fragment, and its part of the
 /// fragment's boxes.

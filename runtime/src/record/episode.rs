@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use super::EpisodeMeta;
-use super::snapshot::Snapshot;
 use crate::env::{EnvIndex, Frame};
+use crate::record::EpisodeMeta;
+use crate::record::snapshot::Snapshot;
 
 /// Values of one name: `[rows, width]`, row-major.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::{Recorded, VideoSpan};
+use crate::record::{Recorded, VideoSpan};
 
 /// One thread's answer about a finished episode.
 #[derive(Debug, Default)]

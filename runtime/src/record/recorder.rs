@@ -5,15 +5,15 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::closed::Closed;
-use super::episode::StepRow;
-use super::line::{Line, Waits, line};
-use super::parts::{Part, Parts};
-use super::snapshot::{Snapshot, Wanted};
-use super::video::Crew;
-use super::writer::{Message, Slot, Writer};
-use super::{EpisodeEnd, EpisodeMeta, RecordError, RecordPlan, Recorded, dataset};
 use crate::env::{EnvIndex, EnvSpec, Observation, Step};
+use crate::record::closed::Closed;
+use crate::record::episode::StepRow;
+use crate::record::line::{Line, Waits, line};
+use crate::record::parts::{Part, Parts};
+use crate::record::snapshot::{Snapshot, Wanted};
+use crate::record::video::Crew;
+use crate::record::writer::{Message, Slot, Writer};
+use crate::record::{EpisodeEnd, EpisodeMeta, RecordError, RecordPlan, Recorded, dataset};
 
 /// Maximum bytes of rows in the channel to the dataset thread, so that the loop continues while a
 /// long episode is compressed.

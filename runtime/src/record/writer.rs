@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender};
 
-use super::closed::Closed;
-use super::episode::{Episode, StepRow};
-use super::parts::Part;
-use super::snapshot::Snapshot;
-use super::{EpisodeEnd, EpisodeMeta, RecordError};
 use crate::env::EnvIndex;
+use crate::record::closed::Closed;
+use crate::record::episode::{Episode, StepRow};
+use crate::record::parts::Part;
+use crate::record::snapshot::Snapshot;
+use crate::record::{EpisodeEnd, EpisodeMeta, RecordError};
 
 /// A message from the recorder.
 #[derive(Debug)]

@@ -3,9 +3,9 @@
 
 /// The text at `key` of the map that the message is, as far as the message can be read; the last one if there are
 /// several, as for [`crate::Value::get`]. Makes no values, copies nothing, and looks at no more than
-/// [`MOST_VALUES`](super::read::MOST_VALUES) of them; what is inside arrays and texts is stepped over.
+/// [`MOST_VALUES`](crate::read::MOST_VALUES) of them; what is inside arrays and texts is stepped over.
 pub fn peek_text<'a>(message: &'a [u8], key: &str) -> Option<&'a str> {
-    let mut reader = Peek { bytes: message, values_left: super::read::MOST_VALUES };
+    let mut reader = Peek { bytes: message, values_left: crate::read::MOST_VALUES };
     let Step::Map(members) = reader.step()? else { return None };
     let mut found = None;
     for _ in 0..members {

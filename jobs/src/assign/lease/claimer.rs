@@ -14,7 +14,7 @@ use crate::job::JobIndex;
 pub struct Task {
     /// Position of the job in the file.
     pub job: JobIndex,
-    /// Its blocks, see [`super::blocks`]; a job that is not split is one block.
+    /// Its blocks, see [`crate::assign::lease::blocks`]; a job that is not split is one block.
     pub blocks: Vec<Range<u64>>,
     /// Indices of the blocks whose episodes were already in the journals.
     pub done: BTreeSet<usize>,

@@ -1,5 +1,5 @@
-use super::simulation::{Shared, tasks};
 use super::*;
+use crate::assign::lease::simulation::{Shared, tasks};
 use std::collections::BTreeSet;
 
 #[test]

@@ -4,8 +4,8 @@
 //! It follows `runtime/src/policy/gr00t/weights/ahead.rs` and `Gr00t::lean`. Tensors that are not
 //! changed are counted as one.
 
-use super::Widths;
 use crate::memory::allocator::{Allocator, SMALL, Tensor};
+use crate::memory::gr00t::Widths;
 
 /// Bytes of the weights in the dtype of the computation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::load::load;
-use super::pass::Pass;
-use super::{Weights, Widths};
 use crate::memory::allocator::Allocator;
+use crate::memory::gr00t::load::load;
+use crate::memory::gr00t::pass::Pass;
+use crate::memory::gr00t::{Weights, Widths};
 
 /// Margin added to the model's result: the model leaves out tensors of a few hundred bytes per row,
 /// and which of two equal gaps a tensor gets depends on addresses. Of a hundred peaks in

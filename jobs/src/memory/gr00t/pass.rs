@@ -5,8 +5,8 @@
 //! Blocks of a kind are alike, so two of them stand for all. Tensors of a few hundred bytes per row
 //! are left out.
 
-use super::Widths;
 use crate::memory::allocator::{Allocator, Tensor};
+use crate::memory::gr00t::Widths;
 
 /// Bytes of a float32, in which norms and attention keep their statistics.
 const WIDE: u64 = 4;

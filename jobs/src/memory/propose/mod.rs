@@ -5,9 +5,9 @@
 
 use serde::Serialize;
 
-use super::need::{Fit, Need};
-use super::planner::{Planner, Takes};
 use crate::job::{Job, Length};
+use crate::memory::need::{Fit, Need};
+use crate::memory::planner::{Planner, Takes};
 use crate::placement::Division;
 
 /// Maximum number of environments of a job in one rank, as in a jobs file.

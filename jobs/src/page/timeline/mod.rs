@@ -9,10 +9,10 @@ use std::collections::BTreeSet;
 
 use maud::{Markup, html};
 
-use super::bars::place;
-use super::clock::{Zone, millis};
-use super::link::{clip, name};
-use super::{cut, number};
+use crate::page::bars::place;
+use crate::page::clock::{Zone, millis};
+use crate::page::link::{clip, name};
+use crate::page::{cut, number};
 use crate::report::{HowEnded, RankReport, Report};
 
 mod lane;

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use super::RunPlan;
-use super::identity::Identity;
 use crate::job::{Job, JobIndex, Length};
 use crate::journal::{Accepted, Planned, Provenance, Stamp, Stamps};
+use crate::plan::RunPlan;
+use crate::plan::identity::Identity;
 use crate::sha256;
 
 /// Length of a fingerprint in hex digits: 64 bits.

@@ -20,12 +20,12 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::RunPlan;
-use super::carry::Carry;
-use super::difference::Difference;
 use crate::files::{self, MAX_DOCUMENT_BYTES};
 use crate::journal;
 use crate::layout::{RunFolder, write_whole};
+use crate::plan::RunPlan;
+use crate::plan::carry::Carry;
+use crate::plan::difference::Difference;
 
 /// Suffix of a prepared folder, which nothing depends on yet.
 const PREPARED: &str = "new";

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use jobs::job::Job;
 use serde_json::{Map, Value};
 
-use super::Missing;
+use crate::plan::missing::Missing;
 
 /// Prints the missing ones of the modules in its arguments, without those for which the lookup
 /// fails.

@@ -23,12 +23,12 @@ use jobs::placement::{Placement, Resources};
 use jobs::setup::{Setup, SetupError};
 use serde::Serialize;
 
-use super::{ToolError, print, print_json};
 use crate::cli::Environment;
 use crate::node::Node;
 use crate::plan::dedicated::Dedicated;
 use crate::plan::room::Room;
 use crate::plan::seating::{Launch, SeatingError};
+use crate::tools::{ToolError, print, print_json};
 
 /// Says whether an evaluation fits into the memory of its GPUs, and what would.
 ///

@@ -26,8 +26,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Map, Value, json};
 
-use super::host;
 use crate::node::Node;
+use crate::tools::fit::host;
 use crate::tools::{end_of, print};
 
 /// The file for measurements if none is named.

@@ -10,7 +10,7 @@ use jobs::files::{self, MAX_DOCUMENT_BYTES};
 use jobs::verify::{Demo, Findings, episodes};
 use serde_json::Value;
 
-use super::video;
+use crate::tools::verify::video;
 
 /// The first and the last bytes of a Parquet file.
 const MAGIC: &[u8; 4] = b"PAR1";

@@ -26,7 +26,7 @@ use jobs::report::{Context, JobReport, Journals, Merged, Report};
 use jobs::verify::{Findings, JobAudit};
 use jobs::{launch, table, threads, verify};
 
-use super::{ToolError, open, print, print_line};
+use crate::tools::{ToolError, open, print, print_line};
 
 /// Checks that every episode of the plan is there once, and every dataset and video that the journals name is there and
 /// whole. Exits with 1 if something is wrong.

@@ -1,6 +1,6 @@
 //! Bindings of the streams and captured graphs in `shim/cuda.cc`.
 
-use super::{Fault, LastWords, Library, OnDevice, RawTensor, boxed, checked, raw};
+use crate::ffi::{Fault, LastWords, Library, OnDevice, RawTensor, boxed, checked, raw};
 use libc::{c_int, c_void};
 use std::ptr;
 use std::ptr::NonNull;

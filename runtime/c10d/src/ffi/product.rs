@@ -1,6 +1,6 @@
 //! Bindings of the matrix products in `shim/products.cc`.
 
-use super::{Fault, LastWords, Library, RawTensor, checked, raw};
+use crate::ffi::{Fault, LastWords, Library, RawTensor, checked, raw};
 use libc::{c_int, c_void};
 use std::ptr;
 use tch::Tensor;

@@ -1,6 +1,6 @@
 //! Bindings of `shim/upload.cc`, and host memory from which a GPU copies.
 
-use super::{Fault, LastWords, Library, checked};
+use crate::ffi::{Fault, LastWords, Library, checked};
 use libc::{c_int, c_void};
 use std::ops::Range;
 use std::ptr;

@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 
 use glutin::api::egl::device::Device;
 
-use super::ffi::cuda_device;
-use super::{Driver, EglDevice};
+use crate::env::egl::ffi::cuda_device;
+use crate::env::egl::{Driver, EglDevice};
 
 /// Folder in which the kernel describes graphics cards.
 const DRM: &str = "/sys/class/drm";

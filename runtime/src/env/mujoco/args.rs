@@ -3,9 +3,9 @@
 use jobs::memory::DECLARED;
 use serde_json::{Map, Value};
 
-use super::MujocoConfig;
-use super::task::{Object, TASKS, Task, find};
 use crate::env::EnvError;
+use crate::env::mujoco::MujocoConfig;
+use crate::env::mujoco::task::{Object, TASKS, Task, find};
 
 /// Control frequency in steps per second.
 pub(super) const CONTROL_HZ: u32 = 20;
@@ -166,8 +166,8 @@ fn refuse(field: &str, found: &Value, wanted: String) -> EnvError {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{Quality, Settings};
     use crate::env::mujoco::MujocoConfig;
+    use crate::env::mujoco::args::{Quality, Settings};
 
     fn settings(task: &str, args: Value) -> Result<Settings, String> {
         Settings::new(&MujocoConfig::new(task), args.as_object().unwrap()).map_err(|error| error.to_string())

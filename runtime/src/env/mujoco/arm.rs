@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use mujoco_rs::prelude::{MjData, MjModel};
 
-use super::model::{ARM_JOINTS, Model};
-use super::rotation::{difference, from_matrix, from_vector, minus, multiply, norm, normalize, shorten};
+use crate::env::mujoco::model::{ARM_JOINTS, Model};
+use crate::env::mujoco::rotation::{difference, from_matrix, from_vector, minus, multiply, norm, normalize, shorten};
 
 /// Metres that a component of 1 moves the hand in one step (robosuite, LIBERO: `output_max` 0.05).
 pub(crate) const METRES_PER_ACTION: f64 = 0.05;
@@ -183,7 +183,7 @@ fn solve(mut matrix: [[f64; 6]; 6], mut right: [f64; 6]) -> [f64; 6] {
 
 #[cfg(test)]
 mod tests {
-    use super::{LEASH, Pose, leashed, moved, solve};
+    use crate::env::mujoco::arm::{LEASH, Pose, leashed, moved, solve};
     use crate::env::mujoco::rotation::{minus, norm};
 
     const DOWN: Pose = Pose { position: [0.4, 0.0, 0.2], quaternion: [0.0, 0.0, 1.0, 0.0] };

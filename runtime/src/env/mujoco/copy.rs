@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use mujoco_rs::prelude::{MjData, MjModel, MjtWarning};
 
-use super::args::Settings;
-use super::arm::{Commander, HOME, Pose};
-use super::model::{ARM_JOINTS, Model, ROBOT_JOINTS};
-use super::rng::Rng;
-use super::rotation::{from_vector, rotate};
-use super::task::Scene;
 use crate::env::Observation;
+use crate::env::mujoco::args::Settings;
+use crate::env::mujoco::arm::{Commander, HOME, Pose};
+use crate::env::mujoco::model::{ARM_JOINTS, Model, ROBOT_JOINTS};
+use crate::env::mujoco::rng::Rng;
+use crate::env::mujoco::rotation::{from_vector, rotate};
+use crate::env::mujoco::task::Scene;
 
 /// Physics steps in one control step: 20 of 2.5 ms make 50 ms.
 pub(super) const DECIMATION: u32 = 20;

@@ -19,8 +19,8 @@ use std::sync::mpsc::channel;
 
 use serde_json::{Map, Value};
 
-use super::egl::Wanted;
-use super::{ActionSpec, Answer, Answers, CameraSpec, Command, EnvError, EnvIndex, EnvSpec, Render, VectorEnv};
+use crate::env::egl::Wanted;
+use crate::env::{ActionSpec, Answer, Answers, CameraSpec, Command, EnvError, EnvIndex, EnvSpec, Render, VectorEnv};
 use args::{CONTROL_HZ, Settings};
 use copy::DECIMATION;
 use model::{CAMERAS, Model};

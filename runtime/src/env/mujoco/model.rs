@@ -5,8 +5,8 @@ use std::sync::Arc;
 use mujoco_rs::prelude::{MjModel, MjtObjBase};
 use mujoco_rs::wrappers::mj_auxiliary::MjVfs;
 
-use super::args::{Quality, Settings};
 use crate::env::EnvError;
+use crate::env::mujoco::args::{Quality, Settings};
 
 /// Number of joints of the arm. They come first in the model, then the fingers, then the object.
 pub(super) const ARM_JOINTS: usize = 7;
@@ -91,10 +91,10 @@ fn look(mj: &mut MjModel, settings: &Settings) {
 mod tests {
     use serde_json::json;
 
-    use super::{Model, ROBOT_JOINTS};
     use crate::env::mujoco::MujocoConfig;
     use crate::env::mujoco::args::Settings;
     use crate::env::mujoco::ffi::install_log_handler;
+    use crate::env::mujoco::model::{Model, ROBOT_JOINTS};
     use crate::env::mujoco::task::TASKS;
 
     #[test]

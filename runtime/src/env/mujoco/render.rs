@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use mujoco_rs::prelude::{MjData, MjModel, MjrRectangle, MjvCamera, MjvOption, MjvPerturb, MjvScene};
 
-use super::ffi::{Gl, NoGl};
-use super::model::{CAMERAS, Model};
 use crate::env::Frame;
 use crate::env::egl::Wanted;
+use crate::env::mujoco::ffi::{Gl, NoGl};
+use crate::env::mujoco::model::{CAMERAS, Model};
 
 /// Maximum number of geoms in a scene; the largest task has 35.
 const MAX_GEOMS: usize = 200;

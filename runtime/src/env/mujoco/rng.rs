@@ -24,7 +24,7 @@ impl Rng {
 
 #[cfg(test)]
 mod tests {
-    use super::Rng;
+    use crate::env::mujoco::rng::Rng;
 
     #[test]
     fn first_numbers_of_seed_zero_are_those_of_the_reference_code() {

@@ -85,7 +85,9 @@ pub(crate) fn shorten(v: [f64; 3], length: f64) -> [f64; 3] {
 
 #[cfg(test)]
 mod tests {
-    use super::{difference, from_matrix, from_vector, minus, multiply, norm, rotate, to_vector};
+    use crate::env::mujoco::rotation::{
+        difference, from_matrix, from_vector, minus, multiply, norm, rotate, to_vector,
+    };
 
     #[test]
     fn vector_and_quaternion_agree_both_ways() {

@@ -1,8 +1,8 @@
 //! The tasks: scene, instruction, limits, initial states and success predicate. A new task is a row
 //! in [`TABLE`].
 
-use super::rng::Rng;
-use super::rotation::{minus, norm};
+use crate::env::mujoco::rng::Rng;
+use crate::env::mujoco::rotation::{minus, norm};
 
 /// Names of the tasks, which a job's `environment` selects.
 pub const TASKS: &[&str] = &["reach", "push", "pick_and_place"];
@@ -131,7 +131,7 @@ fn flat_distance(a: [f64; 3], b: [f64; 3]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Rng, Scene, TABLE, TASKS, find};
+    use crate::env::mujoco::task::{Rng, Scene, TABLE, TASKS, find};
 
     #[test]
     fn names_are_those_of_the_table() {

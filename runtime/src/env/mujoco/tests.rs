@@ -4,8 +4,8 @@ use std::process::Command;
 
 use serde_json::{Map, Value, json};
 
-use super::{MujocoConfig, MujocoEnv, TASKS, check_args, default_threads, make};
 use crate::env::egl::{self, Driver, EglDevice, Gpu, Wanted};
+use crate::env::mujoco::{MujocoConfig, MujocoEnv, TASKS, check_args, default_threads, make};
 use crate::env::{EnvError, EnvIndex, Lockstep, Observation, Render, Step, VectorEnv as _};
 
 fn env_with(config: MujocoConfig, args: Value) -> Lockstep<MujocoEnv> {

@@ -8,13 +8,13 @@ use std::thread::JoinHandle;
 
 use mujoco_rs::prelude::{MjData, MjModel};
 
-use super::args::Settings;
-use super::copy::{Copy, Outcome};
-use super::ffi::{Doing, set_doing};
-use super::model::Model;
-use super::no_such;
-use super::render::Renderer;
 use crate::env::egl::Wanted;
+use crate::env::mujoco::args::Settings;
+use crate::env::mujoco::copy::{Copy, Outcome};
+use crate::env::mujoco::ffi::{Doing, set_doing};
+use crate::env::mujoco::model::Model;
+use crate::env::mujoco::no_such;
+use crate::env::mujoco::render::Renderer;
 use crate::env::{Answer, Answers, Command, EnvError, EnvIndex, Observation, Render, Step};
 
 /// The data that all threads of an environment share.

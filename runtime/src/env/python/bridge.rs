@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 use jobs::eval_args::Screen;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 
-use super::args::Display as Wanted;
-use super::child::{CLOSE_LIMIT, Child};
-use super::hello::Hello;
-use super::host::{Host, Ready, Terms};
 use crate::env::display::{Display, START_LIMIT};
+use crate::env::python::args::Display as Wanted;
+use crate::env::python::child::{CLOSE_LIMIT, Child};
+use crate::env::python::hello::Hello;
+use crate::env::python::host::{Host, Ready, Terms};
 use crate::env::{Answers, Command, EnvError, EnvIndex, Render};
 
 /// Screen of an X display if the job gives no size.

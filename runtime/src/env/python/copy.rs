@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::host::Terms;
-use super::message::Op;
+use crate::env::python::host::Terms;
+use crate::env::python::message::Op;
 use crate::env::{EnvError, EnvIndex};
 
 /// One copy of an environment.

@@ -10,10 +10,10 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use serde_json::{Value, json};
 
-use super::args::Settings;
-use super::hello::Hello;
-use super::process::Process;
-use super::variables::{Numbers, ProcessPlace, pci, variables};
+use crate::env::python::args::Settings;
+use crate::env::python::hello::Hello;
+use crate::env::python::process::Process;
+use crate::env::python::variables::{Numbers, ProcessPlace, pci, variables};
 use crate::env::{Answers, EnvError, EnvIndex};
 
 /// The worker's Python modules, in the order of their dependencies.

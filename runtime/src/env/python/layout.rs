@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use serde_json::{Value, json};
 
-use super::hello::Hello;
+use crate::env::python::hello::Hello;
 
 /// Maximum bytes of shared memory of one child.
 const MOST_BYTES: usize = 64 << 30;
@@ -108,8 +108,8 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    use super::super::hello::{Hello, tests::hello};
     use super::*;
+    use crate::env::python::hello::{Hello, tests::hello};
 
     fn shows(cameras: &[(u32, u32)], states: &[usize], dim: usize) -> Hello {
         let cameras = cameras.iter().enumerate().map(|(index, (h, w))| (format!("c{index}"), *h, *w)).collect();

@@ -8,8 +8,8 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::args::{refuse, unknown};
 use crate::env::EnvError;
+use crate::env::python::args::{refuse, unknown};
 
 /// Reads a mapping: an object, or the path of a YAML or JSON file with one.
 ///

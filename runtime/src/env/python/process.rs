@@ -11,10 +11,10 @@ use rustix::io::{Errno, ioctl_fionbio};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
-use super::last_lines::LastLines;
-use super::message::{Malformed, Packet};
-use super::pre_exec;
-use super::variables::Variable;
+use crate::env::python::last_lines::LastLines;
+use crate::env::python::message::{Malformed, Packet};
+use crate::env::python::pre_exec;
+use crate::env::python::variables::Variable;
 use crate::env::shm;
 
 const BOOTSTRAP: &str = include_str!("worker/bootstrap.py");
@@ -22,7 +22,7 @@ const BOOTSTRAP: &str = include_str!("worker/bootstrap.py");
 /// Maximum bytes of a packet; the kernel's default limit for a Unix socket is 212992.
 const LARGEST_PACKET: usize = 1 << 18;
 
-/// A started process. [`super::bridge`], whose thread starts it, kills and reaps it.
+/// A started process. [`crate::env::python::bridge`], whose thread starts it, kills and reaps it.
 pub struct Process {
     /// Number of the process within its environment, from 0; identifies its events.
     pub id: u64,

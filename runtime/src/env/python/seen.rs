@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::copy::CopyState;
-use super::hello::Hello;
-use super::layout::{CALL_NOW, Layout};
-use super::message::Reply;
+use crate::env::python::copy::CopyState;
+use crate::env::python::hello::Hello;
+use crate::env::python::layout::{CALL_NOW, Layout};
+use crate::env::python::message::Reply;
 use crate::env::shm::{SharedMemory, numbers};
 use crate::env::{Frame, Observation};
 

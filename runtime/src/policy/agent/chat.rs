@@ -7,7 +7,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::picture::Picture;
+use crate::policy::agent::picture::Picture;
 
 /// The request parameters that do not change.
 #[derive(Clone, Debug, PartialEq)]

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::picture::Picture;
-use super::server::{Answered, Server};
-use super::session::{Next, Rules, Session};
-use super::transcript::Transcript;
 use crate::env::Observation;
+use crate::policy::agent::picture::Picture;
+use crate::policy::agent::server::{Answered, Server};
+use crate::policy::agent::session::{Next, Rules, Session};
+use crate::policy::agent::transcript::Transcript;
 use crate::policy::{Account, Chunk, Over, PolicyError};
 
 /// What all episodes share.

@@ -11,10 +11,10 @@ use ureq::Agent;
 use ureq::http::Response;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
-use super::chat::{Completion, Message, Model, reason};
-use super::complaints::Complaints;
-use super::permits::Permits;
-use super::retry::{Attempts, Failure, Limits};
+use crate::policy::agent::chat::{Completion, Message, Model, reason};
+use crate::policy::agent::complaints::Complaints;
+use crate::policy::agent::permits::Permits;
+use crate::policy::agent::retry::{Attempts, Failure, Limits};
 use crate::policy::{Lifeline, PolicyError};
 
 /// Maximum size of an answer in bytes.

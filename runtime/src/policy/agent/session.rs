@@ -14,12 +14,12 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::answer::{self, Plan, Unusable};
-use super::chat::Message;
-use super::hands::{Doing, Hands, Outcome};
-use super::picture::Picture;
-use super::prompt::{Executed, Prompt};
 use crate::env::Observation;
+use crate::policy::agent::answer::{self, Plan, Unusable};
+use crate::policy::agent::chat::Message;
+use crate::policy::agent::hands::{Doing, Hands, Outcome};
+use crate::policy::agent::picture::Picture;
+use crate::policy::agent::prompt::{Executed, Prompt};
 use crate::policy::{Chunk, PolicyError};
 
 /// A job's rules for planning.

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::chat::Model;
-use super::retry::Limits;
-use super::server::{Certificates, Key, Terms};
-use super::session::Rules;
 use crate::policy::PolicyError;
+use crate::policy::agent::chat::Model;
+use crate::policy::agent::retry::Limits;
+use crate::policy::agent::server::{Certificates, Key, Terms};
+use crate::policy::agent::session::Rules;
 use crate::policy::fields::{Fields, argument};
 
 /// Default timeout in seconds: enough for a large model with a long answer on a busy server.

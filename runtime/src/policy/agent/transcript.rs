@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::picture::Picture;
+use crate::policy::agent::picture::Picture;
 
 /// The files of one episode.
 pub(super) struct Transcript {

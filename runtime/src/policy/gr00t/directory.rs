@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{LoadError, ModelConfig, VlmConfig};
+use crate::policy::gr00t::{LoadError, ModelConfig, VlmConfig};
 
 /// A model directory and the files of its backbone.
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 //! Linear weights are `[out, in]`. Embodiment-specific weights (`W`, `b`) are `[embodiment, in,
 //! out]` and `[embodiment, out]`.
 
-use super::{ModelConfig, VlmConfig};
+use crate::policy::gr00t::{ModelConfig, VlmConfig};
 
 /// Name prefix of the vision tower.
 pub const VISION: &str = "backbone.model.model.visual";

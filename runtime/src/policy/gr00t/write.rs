@@ -16,9 +16,9 @@ use safetensors::tensor::{Metadata, TensorInfo};
 use serde_json::{Map, Value, json};
 use tch::{Kind, Tensor};
 
-use super::layout::Spec;
-use super::weights::{INDEX, Named, SINGLE};
-use super::{LoadError, ModelConfig};
+use crate::policy::gr00t::layout::Spec;
+use crate::policy::gr00t::weights::{INDEX, Named, SINGLE};
+use crate::policy::gr00t::{LoadError, ModelConfig};
 
 /// Maximum size of the tensors in a shard, in bytes, as in the reference's library; a larger tensor
 /// gets a shard of its own.

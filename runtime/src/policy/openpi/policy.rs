@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use serde_json::Value as Json;
 
-use super::adapter::{self, Adapter, Source};
-use super::picture;
-use super::settings::OpenpiSettings;
 use crate::env::{EnvIndex, EnvSpec, Observation};
+use crate::policy::openpi::adapter::{self, Adapter, Source};
+use crate::policy::openpi::picture;
+use crate::policy::openpi::settings::OpenpiSettings;
 use crate::policy::remote::{Caller, Lifeline, Websocket};
 use crate::policy::{Chunk, EpisodeStart, Policy, PolicyError, PolicySpec};
 use wire::{Array, Dialect, Key, Value};

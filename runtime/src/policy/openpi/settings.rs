@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::adapter::{CUSTOM, DROID, Embodiment, LIBERO};
 use crate::policy::PolicyError;
 use crate::policy::fields::{Fields, argument};
+use crate::policy::openpi::adapter::{CUSTOM, DROID, Embodiment, LIBERO};
 use crate::policy::remote::{Defaults, Server};
 
 /// Default timeout. openpi's own client waits forever; the first inference of a server compiles its

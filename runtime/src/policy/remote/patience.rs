@@ -87,14 +87,14 @@ mod tests {
 
     #[test]
     fn pauses_grow_up_to_a_limit() {
-        let (mut patience, start) = (Patience::new(seconds(100.0)), super::super::now());
+        let (mut patience, start) = (Patience::new(seconds(100.0)), crate::policy::remote::now());
         let pauses: Vec<f64> = (0..8).map(|_| after(&patience.failed("refused", start, start))).collect();
         assert_eq!(pauses, [0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 5.0, 5.0]);
     }
 
     #[test]
     fn the_last_pause_ends_with_the_patience() {
-        let (mut patience, start) = (Patience::new(seconds(10.0)), super::super::now());
+        let (mut patience, start) = (Patience::new(seconds(10.0)), crate::policy::remote::now());
         patience.failed("refused", start, start);
         assert_eq!(after(&patience.failed("refused", start, start + seconds(9.9))), 0.1);
         let last = patience.failed("timed out", start, start + seconds(10.0));
@@ -103,14 +103,14 @@ mod tests {
 
     #[test]
     fn without_patience_the_first_failure_is_the_last() {
-        let start = super::super::now();
+        let start = crate::policy::remote::now();
         let next = Patience::new(Duration::ZERO).failed("refused", start, start + seconds(2.0));
         assert_eq!(next, Next::GiveUp("1 attempt in 2.0 s, the last one: refused".to_owned()));
     }
 
     #[test]
     fn a_reason_is_told_once_and_so_is_the_return() {
-        let (mut patience, start) = (Patience::new(seconds(60.0)), super::super::now());
+        let (mut patience, start) = (Patience::new(seconds(60.0)), crate::policy::remote::now());
         let mut say = |reason: &str, at: f64| match patience.failed(reason, start, start + seconds(at)) {
             Next::Again { say, .. } => say,
             Next::GiveUp(text) => panic!("{text}"),

@@ -14,11 +14,11 @@
 use std::collections::BTreeMap;
 use std::f64::consts::PI;
 
-use super::fields::argument;
-use super::{Chunk, EpisodeStart, Policy, PolicyError, PolicySpec, require_state};
 use crate::env::mujoco::arm::{METRES_PER_ACTION, RADIANS_PER_ACTION};
 use crate::env::mujoco::rotation::{difference, from_vector, minus, multiply, norm, shorten};
 use crate::env::{EnvIndex, EnvSpec, Observation};
+use crate::policy::fields::argument;
+use crate::policy::{Chunk, EpisodeStart, Policy, PolicyError, PolicySpec, require_state};
 use view::{ACTION_DIM, HOLDING, View, nearest_to_zero};
 
 pub(crate) mod skill;
@@ -274,9 +274,9 @@ fn down(yaw: f64) -> [f64; 4] {
 mod tests {
     use serde_json::Map;
 
-    use super::Scripted;
     use crate::env::mujoco::{MujocoConfig, MujocoEnv, make};
     use crate::env::{EnvIndex, Lockstep, Render, Step};
+    use crate::policy::scripted::Scripted;
     use crate::policy::{EpisodeStart, Policy};
 
     const COPY: EnvIndex = EnvIndex(0);

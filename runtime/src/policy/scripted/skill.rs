@@ -15,10 +15,10 @@
 //! push it to the target    Push ▶                         missed: (Raise)
 //! ```
 
-use super::view::{ACTION_DIM, HOLDING, View};
-use super::{Memory, Phase, TRAVEL, TaskName, Waypoint, norm, task_of};
 use crate::env::mujoco::rotation::minus;
 use crate::env::{EnvSpec, Observation};
+use crate::policy::scripted::view::{ACTION_DIM, HOLDING, View};
+use crate::policy::scripted::{Memory, Phase, TRAVEL, TaskName, Waypoint, norm, task_of};
 use crate::policy::{Chunk, PolicyError};
 
 /// Number of steps between two observations.

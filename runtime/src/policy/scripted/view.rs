@@ -95,7 +95,7 @@ fn read<const N: usize>(observation: &Observation, key: &str) -> Result<[f64; N]
 
 #[cfg(test)]
 mod tests {
-    use super::nearest_to_zero;
+    use crate::policy::scripted::view::nearest_to_zero;
 
     #[test]
     fn angle_is_taken_to_the_period_around_zero() {

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::plan::Export;
 use crate::record::closed::Closed;
+use crate::record::dataset::plan::Export;
 use crate::record::episode::Episode;
 use crate::record::writer::Store;
 use crate::record::{EpisodeEnd, RecordError};

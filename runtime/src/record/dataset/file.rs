@@ -21,7 +21,7 @@
 //! systems have no locks.
 //!
 //! At the end `building` is unlinked. If the file exists at the start, its complete demos are
-//! copied to a new file (see [`super::repack`]), which replaces the old one by a rename.
+//! copied to a new file (see [`crate::record::dataset::repack`]), which replaces the old one by a rename.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Seek as _, SeekFrom, Write as _};
@@ -29,8 +29,8 @@ use std::path::{Path, PathBuf};
 
 use hdf5::{FileBuilder, OpenMode};
 
-use super::{demo, repack, root_table};
 use crate::record::closed::Closed;
+use crate::record::dataset::{demo, repack, root_table};
 use crate::record::episode::Episode;
 use crate::record::error::hdf5_reason;
 use crate::record::writer::Store;

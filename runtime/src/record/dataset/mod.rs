@@ -12,10 +12,10 @@ mod root_table;
 
 pub use plan::{DatasetPlan, Export, Format};
 
-use super::RecordError;
-use super::lerobot::Folder;
-use super::writer::Store;
 use crate::env::EnvSpec;
+use crate::record::RecordError;
+use crate::record::lerobot::Folder;
+use crate::record::writer::Store;
 use export::Exported;
 use file::DemoFile;
 

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use hdf5::{Group, OpenMode};
 
-use super::demo::{set, set_text};
-use super::file::{BUILDING, DATA, open, reserve, sync};
-use super::root_table;
 use crate::record::RecordError;
+use crate::record::dataset::demo::{set, set_text};
+use crate::record::dataset::file::{BUILDING, DATA, open, reserve, sync};
+use crate::record::dataset::root_table;
 use crate::record::error::hdf5_reason;
 
 /// A file that is ready for more episodes.

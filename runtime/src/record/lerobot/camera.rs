@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::moments::Moments;
 use crate::env::{CameraSpec, Frame};
 use crate::record::RecordError;
 use crate::record::episode::Pictures;
+use crate::record::lerobot::moments::Moments;
 use crate::record::video::h264::{H264, LEAST_BITRATE, Rate};
 use crate::record::video::mp4::{Mp4, Picture};
 use crate::record::video::tile::Tiling;

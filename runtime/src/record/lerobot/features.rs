@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::camera;
 use crate::env::EnvSpec;
 use crate::record::episode::Episode;
+use crate::record::lerobot::camera;
 
 /// Feature of all observed state vectors, concatenated.
 pub(super) const STATE: &str = "observation.state";

@@ -1,10 +1,10 @@
 //! Converts an episode to tables: one row for each step, and one row about the episode.
 
-use super::CHUNK;
-use super::features::{PROCESSED, STATE, state_parts};
-use super::table::{Column, Values};
 use crate::record::EpisodeEnd;
 use crate::record::episode::Episode;
+use crate::record::lerobot::CHUNK;
+use crate::record::lerobot::features::{PROCESSED, STATE, state_parts};
+use crate::record::lerobot::table::{Column, Values};
 
 /// The position of an episode in its dataset.
 #[derive(Clone, Copy, Debug)]

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-use super::features::{CAMERA, Features, plain};
-use super::moments::Moments;
-use super::rows::{Place, column, in_f64};
-use super::table::{self, Column, Values};
-use super::{CHUNK, camera};
 use crate::env::EnvSpec;
 use crate::record::closed::Closed;
 use crate::record::episode::Episode;
+use crate::record::lerobot::features::{CAMERA, Features, plain};
+use crate::record::lerobot::moments::Moments;
+use crate::record::lerobot::rows::{Place, column, in_f64};
+use crate::record::lerobot::table::{self, Column, Values};
+use crate::record::lerobot::{CHUNK, camera};
 use crate::record::writer::Store;
 use crate::record::{EpisodeEnd, RecordError};
 

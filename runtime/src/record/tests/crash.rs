@@ -4,10 +4,10 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::dataset::check_with_h5py;
-use super::video::{frames_in_fragments, frames_of};
-use super::{demos, episode, plan};
 use crate::record::Recorder;
+use crate::record::tests::dataset::check_with_h5py;
+use crate::record::tests::video::{frames_in_fragments, frames_of};
+use crate::record::tests::{demos, episode, plan};
 
 const DIR: &str = "RRUN_TEST_RECORD_UNTIL_KILLED";
 

@@ -6,8 +6,8 @@ use std::process::Command;
 
 use hdf5::types::VarLenUnicode;
 
-use super::{SUCCESS, begin, demos, episode, observation, plan, step_to, steps};
 use crate::env::EnvIndex;
+use crate::record::tests::{SUCCESS, begin, demos, episode, observation, plan, step_to, steps};
 use crate::record::{EpisodeEnd, EpisodeMeta, Export, RecordError, Recorder};
 
 #[test]

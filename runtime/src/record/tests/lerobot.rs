@@ -8,8 +8,8 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::{SUCCESS, begin, demos, episode, plan, steps};
 use crate::env::EnvIndex;
+use crate::record::tests::{SUCCESS, begin, demos, episode, plan, steps};
 use crate::record::{EpisodeEnd, Format, RecordPlan, Recorder};
 
 const FAILURE: EpisodeEnd = EpisodeEnd { success: false, terminated: false, truncated: true };

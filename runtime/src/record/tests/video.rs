@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use super::{SUCCESS, begin, env, episode, observation, plan, step_to, steps};
 use crate::env::{EnvIndex, Frame};
+use crate::record::tests::{SUCCESS, begin, env, episode, observation, plan, step_to, steps};
 use crate::record::{EpisodeEnd, EpisodeMeta, GridPlan, RecordError, Recorder};
 
 /// Returns `(type, body)` of the boxes in `bytes`, without an incomplete last one.

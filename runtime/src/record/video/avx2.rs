@@ -1,7 +1,7 @@
 //! Colour conversion with AVX2 if the CPU has it. It is four times as fast as with the instructions
 //! of every x86-64, which take as much time as the encoder.
 
-use super::yuv::Planes;
+use crate::record::video::yuv::Planes;
 
 /// Converts an image as [`Planes::convert`] does.
 pub(super) fn fill(planes: &mut Planes, rgb: &[u8]) {

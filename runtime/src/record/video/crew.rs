@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::thread::{self, JoinHandle};
 
-use super::grid::Grid;
-use super::plan::VideoPlan;
-use super::track::Track;
 use crate::env::{EnvIndex, EnvSpec, Frame};
 use crate::record::RecordError;
 use crate::record::closed::Closed;
 use crate::record::line::{Line, Waits, line};
 use crate::record::parts::Part;
+use crate::record::video::grid::Grid;
+use crate::record::video::plan::VideoPlan;
+use crate::record::video::track::Track;
 
 /// Maximum bytes of images in the channel to one thread. Below it the loop never waits for an
 /// encoder.

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::h264::{H264, Rate, Sample};
-use super::mp4::{Mp4, Picture};
-use super::yuv::Planes;
+use crate::record::video::h264::{H264, Rate, Sample};
+use crate::record::video::mp4::{Mp4, Picture};
+use crate::record::video::yuv::Planes;
 
 /// The reason why an image is not in a video.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

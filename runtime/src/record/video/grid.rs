@@ -11,10 +11,10 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::film::{Fault, Film};
-use super::h264::Rate;
-use super::tile::Tiling;
 use crate::env::Frame;
+use crate::record::video::film::{Fault, Film};
+use crate::record::video::h264::Rate;
+use crate::record::video::tile::Tiling;
 use crate::record::{CameraSize, GridPlan, VideoPlan};
 
 /// Maximum height and width of a grid: environments are scaled down rather than exceed what players

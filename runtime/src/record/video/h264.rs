@@ -7,7 +7,7 @@ use openh264::encoder::{
 use openh264::formats::YUVSlices;
 use openh264::{OpenH264API, Timestamp};
 
-use super::yuv::Planes;
+use crate::record::video::yuv::Planes;
 
 /// Skips of one image before the encoder counts as stuck. An image of `n` times its share of the
 /// bit rate causes about `n` skips, so this is never reached above [`LEAST_BITRATE`].

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use muxide::fragmented::{FragmentConfig, FragmentedMuxer};
 
-use super::h264::Sample;
-use super::progressive;
+use crate::record::video::h264::Sample;
+use crate::record::video::progressive;
 
 /// Ticks per image. The file's time scale is this times the frame rate, so that all times are
 /// integers.

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-use super::h264::{LEAST_BITRATE, Rate};
 use crate::env::EnvSpec;
 use crate::record::RecordError;
+use crate::record::video::h264::{LEAST_BITRATE, Rate};
 
 /// Distance of key frames, to which players can seek, in seconds.
 const KEYFRAME_SECONDS: u32 = 2;

@@ -15,8 +15,8 @@ use std::fs::{self, File};
 use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
-use super::boxes::{self, Fragment};
-use super::mp4::TICKS;
+use crate::record::video::boxes::{self, Fragment};
+use crate::record::video::mp4::TICKS;
 
 /// Rewrites `path` as `to`. On an error `path` is unchanged.
 pub(super) fn rewrite(path: &Path, to: &Path) -> io::Result<()> {

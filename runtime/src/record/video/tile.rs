@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::scale::Scale;
 use crate::env::Frame;
+use crate::record::video::scale::Scale;
 
 /// Minimum height and width of a canvas: OpenH264 encodes no smaller image, and after one it fails
 /// on all others.

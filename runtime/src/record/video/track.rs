@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::film::{Fault, Film};
-use super::h264::{Rate, Sample};
-use super::mp4::Mp4;
-use super::tile::Tiling;
 use crate::env::Frame;
+use crate::record::video::film::{Fault, Film};
+use crate::record::video::h264::{Rate, Sample};
+use crate::record::video::mp4::Mp4;
+use crate::record::video::tile::Tiling;
 use crate::record::{CameraSize, VideoPlan, VideoSpan};
 
 /// The video of one environment. The file is created with the first image, which determines the

@@ -1,7 +1,7 @@
 //! Converts RGB to the planes that H.264 encodes: BT.709, limited range, colour at half resolution
 //! in both directions (I420).
 
-use super::avx2;
+use crate::record::video::avx2;
 
 /// Number of fraction bits of the factors below: 16.
 const SHIFT: i32 = 16;

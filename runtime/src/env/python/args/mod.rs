@@ -7,9 +7,9 @@ use jobs::known::fields::{ARENAS, PYTHON};
 use jobs::memory::DECLARED;
 use serde_json::{Map, Value};
 
-use super::mapping;
-use super::variables::Variable;
 use crate::env::EnvError;
+use crate::env::python::mapping;
+use crate::env::python::variables::Variable;
 
 /// Maximum bytes of `env_kwargs` and the mapping, which are sent in one packet of at most some 200
 /// kB.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Child;
+use crate::env::python::child::Child;
 use crate::env::python::hello::Hello;
 use crate::env::python::host::Host;
 use crate::env::python::layout::Layout;

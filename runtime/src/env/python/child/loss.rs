@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{CLOSE_LIMIT, Child, Held, LONGEST_REASON, State};
+use crate::env::python::child::{CLOSE_LIMIT, Child, Held, LONGEST_REASON, State};
 use crate::env::python::copy::{Loss, Under};
 use crate::env::python::host::Host;
 use crate::env::python::message::Op;

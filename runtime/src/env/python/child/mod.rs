@@ -12,11 +12,11 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::copy::CopyState;
-use super::host::Host;
-use super::message::{self, Entry, Packet};
-use super::process::{Process, Received};
-use super::seen::Memory;
+use crate::env::python::copy::CopyState;
+use crate::env::python::host::Host;
+use crate::env::python::message::{self, Entry, Packet};
+use crate::env::python::process::{Process, Received};
+use crate::env::python::seen::Memory;
 use crate::env::{Command, EnvIndex};
 
 mod answers;

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 
-use super::{Batch, Child, Held, State};
+use crate::env::python::child::{Batch, Child, Held, State};
 use crate::env::python::copy::{CopyState, Loss, Under};
 use crate::env::python::host::Host;
 use crate::env::python::message::{self, Entry, Op};

@@ -97,7 +97,8 @@ fn a_copy_of_a_vector_environment_waits_for_the_others() {
     let zero = answers.recv_timeout(limit).unwrap();
     let Answer::Step(Ok(step)) = zero.1 else { panic!("{:?}", zero.1) };
     let mut alone = start(json!({}), 1);
-    let wanted = (reset(&mut alone, 0, 2).unwrap(), super::step(&mut alone, 0, [0.0, 0.0]).unwrap()).1;
+    let wanted =
+        (reset(&mut alone, 0, 2).unwrap(), crate::env::python::tests::step(&mut alone, 0, [0.0, 0.0]).unwrap()).1;
     assert_eq!(step.observation.state, wanted.observation.state);
 }
 

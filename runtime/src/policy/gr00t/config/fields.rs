@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::super::LoadError;
+use crate::policy::gr00t::LoadError;
 
 /// Upper limit of sizes, so that the product of three fits into 64 bits.
 const MAX_SIZE: i64 = 1 << 20;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::LoadError;
+use crate::policy::gr00t::LoadError;
 use fields::Fields;
 pub(crate) use fields::read_object;
 pub use transformer::{DiffusionConfig, VlSelfAttention};

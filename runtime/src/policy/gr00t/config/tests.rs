@@ -126,7 +126,7 @@ proptest! {
         match (model, vlm) {
             (Ok(model), Ok(vlm)) => {
                 let _ = model.check_backbone(Path::new(PATH), &vlm);
-                prop_assert!(!super::super::layout::tensors(&model, &vlm).is_empty());
+                prop_assert!(!crate::policy::gr00t::layout::tensors(&model, &vlm).is_empty());
             }
             (Err(refused), _) | (_, Err(refused)) => {
                 prop_assert!(refused.to_string().starts_with("`model/config.json`: `"), "{}", refused);

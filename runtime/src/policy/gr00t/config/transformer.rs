@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::super::LoadError;
-use super::fields::Fields;
+use crate::policy::gr00t::LoadError;
+use crate::policy::gr00t::config::fields::Fields;
 
 /// Configuration of the action transformer (DiT).
 #[derive(Clone, Debug, PartialEq, Eq)]

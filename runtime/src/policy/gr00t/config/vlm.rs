@@ -4,8 +4,8 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::super::LoadError;
-use super::fields::{Fields, read_object};
+use crate::policy::gr00t::LoadError;
+use crate::policy::gr00t::config::fields::{Fields, read_object};
 
 /// Sizes of the backbone, from the `config.json` of the repository that `model_name` names.
 #[derive(Clone, Debug, PartialEq)]

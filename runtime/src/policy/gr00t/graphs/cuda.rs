@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use tch::{Device, Tensor};
 
-use super::{Engine, Graph};
+use crate::policy::gr00t::graphs::{Engine, Graph};
 use crate::policy::gr00t::model::Batch;
 use c10d::cuda::{Cuda, CudaGraph};
 

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::ProcessorError;
-use super::config::Scaling;
-use super::modality::{ActionConfig, Modalities, PoseFormat, Representation};
-use super::pose::Pose;
-use super::sample::{ActionRows, Rows};
-use super::scale::Scale;
-use super::statistics::{Group, TagStatistics};
+use crate::policy::gr00t::processor::ProcessorError;
+use crate::policy::gr00t::processor::config::Scaling;
+use crate::policy::gr00t::processor::modality::{ActionConfig, Modalities, PoseFormat, Representation};
+use crate::policy::gr00t::processor::pose::Pose;
+use crate::policy::gr00t::processor::sample::{ActionRows, Rows};
+use crate::policy::gr00t::processor::scale::Scale;
+use crate::policy::gr00t::processor::statistics::{Group, TagStatistics};
 
 /// The decoder of one embodiment's actions.
 #[derive(Clone, Debug)]

@@ -2,9 +2,9 @@
 
 use tch::{Kind, Tensor};
 
-use super::super::inputs::Inputs;
-use super::ProcessorError;
-use super::sample::Sample;
+use crate::policy::gr00t::inputs::Inputs;
+use crate::policy::gr00t::processor::ProcessorError;
+use crate::policy::gr00t::processor::sample::Sample;
 
 /// Collates samples into one batch; prompts are padded on the left to the longest one with
 /// `padding_id`.

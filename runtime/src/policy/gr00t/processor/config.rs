@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
-use super::ProcessorError;
-use super::field::{Field, Json};
-use super::modality::Modalities;
+use crate::policy::gr00t::processor::ProcessorError;
+use crate::policy::gr00t::processor::field::{Field, Json};
+use crate::policy::gr00t::processor::modality::Modalities;
 
 /// Maximum picture edge that a processor may ask for, in pixels.
 const LONGEST_EDGE: usize = 8192;

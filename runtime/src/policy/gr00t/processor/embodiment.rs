@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::ProcessorError;
-use super::field::Json;
+use crate::policy::gr00t::processor::ProcessorError;
+use crate::policy::gr00t::processor::field::Json;
 
 /// An embodiment tag that ships with GR00T.
 struct Known {

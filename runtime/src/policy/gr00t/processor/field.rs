@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::ProcessorError;
+use crate::policy::gr00t::processor::ProcessorError;
 
 /// Maximum length of a value that an error repeats, in characters.
 const SHOWN: usize = 60;

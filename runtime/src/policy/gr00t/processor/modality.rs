@@ -3,8 +3,8 @@
 
 use serde_json::{Value, json};
 
-use super::ProcessorError;
-use super::field::Field;
+use crate::policy::gr00t::processor::ProcessorError;
+use crate::policy::gr00t::processor::field::Field;
 
 /// Maximum number of steps of one modality; the longest released action chunk has 50.
 const MOST_STEPS: usize = 4096;

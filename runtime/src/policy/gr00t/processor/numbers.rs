@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::action::ActionDecoder;
-use super::sample::{ActionRows, Rows};
-use super::state::StateEncoder;
-use super::statistics::Statistics;
-use super::{ProcessorConfig, ProcessorError};
+use crate::policy::gr00t::processor::action::ActionDecoder;
+use crate::policy::gr00t::processor::sample::{ActionRows, Rows};
+use crate::policy::gr00t::processor::state::StateEncoder;
+use crate::policy::gr00t::processor::statistics::Statistics;
+use crate::policy::gr00t::processor::{ProcessorConfig, ProcessorError};
 
 /// The state encoder and action decoder of one embodiment.
 #[derive(Clone, Debug)]

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use super::modality::{Modalities, ModalityConfig};
-use super::python::{Array, Object, tuple};
-use super::sample::{Raw, Rows};
-use super::{Picture, ProcessorError};
+use crate::policy::gr00t::processor::modality::{Modalities, ModalityConfig};
+use crate::policy::gr00t::processor::python::{Array, Object, tuple};
+use crate::policy::gr00t::processor::sample::{Raw, Rows};
+use crate::policy::gr00t::processor::{Picture, ProcessorError};
 
 /// An error in an observation, with the reference's message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,6 +1,6 @@
 //! End-effector poses: a rotation and a position, in the three layouts that checkpoints use.
 
-use super::modality::PoseFormat;
+use crate::policy::gr00t::processor::modality::PoseFormat;
 
 type Matrix = [[f64; 3]; 3];
 type Vector = [f64; 3];

@@ -15,10 +15,10 @@ use std::{fmt, fs};
 use serde::de::IgnoredAny;
 use tokenizers::Tokenizer;
 
-use super::ProcessorError;
-use super::field::Json;
-use super::formalize::formalize;
-use super::template::ChatTemplate;
+use crate::policy::gr00t::processor::ProcessorError;
+use crate::policy::gr00t::processor::field::Json;
+use crate::policy::gr00t::processor::formalize::formalize;
+use crate::policy::gr00t::processor::template::ChatTemplate;
 
 /// The template's placeholder for a picture; it is repeated for each of the picture's tokens.
 const IMAGE_PAD: &str = "<|image_pad|>";

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::ProcessorError;
+use crate::policy::gr00t::processor::ProcessorError;
 
 /// Maximum number of bytes of a value in an error message; a client decides how long the value is.
 const LONGEST_REPR: usize = 1000;

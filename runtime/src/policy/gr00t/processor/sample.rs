@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tch::Tensor;
 
-use super::ProcessorError;
-use super::image::Picture;
+use crate::policy::gr00t::processor::ProcessorError;
+use crate::policy::gr00t::processor::image::Picture;
 
 /// One raw observation of the robot.
 #[derive(Clone, Debug, Default)]

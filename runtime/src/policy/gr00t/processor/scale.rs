@@ -2,9 +2,9 @@
 //!
 //! Statistics are `f64`, values are `f32`, and each step rounds where the reference's numpy does.
 
-use super::ProcessorError;
-use super::config::Scaling;
-use super::statistics::{KeyStatistics, Table};
+use crate::policy::gr00t::processor::ProcessorError;
+use crate::policy::gr00t::processor::config::Scaling;
+use crate::policy::gr00t::processor::statistics::{KeyStatistics, Table};
 
 /// The normalisation of one key; the tables have one row, or one for each step.
 #[derive(Clone, Debug, PartialEq)]

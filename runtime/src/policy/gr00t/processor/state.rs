@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::ProcessorError;
-use super::config::Scaling;
-use super::modality::ModalityConfig;
-use super::sample::Rows;
-use super::scale::Scale;
-use super::sine::sin_cos;
-use super::statistics::{Group, TagStatistics};
+use crate::policy::gr00t::processor::ProcessorError;
+use crate::policy::gr00t::processor::config::Scaling;
+use crate::policy::gr00t::processor::modality::ModalityConfig;
+use crate::policy::gr00t::processor::sample::Rows;
+use crate::policy::gr00t::processor::scale::Scale;
+use crate::policy::gr00t::processor::sine::sin_cos;
+use crate::policy::gr00t::processor::statistics::{Group, TagStatistics};
 
 /// The encoder of one embodiment's state.
 #[derive(Clone, Debug)]

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::ProcessorError;
-use super::field::{Field, Json};
+use crate::policy::gr00t::processor::ProcessorError;
+use crate::policy::gr00t::processor::field::{Field, Json};
 
 /// Maximum number of values in one statistic: steps times width.
 const MOST_NUMBERS: usize = 1 << 22;

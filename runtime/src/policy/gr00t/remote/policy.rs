@@ -7,12 +7,12 @@ use bytes::Bytes;
 use jobs::seed;
 use serde_json::Value as Json;
 
-use super::protocol::{self, Modalities, Seen};
-use super::settings::RemoteSettings;
 use crate::env::{EnvIndex, EnvSpec, Frame, Observation};
 use crate::policy::fields::argument;
 use crate::policy::gr00t::history::History;
 use crate::policy::gr00t::processor::ActionRows;
+use crate::policy::gr00t::remote::protocol::{self, Modalities, Seen};
+use crate::policy::gr00t::remote::settings::RemoteSettings;
 use crate::policy::gr00t::wiring::{Keys, Wiring};
 use crate::policy::remote::{Caller, Lifeline, Req};
 use crate::policy::{Chunk, EpisodeStart, Policy, PolicyError, PolicySpec};

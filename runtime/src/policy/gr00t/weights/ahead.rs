@@ -5,11 +5,11 @@ use std::fmt;
 
 use tch::{Device, Kind, Tensor};
 
-use super::super::LoadError;
-use super::checkpoint::Checkpoint;
-use super::layout::Spec;
-use super::upload::{Carrier, Extent, Failure, Sizes, ToCard, Upload, Wanted};
-use super::{Place, locate};
+use crate::policy::gr00t::LoadError;
+use crate::policy::gr00t::weights::checkpoint::Checkpoint;
+use crate::policy::gr00t::weights::layout::Spec;
+use crate::policy::gr00t::weights::upload::{Carrier, Extent, Failure, Sizes, ToCard, Upload, Wanted};
+use crate::policy::gr00t::weights::{Place, locate};
 use c10d::torch_error::shortage;
 
 /// The tensors that are being loaded.

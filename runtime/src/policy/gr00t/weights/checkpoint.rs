@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::super::LoadError;
-use super::header::Entry;
-use super::index;
-use super::shard::Shard;
+use crate::policy::gr00t::LoadError;
+use crate::policy::gr00t::weights::header::Entry;
+use crate::policy::gr00t::weights::index;
+use crate::policy::gr00t::weights::shard::Shard;
 
 /// File name of a checkpoint in one file.
 pub(crate) const SINGLE: &str = "model.safetensors";

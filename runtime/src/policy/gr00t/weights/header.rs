@@ -13,8 +13,8 @@ use safetensors::Dtype;
 use safetensors::tensor::Metadata;
 use serde::de::IgnoredAny;
 
-use super::super::LoadError;
-use super::pairs::Pairs;
+use crate::policy::gr00t::LoadError;
+use crate::policy::gr00t::weights::pairs::Pairs;
 
 /// Size of the length field before the header, in bytes.
 const LENGTH: u64 = 8;

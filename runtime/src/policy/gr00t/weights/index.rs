@@ -5,8 +5,8 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::super::LoadError;
-use super::pairs::Pairs;
+use crate::policy::gr00t::LoadError;
+use crate::policy::gr00t::weights::pairs::Pairs;
 
 /// The tensors with the names of their files, in the order of the index.
 #[derive(Deserialize)]

@@ -15,8 +15,8 @@ use std::path::Path;
 
 use tch::{Device, Kind, Tensor};
 
-use super::LoadError;
-use super::layout::{self, Spec};
+use crate::policy::gr00t::LoadError;
+use crate::policy::gr00t::layout::{self, Spec};
 use ahead::Ahead;
 use checkpoint::Checkpoint;
 pub(super) use checkpoint::{INDEX, SINGLE};

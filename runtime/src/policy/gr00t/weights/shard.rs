@@ -15,9 +15,9 @@ use std::sync::Arc;
 use safetensors::Dtype;
 use tch::{Device, Kind, Tensor};
 
-use super::super::LoadError;
-use super::header::{self, Entry};
-use super::upload::Source;
+use crate::policy::gr00t::LoadError;
+use crate::policy::gr00t::weights::header::{self, Entry};
+use crate::policy::gr00t::weights::upload::Source;
 use c10d::torch_error::message;
 
 /// Number of bytes that are copied at a time: a multiple of every page and element size.

@@ -2,9 +2,9 @@
 
 use tch::Tensor;
 
-use super::PREFIX;
 use crate::policy::gr00t::config::ModelConfig;
 use crate::policy::gr00t::model::attention::{Heads, SelfAttention};
+use crate::policy::gr00t::model::head::PREFIX;
 use crate::policy::gr00t::model::layers::{FeedForward, HEAD_EPS, LayerNorm};
 use crate::policy::gr00t::model::tap::{Tap, note};
 use crate::policy::gr00t::weights::Weights;

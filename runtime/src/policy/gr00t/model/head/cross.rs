@@ -2,9 +2,9 @@
 
 use tch::Tensor;
 
-use super::PREFIX;
 use crate::policy::gr00t::config::ModelConfig;
 use crate::policy::gr00t::model::attention::{Heads, Visible, attend};
+use crate::policy::gr00t::model::head::PREFIX;
 use crate::policy::gr00t::model::layers::{Joint, Linear};
 use crate::policy::gr00t::model::prompt::{Part, Prompt};
 use crate::policy::gr00t::weights::Weights;

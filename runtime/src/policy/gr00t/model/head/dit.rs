@@ -2,12 +2,12 @@
 
 use tch::Tensor;
 
-use super::cross::{Group, Keys, Looks};
-use super::modulation::{Modulation, Times};
-use super::time::TimeEmbedding;
-use super::{PREFIX, dit_heads};
 use crate::policy::gr00t::config::ModelConfig;
 use crate::policy::gr00t::model::attention::{Heads, SelfAttention};
+use crate::policy::gr00t::model::head::cross::{Group, Keys, Looks};
+use crate::policy::gr00t::model::head::modulation::{Modulation, Times};
+use crate::policy::gr00t::model::head::time::TimeEmbedding;
+use crate::policy::gr00t::model::head::{PREFIX, dit_heads};
 use crate::policy::gr00t::model::layers::{FeedForward, HEAD_EPS, Linear, plain_norm};
 use crate::policy::gr00t::model::prompt::Prompt;
 use crate::policy::gr00t::model::tap::{Tap, note};

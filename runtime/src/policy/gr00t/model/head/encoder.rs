@@ -2,9 +2,9 @@
 
 use tch::{Device, Kind, Tensor};
 
-use super::PREFIX;
-use super::category::{CategoryLinear, Embodiments};
-use super::time::sinusoid;
+use crate::policy::gr00t::model::head::PREFIX;
+use crate::policy::gr00t::model::head::category::{CategoryLinear, Embodiments};
+use crate::policy::gr00t::model::head::time::sinusoid;
 use crate::policy::gr00t::weights::Weights;
 
 /// Three layers; the second one gets the time as an additional input.

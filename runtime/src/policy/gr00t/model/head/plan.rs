@@ -9,11 +9,11 @@ use std::rc::Rc;
 
 use tch::{Kind, Tensor};
 
-use super::dit::Dit;
-use super::modulation::Times;
-use super::rtc::Start;
-use super::time::{bucket, sinusoid};
-use super::{Conditions, Head};
+use crate::policy::gr00t::model::head::dit::Dit;
+use crate::policy::gr00t::model::head::modulation::Times;
+use crate::policy::gr00t::model::head::rtc::Start;
+use crate::policy::gr00t::model::head::time::{bucket, sinusoid};
+use crate::policy::gr00t::model::head::{Conditions, Head};
 use crate::policy::gr00t::model::tap::NoTap;
 use c10d::operators;
 

@@ -2,7 +2,7 @@
 
 use tch::{Device, Kind, Tensor};
 
-use super::PREFIX;
+use crate::policy::gr00t::model::head::PREFIX;
 use crate::policy::gr00t::model::layers::Linear;
 use crate::policy::gr00t::weights::Weights;
 

@@ -1,8 +1,8 @@
 //! Positions of text and image tokens along time, height and width (transformers: `get_rope_index`
 //! of Qwen3-VL).
 
-use super::Text;
 use crate::policy::gr00t::inputs::InputError;
+use crate::policy::gr00t::model::prompt::Text;
 
 /// The position that padding gets.
 const PADDED: i64 = 1;

@@ -2,11 +2,11 @@
 
 use tch::{Device, Kind, Tensor};
 
-use super::EPS;
-use super::grid::Layout;
 use crate::policy::gr00t::config::VisionConfig;
 use crate::policy::gr00t::model::attention::{Heads, Visible, attend};
 use crate::policy::gr00t::model::layers::{FeedForward, LayerNorm, Linear};
+use crate::policy::gr00t::model::vision::EPS;
+use crate::policy::gr00t::model::vision::grid::Layout;
 use crate::policy::gr00t::weights::Weights;
 
 /// A block: norm, attention, norm, feed-forward layer.

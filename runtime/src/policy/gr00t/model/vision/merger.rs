@@ -2,9 +2,9 @@
 
 use tch::Tensor;
 
-use super::EPS;
 use crate::policy::gr00t::config::VisionConfig;
 use crate::policy::gr00t::model::layers::{LayerNorm, Linear};
+use crate::policy::gr00t::model::vision::EPS;
 use crate::policy::gr00t::weights::Weights;
 
 /// A norm and a two-layer network over the patches of a token.

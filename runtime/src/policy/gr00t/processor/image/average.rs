@@ -1,7 +1,7 @@
 //! Shrinks a picture: each result pixel is the mean of the source pixels that it covers.
 
-use super::axis::{Axis, Weighted};
-use super::{Image, Picture};
+use crate::policy::gr00t::processor::image::axis::{Axis, Weighted};
+use crate::policy::gr00t::processor::image::{Image, Picture};
 
 /// Number of values that the loops process at a time. Three of them are a pixel; the fourth belongs
 /// to the next pixel, which overwrites it.

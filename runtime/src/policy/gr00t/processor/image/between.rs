@@ -1,8 +1,8 @@
 //! Enlarges a picture: each result pixel lies between two source pixels on either axis. All
 //! arithmetic is on integers.
 
-use super::axis::{Axis, Between};
-use super::{Image, Picture};
+use crate::policy::gr00t::processor::image::axis::{Axis, Between};
+use crate::policy::gr00t::processor::image::{Image, Picture};
 
 /// Tables of an enlarging resize.
 #[derive(Debug)]

@@ -21,8 +21,8 @@ use std::sync::{Mutex, PoisonError};
 use rayon::prelude::*;
 use tch::Tensor;
 
-use super::ProcessorError;
-use super::config::Geometry;
+use crate::policy::gr00t::processor::ProcessorError;
+use crate::policy::gr00t::processor::config::Geometry;
 use area::Area;
 use patches::Patches;
 pub use patches::Scale;

@@ -6,9 +6,9 @@ use std::path::Path;
 
 use tch::Tensor;
 
-use super::super::ProcessorError;
-use super::super::field::{Field, Json};
-use super::Image;
+use crate::policy::gr00t::processor::ProcessorError;
+use crate::policy::gr00t::processor::field::{Field, Json};
+use crate::policy::gr00t::processor::image::Image;
 
 /// Maximum ratio of the longest to the shortest edge that the backbone accepts.
 const MOST_ELONGATED: f64 = 200.0;

@@ -2,7 +2,7 @@
 
 use tch::{Kind, Tensor};
 
-use super::Image;
+use crate::policy::gr00t::processor::image::Image;
 
 /// A filter of ATen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,8 +7,8 @@
 use minijinja::value::{Rest, Value, ValueOrKwargs};
 use minijinja::{Environment, Error, State, filters, functions, tests};
 
-use super::budget::{Budget, refuse};
-use super::operators::plain;
+use crate::policy::gr00t::processor::template::budget::{Budget, refuse};
+use crate::policy::gr00t::processor::template::operators::plain;
 
 /// Maximum number of columns by which `indent` and `tojson` may indent.
 const WIDEST: i64 = 64;

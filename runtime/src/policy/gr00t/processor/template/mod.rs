@@ -12,8 +12,8 @@ use minijinja::machinery::{self, CodeGenerator, Instruction, Instructions, Token
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{AutoEscape, Environment, Error, Value, context};
 
-use super::ProcessorError;
-use super::field::{Field, Json};
+use crate::policy::gr00t::processor::ProcessorError;
+use crate::policy::gr00t::processor::field::{Field, Json};
 use budget::{Budget, refuse};
 
 mod budget;

@@ -11,7 +11,7 @@ use minijinja::machinery::{Instruction, Instructions};
 use minijinja::value::{Kwargs, Rest, Tuple};
 use minijinja::{Environment, Error, Value, context};
 
-use super::budget::{Budget, refuse};
+use crate::policy::gr00t::processor::template::budget::{Budget, refuse};
 
 /// Name and expression of the operators, each a function of two operands or of the four of a slice.
 const OPERATORS: &[&str] = &[

@@ -2,9 +2,9 @@
 
 use std::fs::OpenOptions;
 
-use super::super::upload::{Carrier, Late, Sizes};
-use super::goldens::checkpoints;
 use super::*;
+use crate::policy::gr00t::weights::tests::goldens::checkpoints;
+use crate::policy::gr00t::weights::upload::{Carrier, Late, Sizes};
 use c10d::upload::Staging;
 
 /// Sizes so small that every buffer is used many times.

@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
-use super::super::super::model::Gr00t;
 use super::*;
+use crate::policy::gr00t::model::Gr00t;
 
 /// Returns the folders of `$RRUN_GOLDENS`, by default the committed ones, that contain a
 /// checkpoint.

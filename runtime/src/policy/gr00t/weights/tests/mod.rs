@@ -5,9 +5,9 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::super::write::{write_checkpoint, write_tensors};
-use super::super::{ModelConfig, ModelDir};
 use super::*;
+use crate::policy::gr00t::write::{write_checkpoint, write_tensors};
+use crate::policy::gr00t::{ModelConfig, ModelDir};
 
 mod ahead;
 mod goldens;

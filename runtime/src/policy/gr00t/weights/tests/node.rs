@@ -6,8 +6,8 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::fs::{Advice, fadvise};
 
-use super::super::upload::{Late, Sizes};
 use super::*;
+use crate::policy::gr00t::weights::upload::{Late, Sizes};
 
 const RANKS: usize = 3;
 /// Number of elements of each tensor.

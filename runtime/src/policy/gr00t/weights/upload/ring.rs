@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 
-use super::plan::{Load, pieces};
+use crate::policy::gr00t::weights::upload::plan::{Load, pieces};
 
 /// The next task of an idle thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,8 +113,8 @@ impl Ring {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::plan::{Extent, plan};
     use super::*;
+    use crate::policy::gr00t::weights::upload::plan::{Extent, plan};
 
     /// Returns `count` loads of one piece each, all of tensor 0.
     fn loads(count: u64) -> Vec<Load> {

@@ -7,10 +7,10 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::average::{self, Averages};
-use super::axis::Axis;
-use super::between::Pairs;
-use super::{Image, Picture};
+use crate::policy::gr00t::processor::image::average::{self, Averages};
+use crate::policy::gr00t::processor::image::axis::Axis;
+use crate::policy::gr00t::processor::image::between::Pairs;
+use crate::policy::gr00t::processor::image::{Image, Picture};
 
 /// Number of tables that are kept; one robot has a few picture sizes.
 const KEPT: usize = 64;

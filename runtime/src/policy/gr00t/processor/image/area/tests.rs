@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
-use super::super::squared;
 use super::*;
+use crate::policy::gr00t::processor::image::squared;
 
 /// Resizes by the definition, pixel by pixel, on the square with its bars written out.
 fn slow(source: &Image, edge: usize) -> Image {
