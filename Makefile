@@ -55,7 +55,7 @@ hostile: export HOSTILE_INPUTS ?= 10000000
 hostile:
 	@./setup.sh test
 	$(CARGO) test --release --locked --workspace --test 'hostile_*' -- --nocapture
-	$(CARGO) test --release --locked -p runtime --lib -- --nocapture hostile_
+	$(CARGO) test --release --locked -p gr00t --lib -- --nocapture hostile_
 	$(CARGO) test --release --locked -p runtime --test serve -- --nocapture --include-ignored innocent
 
 conformance:

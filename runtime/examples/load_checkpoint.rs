@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use runtime::policy::gr00t::{LoadError, ModelDir, Weights, layout};
+use gr00t::{LoadError, ModelDir, Weights, layout};
 use serde_json::json;
 use tch::{Cuda, Device, Kind};
 

@@ -5,8 +5,8 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
+use gr00t::processor::{Geometry, Picture, Pictures};
 use rayon::prelude::*;
-use runtime::policy::gr00t::processor::{Geometry, Picture, Pictures};
 
 /// Rounds; the fastest counts, since the others share the machine.
 const ROUNDS: usize = 40;

@@ -4,8 +4,8 @@
 use std::convert::Infallible;
 use std::rc::Rc;
 
-use runtime::policy::gr00t::graphs::{CudaEngine, Engine, Graphs, Pass};
-use runtime::policy::gr00t::model::{Batch, ConstantsKey, Normalise};
+use gr00t::graphs::{CudaEngine, Engine, Graphs, Pass};
+use gr00t::model::{Batch, ConstantsKey, Normalise};
 use tch::{Device, Kind, Tensor};
 
 use crate::card::{Card, card};

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use runtime::policy::gr00t::{ModelConfig, ModelDir, Weights, layout, write_checkpoint};
+use gr00t::{ModelConfig, ModelDir, Weights, layout, write_checkpoint};
 use tch::{Device, Kind, Tensor};
 
 use crate::card::{card, device, root};

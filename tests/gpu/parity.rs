@@ -6,7 +6,7 @@ use tch::{Kind, Tensor};
 use crate::card::{device, root};
 use crate::case::{Case, Tensors, cases_in};
 use crate::compare::{Recorder, Tolerance, compare};
-use runtime::policy::gr00t::model::{Gr00t, NoTap};
+use gr00t::model::{Gr00t, NoTap};
 
 /// Prefixes of the tensors that belong to the processor, to the policy, or to a run in float32.
 const ELSEWHERE: [&str; 3] = ["pre.", "action.", "float32."];

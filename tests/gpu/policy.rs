@@ -1,7 +1,7 @@
 //! Tests of a whole inference, from images to physical actions, on a GPU and on the CPU.
 
+use gr00t::processor::{Picture, Raw, Rows};
 use runtime::policy::gr00t::inference::{Inference, open_processor};
-use runtime::policy::gr00t::processor::{Picture, Raw, Rows};
 use runtime::policy::gr00t::{Models, Settings};
 use serde_json::json;
 use tch::Device;

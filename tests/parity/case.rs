@@ -5,11 +5,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use runtime::policy::gr00t::inputs::{InputError, Inputs};
-use runtime::policy::gr00t::model::{
-    Batch, ConstantsKey, Features, Gr00t, NoTap, PassConstants, Robot, Rtc, SamplerOptions, Tap,
-};
-use runtime::policy::gr00t::{ModelConfig, VlmConfig, Weights};
+use gr00t::inputs::{InputError, Inputs};
+use gr00t::model::{Batch, ConstantsKey, Features, Gr00t, NoTap, PassConstants, Robot, Rtc, SamplerOptions, Tap};
+use gr00t::{ModelConfig, VlmConfig, Weights};
 use serde_json::Value;
 use tch::{Device, Kind, Tensor};
 

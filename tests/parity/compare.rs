@@ -2,7 +2,7 @@
 
 use std::fmt::Arguments;
 
-use runtime::policy::gr00t::model::Tap;
+use gr00t::model::Tap;
 use tch::{Kind, Tensor};
 
 use crate::case::Tensors;

@@ -40,7 +40,7 @@ fn a_second_inference_gives_the_same_actions() {
     for case in cases() {
         let network = case.network(case.kind()).fused();
         let run = || {
-            let features = case.features(&network, &mut runtime::policy::gr00t::model::NoTap).unwrap();
+            let features = case.features(&network, &mut gr00t::model::NoTap).unwrap();
             case.quiet_actions(&network, &features)
         };
         assert_eq!(run(), run(), "{}", case.name());
@@ -52,7 +52,7 @@ fn a_pass_over_a_prepared_shape_gives_the_same_actions_to_the_last_bit() {
     let _no_grad = tch::no_grad_guard();
     for case in cases() {
         let network = case.network(case.kind()).fused();
-        let features = case.features(&network, &mut runtime::policy::gr00t::model::NoTap).unwrap();
+        let features = case.features(&network, &mut gr00t::model::NoTap).unwrap();
         let wanted = case.quiet_actions(&network, &features).to_kind(Kind::Float);
         let (_, frame, batch) = case.prepared(&network);
         assert_eq!(network.pass(&frame, &batch), wanted, "{}", case.name());
@@ -80,8 +80,7 @@ fn trace_lean(case: &Case) -> Tensors {
     let features = case.features(&network, &mut tap).unwrap();
     let _ = case.actions(&network, &features, None, &mut tap);
     if let Some(previous) = case.previous() {
-        let rtc =
-            case.actions(&network, &features, Some(case.rtc(previous)), &mut runtime::policy::gr00t::model::NoTap);
+        let rtc = case.actions(&network, &features, Some(case.rtc(previous)), &mut gr00t::model::NoTap);
         tap.seen.insert("rtc.action_pred".to_owned(), rtc);
     }
     tap.seen

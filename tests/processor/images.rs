@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use runtime::policy::gr00t::processor::{Geometry, Image, Picture, Pictures};
+use gr00t::processor::{Geometry, Image, Picture, Pictures};
 use serde_json::Value;
 
 use crate::files::{cases_with, json, tensors};

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
 
-use runtime::policy::gr00t::inputs::Inputs;
-use runtime::policy::gr00t::model::{Batch, Gr00t, NoTap, Normalise, Robot, SamplerOptions};
-use runtime::policy::gr00t::processor::{Picture, Processor, Raw, Rows, Sample, collate};
-use runtime::policy::gr00t::{ModelDir, Weights};
+use gr00t::inputs::Inputs;
+use gr00t::model::{Batch, Gr00t, NoTap, Normalise, Robot, SamplerOptions};
+use gr00t::processor::{Picture, Processor, Raw, Rows, Sample, collate};
+use gr00t::{ModelDir, Weights};
 use safetensors::Dtype;
 use serde_json::Value;
 use tch::{Device, Kind, Tensor};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use runtime::policy::gr00t::processor::{Numbers, ProcessorConfig, Rows};
+use gr00t::processor::{Numbers, ProcessorConfig, Rows};
 
 use crate::files::{below, cases_with, difference, json, tensors};
 

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use gr00t::processor::{Picture, Processor, ProcessorError, Raw, Rows};
 use proptest::prelude::*;
-use runtime::policy::gr00t::processor::{Picture, Processor, ProcessorError, Raw, Rows};
 use tempfile::TempDir;
 
 use crate::files::cases_with;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use runtime::policy::gr00t::processor::{Prompts, Sample, collate};
+use gr00t::processor::{Prompts, Sample, collate};
 use serde_json::Value;
 use tch::{Kind, Tensor};
 

@@ -1,7 +1,7 @@
 //! Tests of invalid observations, with one mistake each, and the error messages of the reference.
 
-use runtime::policy::gr00t::processor::{Array, Modalities, Object, Observations, Processor, ProcessorConfig};
-use runtime::policy::gr00t::processor::{validate, validate_flat};
+use gr00t::processor::{Array, Modalities, Object, Observations, Processor, ProcessorConfig};
+use gr00t::processor::{validate, validate_flat};
 use serde_json::Value;
 
 use crate::files::{cases_with, goldens, json};

@@ -5,10 +5,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use c10d::operators::InferenceMode;
-use runtime::policy::gr00t::graphs::Graphs;
+use gr00t::graphs::Graphs;
+use gr00t::model::{NoTap, Robot, SamplerOptions};
+use gr00t::processor::{Picture, Processor, Raw, Rows, collate};
 use runtime::policy::gr00t::inference::{Inference, open_processor};
-use runtime::policy::gr00t::model::{NoTap, Robot, SamplerOptions};
-use runtime::policy::gr00t::processor::{Picture, Processor, Raw, Rows, collate};
 use runtime::policy::gr00t::{Loaded, Models, Settings};
 use serde_json::{Map, Value, json};
 use tch::{Device, Kind, Tensor};

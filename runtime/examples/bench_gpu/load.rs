@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use c10d::operators::InferenceMode;
-use runtime::policy::gr00t::{ModelDir, Weights, layout};
+use gr00t::{ModelDir, Weights, layout};
 use serde_json::{Value, json};
 use tch::{Device, Kind};
 

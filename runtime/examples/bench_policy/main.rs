@@ -17,9 +17,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use c10d::operators::InferenceMode;
-use runtime::policy::gr00t::inputs::Inputs;
-use runtime::policy::gr00t::model::{Features, Gr00t, NoTap, Robot, SamplerOptions, Tap};
-use runtime::policy::gr00t::{ModelConfig, VlmConfig, Weights};
+use gr00t::inputs::Inputs;
+use gr00t::model::{Features, Gr00t, NoTap, Robot, SamplerOptions, Tap};
+use gr00t::{ModelConfig, VlmConfig, Weights};
 use tch::{Device, Kind, Tensor};
 
 mod make;

@@ -1,7 +1,7 @@
 //! Random weights and inputs with which every part of the network matters to its result.
 
-use runtime::policy::gr00t::inputs::Inputs;
-use runtime::policy::gr00t::{ModelConfig, VlmConfig, layout};
+use gr00t::inputs::Inputs;
+use gr00t::{ModelConfig, VlmConfig, layout};
 use tch::{Device, Kind, Tensor};
 
 use super::Sample;

@@ -1,6 +1,6 @@
 //! Sizes of the network to measure: all have the released depth, horizon and steps, and so as many operators.
 
-use runtime::policy::gr00t::{DiffusionConfig, ModelConfig, TextConfig, VisionConfig, VlSelfAttention, VlmConfig};
+use gr00t::{DiffusionConfig, ModelConfig, TextConfig, VisionConfig, VlSelfAttention, VlmConfig};
 
 /// Width and heads of every part; the rest follows.
 struct Widths {

@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
-use runtime::policy::gr00t::weights::random_tensor;
-use runtime::policy::gr00t::write::{MAX_SHARD_BYTES, write_config, write_tensors};
-use runtime::policy::gr00t::{LoadError, ModelConfig, layout};
+use gr00t::weights::random_tensor;
+use gr00t::write::{MAX_SHARD_BYTES, write_config, write_tensors};
+use gr00t::{LoadError, ModelConfig, layout};
 use serde_json::{Value, json};
 use tch::{Device, Kind};
 

@@ -1,6 +1,6 @@
 //! The sizes that a random checkpoint comes in. All have the released depth, so that they launch as many operators.
 
-use runtime::policy::gr00t::{DiffusionConfig, ModelConfig, TextConfig, VisionConfig, VlSelfAttention, VlmConfig};
+use gr00t::{DiffusionConfig, ModelConfig, TextConfig, VisionConfig, VlSelfAttention, VlmConfig};
 
 /// How large a network is.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]

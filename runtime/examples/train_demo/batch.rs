@@ -4,7 +4,7 @@ use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
 
-use runtime::policy::gr00t::inputs::Inputs;
+use gr00t::inputs::Inputs;
 use tch::{Device, Kind, Tensor};
 
 use crate::network::{self, CAMERAS, CHUNK, EDGE, GRID};

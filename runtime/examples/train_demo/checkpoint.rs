@@ -3,8 +3,8 @@
 use std::error::Error;
 use std::path::Path;
 
-use runtime::policy::gr00t::write::write_config;
-use runtime::policy::gr00t::{ModelConfig, Named, VlmConfig, write_checkpoint};
+use gr00t::write::write_config;
+use gr00t::{ModelConfig, Named, VlmConfig, write_checkpoint};
 use serde_json::{Map, Value, json};
 use tch::Kind;
 

@@ -1,6 +1,6 @@
 //! Sizes of the demo network: 1.8 million weights, two pictures of 96 x 96 pixels, chunks of 8 actions.
 
-use runtime::policy::gr00t::{DiffusionConfig, ModelConfig, TextConfig, VisionConfig, VlSelfAttention, VlmConfig};
+use gr00t::{DiffusionConfig, ModelConfig, TextConfig, VisionConfig, VlSelfAttention, VlmConfig};
 
 /// Width of the vision tower.
 pub const VISION: i64 = 64;

@@ -11,9 +11,9 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
+use gr00t::processor::{Geometry, Picture, Pictures};
 use runtime::env::Observation;
 use runtime::policy::Chunk;
-use runtime::policy::gr00t::processor::{Geometry, Picture, Pictures};
 
 use crate::network::EDGE;
 

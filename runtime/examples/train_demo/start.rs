@@ -5,9 +5,9 @@
 //! The second in which a ball is green says where in the patch it is; that is what 96 pixels have to tell. Twenty
 //! channels are left free for the position in the picture. The rest is random.
 
-use runtime::policy::gr00t::layout::{self, Spec};
-use runtime::policy::gr00t::weights::random_tensor;
-use runtime::policy::gr00t::{ModelConfig, Named, VlmConfig};
+use gr00t::layout::{self, Spec};
+use gr00t::weights::random_tensor;
+use gr00t::{ModelConfig, Named, VlmConfig};
 use tch::{Device, Kind, Tensor};
 
 use crate::network::{GRID, PATCH, VISION};

@@ -8,9 +8,9 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use runtime::policy::gr00t::model::{Features, Gr00t, NoTap, Robot};
-use runtime::policy::gr00t::processor::Prompts;
-use runtime::policy::gr00t::{ModelConfig, Named, VlmConfig, Weights, write_checkpoint};
+use gr00t::model::{Features, Gr00t, NoTap, Robot};
+use gr00t::processor::Prompts;
+use gr00t::{ModelConfig, Named, VlmConfig, Weights, write_checkpoint};
 use tch::{Device, Kind, Reduction, Tensor};
 
 use crate::auxiliary::Auxiliary;

@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 
 use crate::policy::PolicyError;
 use crate::policy::fields::argument;
-use crate::policy::gr00t::processor::{Modalities, Object};
 use crate::policy::gr00t::{Gr00tServed, Models, Settings};
+use gr00t::processor::{Modalities, Object};
 
 /// The properties of a policy that clients can ask for.
 #[derive(Clone, Debug)]
@@ -126,7 +126,7 @@ pub fn serve(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::gr00t::processor::Array;
+    use gr00t::processor::Array;
 
     #[test]
     fn a_part_of_a_question_has_its_rows_and_no_others() {

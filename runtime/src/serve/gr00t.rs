@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::policy::gr00t::processor::{Object, validate_flat};
 use crate::policy::served::{Actions, ServedSpec};
 use crate::serve::batcher::ClientId;
 use crate::serve::client::{Episode, chosen_noise, chosen_seed};
 use crate::serve::limits::{RequestLimits, shortened};
 use crate::serve::observation::{Refused, ValidatedRequest, asked, object};
 use crate::serve::server::{ServerState, Then};
+use gr00t::processor::{Object, validate_flat};
 use wire::{Array, Dialect, Key, Value, WireError, peek_text, read, write};
 
 /// The state of one client while it is connected.

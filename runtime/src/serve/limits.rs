@@ -1,6 +1,6 @@
 //! The limits of one request.
 
-use crate::policy::gr00t::processor::{Modalities, Object};
+use gr00t::processor::{Modalities, Object};
 
 /// Maximum number of values in a state vector; those of released checkpoints have less than a
 /// hundred.

@@ -1,10 +1,10 @@
 //! Converts the values of a message to the processor's types, without copying arrays, and checks
 //! the observations of both protocols.
 
-use crate::policy::gr00t::processor::{Array, Modalities, Object, validate};
 use crate::policy::served::{Noise, Question, ServedSpec};
 use crate::serve::limits::{LimitExceeded, RequestLimits, shortened};
 use crate::serve::stats::Stats;
+use gr00t::processor::{Array, Modalities, Object, validate};
 use wire::Value;
 
 /// A checked request for actions, within the limits.

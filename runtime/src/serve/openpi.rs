@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use serde_json::json;
 
-use crate::policy::gr00t::processor::Object;
 use crate::policy::served::{Actions, ServedSpec};
 use crate::serve::batcher::ClientId;
 use crate::serve::client::{Episode, chosen_noise};
@@ -26,6 +25,7 @@ use crate::serve::limits::RequestLimits;
 use crate::serve::now;
 use crate::serve::observation::{Refused, ValidatedRequest, array, asked, object};
 use crate::serve::server::ServerState;
+use gr00t::processor::Object;
 use wire::{Array, Dialect, Value, read, write};
 
 /// Maximum bytes of the states in a message; as float32 they may take four times as many.

@@ -8,12 +8,12 @@ use tch::{Device, Kind};
 
 use crate::policy::Lifeline;
 use crate::policy::batches::{Batches, Ladders};
-use crate::policy::gr00t::graphs::{CudaEngine, Graphs};
-use crate::policy::gr00t::model::Gr00t;
-use crate::policy::gr00t::{LoadError, ModelConfig, ModelDir, Weights, layout};
 use c10d::cuda;
 use c10d::operators::InferenceMode;
 use c10d::torch_error::{caught, shortage};
+use gr00t::graphs::{CudaEngine, Graphs};
+use gr00t::model::Gr00t;
+use gr00t::{LoadError, ModelConfig, ModelDir, Weights, layout};
 
 /// A network on its device, with the directory from which it was loaded.
 #[derive(Debug)]

@@ -19,10 +19,10 @@ use crate::env::{CameraSpec, EnvIndex, EnvSpec, Frame, Observation};
 use crate::policy::gr00t::history::History;
 use crate::policy::gr00t::inference::{self, Inference, inference};
 use crate::policy::gr00t::models::Models;
-use crate::policy::gr00t::processor::{ActionRows, Picture, Processor, Raw, Rows};
 use crate::policy::gr00t::settings::Settings;
 use crate::policy::gr00t::wiring::{Keys, Wiring};
 use crate::policy::{Chunk, EpisodeStart, Policy, PolicyError, PolicySpec, Shortage};
+use gr00t::processor::{ActionRows, Picture, Processor, Raw, Rows};
 
 /// A checkpoint that acts in one environment.
 #[derive(Debug)]

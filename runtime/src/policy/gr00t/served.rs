@@ -6,9 +6,9 @@ use tch::{Kind, Tensor};
 use crate::policy::PolicyError;
 use crate::policy::gr00t::inference::{Inference, inference, open_processor};
 use crate::policy::gr00t::models::Models;
-use crate::policy::gr00t::processor::{ActionRows, Observations, Raw};
 use crate::policy::gr00t::settings::Settings;
 use crate::policy::served::{Actions, Noise, Question, Served, ServedSpec};
+use gr00t::processor::{ActionRows, Observations, Raw};
 
 /// A checkpoint that answers clients.
 #[derive(Debug)]

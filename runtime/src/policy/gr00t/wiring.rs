@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use crate::env::{EnvSpec, Observation};
 use crate::policy::PolicyError;
 use crate::policy::gr00t::joints::Joints;
-use crate::policy::gr00t::processor::ActionRows;
+use gr00t::processor::ActionRows;
 
 /// Names under which simulators show the positions of all joints as one vector.
 const JOINT_VECTORS: [&str; 2] = ["robot_joint_pos", "joint_position"];

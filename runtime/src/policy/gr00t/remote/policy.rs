@@ -10,12 +10,12 @@ use serde_json::Value as Json;
 use crate::env::{EnvIndex, EnvSpec, Frame, Observation};
 use crate::policy::fields::argument;
 use crate::policy::gr00t::history::History;
-use crate::policy::gr00t::processor::ActionRows;
 use crate::policy::gr00t::remote::protocol::{self, Modalities, Seen};
 use crate::policy::gr00t::remote::settings::RemoteSettings;
 use crate::policy::gr00t::wiring::{Keys, Wiring};
 use crate::policy::remote::{Caller, Lifeline, Req};
 use crate::policy::{Chunk, EpisodeStart, Policy, PolicyError, PolicySpec};
+use gr00t::processor::ActionRows;
 use wire::Value;
 
 /// A server's policy that acts in one environment.

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 
 use crate::env::Frame;
-use crate::policy::gr00t::processor::ActionRows;
+use gr00t::processor::ActionRows;
 use wire::{Array, Dialect, Key, Value};
 
 /// Prefix of a raw answer that is sent if not even an error could be packed.

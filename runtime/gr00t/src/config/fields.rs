@@ -1,0 +1,145 @@
+//! Reads typed fields of a JSON object; errors name the field.
+
+use std::fs;
+use std::ops::RangeInclusive;
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use crate::LoadError;
+
+/// Upper limit of sizes, so that the product of three fits into 64 bits.
+const MAX_SIZE: i64 = 1 << 20;
+/// Upper limit of layer counts, so that a hostile file cannot ask for a list of tensors that fills
+/// the memory.
+const MAX_LAYERS: i64 = 1 << 10;
+
+/// One JSON object of a file.
+pub(super) struct Fields<'a> {
+    path: &'a Path,
+    prefix: String,
+    map: &'a Map<String, Value>,
+}
+
+/// Reads a file that must contain a JSON object.
+pub(crate) fn read_object(path: &Path) -> Result<Map<String, Value>, LoadError> {
+    let text = fs::read(path).map_err(LoadError::io(path))?;
+    serde_json::from_slice(&text).map_err(|err| LoadError::Json { path: path.to_owned(), err })
+}
+
+impl<'a> Fields<'a> {
+    /// Creates the view of the outermost object.
+    pub(super) fn new(path: &'a Path, map: &'a Map<String, Value>) -> Self {
+        Self { path, prefix: String::new(), map }
+    }
+
+    /// Returns a nested object; `None` if it is absent or null.
+    pub(super) fn object(&self, name: &str) -> Result<Option<Fields<'a>>, LoadError> {
+        match self.map.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::Object(map)) => {
+                Ok(Some(Fields { path: self.path, prefix: format!("{}{name}.", self.prefix), map }))
+            }
+            Some(_) => Err(self.wrong(name, "an object is needed")),
+        }
+    }
+
+    /// As [`Fields::object`], but the object is required.
+    pub(super) fn need_object(&self, name: &str) -> Result<Fields<'a>, LoadError> {
+        self.object(name)?.ok_or_else(|| self.wrong(name, "an object is needed"))
+    }
+
+    /// Reads a size of at least 1.
+    pub(super) fn size(&self, name: &str, default: impl Into<Option<i64>>) -> Result<i64, LoadError> {
+        self.integer(name, default.into(), 1..=MAX_SIZE)
+    }
+
+    /// Reads a number of layers, at least 1.
+    pub(super) fn layers(&self, name: &str, default: impl Into<Option<i64>>) -> Result<i64, LoadError> {
+        self.integer(name, default.into(), 1..=MAX_LAYERS)
+    }
+
+    /// Reads a size or an id that may be 0.
+    pub(super) fn count(&self, name: &str, default: impl Into<Option<i64>>) -> Result<i64, LoadError> {
+        self.integer(name, default.into(), 0..=MAX_SIZE)
+    }
+
+    fn integer(&self, name: &str, default: Option<i64>, range: RangeInclusive<i64>) -> Result<i64, LoadError> {
+        match (self.map.get(name), default) {
+            (None, Some(default)) => Ok(default),
+            (value, _) => value.and_then(Value::as_i64).filter(|size| range.contains(size)).ok_or_else(|| {
+                self.wrong(name, format!("an integer from {} to {} is needed", range.start(), range.end()))
+            }),
+        }
+    }
+
+    /// Reads a list of counts.
+    pub(super) fn counts(&self, name: &str) -> Result<Vec<i64>, LoadError> {
+        let valid = |value: &Value| value.as_i64().filter(|count| (0..=MAX_SIZE).contains(count));
+        let list = self.map.get(name).and_then(Value::as_array);
+        list.and_then(|list| list.iter().map(valid).collect())
+            .ok_or_else(|| self.wrong(name, format!("a list of integers from 0 to {MAX_SIZE} is needed")))
+    }
+
+    /// Reads a number above 0.
+    pub(super) fn positive(&self, name: &str) -> Result<f64, LoadError> {
+        let number = self.map.get(name).and_then(Value::as_f64);
+        number.filter(|number| *number > 0.0).ok_or_else(|| self.wrong(name, "a number above 0 is needed"))
+    }
+
+    /// Reads a boolean.
+    pub(super) fn flag(&self, name: &str, default: impl Into<Option<bool>>) -> Result<bool, LoadError> {
+        match (self.map.get(name), default.into()) {
+            (None, Some(default)) => Ok(default),
+            (value, _) => value.and_then(Value::as_bool).ok_or_else(|| self.wrong(name, "true or false is needed")),
+        }
+    }
+
+    /// Reads a string.
+    pub(super) fn text(&self, name: &str, default: &str) -> Result<String, LoadError> {
+        match self.map.get(name) {
+            None => Ok(default.to_owned()),
+            Some(value) => value.as_str().map(str::to_owned).ok_or_else(|| self.wrong(name, "a text is needed")),
+        }
+    }
+
+    /// Returns an error if the field has another value than the only one that is implemented.
+    pub(super) fn only(&self, name: &str, wanted: &Value) -> Result<(), LoadError> {
+        match self.map.get(name) {
+            None => Ok(()),
+            Some(found) if found == wanted => Ok(()),
+            Some(_) => Err(self.wrong(name, format!("only {wanted} is supported"))),
+        }
+    }
+
+    /// As [`Fields::only`], but the field is required, because its default is another value.
+    pub(super) fn need_only(&self, name: &str, wanted: &Value) -> Result<(), LoadError> {
+        if self.map.get(name) == Some(wanted) { Ok(()) } else { Err(self.wrong(name, format!("{wanted} is needed"))) }
+    }
+
+    /// Returns an error for the field unless `holds` is true.
+    pub(super) fn check(&self, holds: bool, name: &str, wanted: impl Into<String>) -> Result<(), LoadError> {
+        if holds { Ok(()) } else { Err(self.wrong(name, wanted)) }
+    }
+
+    fn wrong(&self, name: &str, wanted: impl Into<String>) -> LoadError {
+        let field = format!("{}{name}", self.prefix);
+        let found = self.map.get(name).map_or_else(|| "missing".to_owned(), shown);
+        LoadError::Field { path: self.path.to_owned(), field, found, wanted: wanted.into() }
+    }
+}
+
+/// Formats a value for an error message, shortened however long it is in the file.
+fn shown(value: &Value) -> String {
+    const MOST: usize = 60;
+    match value {
+        Value::Object(_) => "an object".to_owned(),
+        value => {
+            let text = value.to_string();
+            match text.char_indices().nth(MOST) {
+                Some((end, _)) => format!("{}…", &text[..end]),
+                None => text,
+            }
+        }
+    }
+}

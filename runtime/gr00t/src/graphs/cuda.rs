@@ -1,0 +1,63 @@
+//! Captures passes as CUDA graphs.
+
+use std::rc::Rc;
+
+use tch::{Device, Tensor};
+
+use crate::graphs::{Engine, Graph};
+use crate::model::Batch;
+use c10d::cuda::{Cuda, CudaGraph};
+
+/// Captures passes on a CUDA device. Creating it gives the calling thread its own stream on the
+/// device for all its later work, because the default stream cannot be captured.
+pub struct CudaEngine {
+    cuda: Cuda,
+    index: usize,
+}
+
+impl std::fmt::Debug for CudaEngine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CudaEngine").field("index", &self.index).finish_non_exhaustive()
+    }
+}
+
+impl CudaEngine {
+    /// Creates an engine for this thread's work on device `index`.
+    ///
+    /// # Errors
+    /// Returns the reason as text if there is no such device.
+    pub fn new(cuda: Cuda, index: usize) -> Result<Self, String> {
+        cuda.own_stream(index).map_err(|err| err.to_string())?;
+        Ok(Self { cuda, index })
+    }
+}
+
+impl Engine for CudaEngine {
+    fn device(&self) -> Device {
+        Device::Cuda(self.index)
+    }
+
+    fn capture(&self, pass: Rc<dyn Fn() -> Tensor>) -> Result<(Box<dyn Graph>, Tensor), String> {
+        let (graph, out) = self.cuda.capture(self.index, || pass()).map_err(|err| err.to_string())?;
+        Ok((Box::new(graph), out))
+    }
+
+    fn feed(&self, to: &Batch, from: &Batch) -> Result<(), String> {
+        self.cuda.feed(self.index, &to.tensors(), &from.tensors()).map_err(|err| err.to_string())
+    }
+
+    fn trim(&self) {
+        // If this fails, the memory is returned later.
+        self.cuda.empty_cache().ok();
+    }
+}
+
+impl Graph for CudaGraph {
+    fn replay(&self) -> Result<(), String> {
+        CudaGraph::replay(self).map_err(|err| err.to_string())
+    }
+
+    fn bytes(&self) -> u64 {
+        CudaGraph::bytes(self)
+    }
+}

@@ -1,0 +1,34 @@
+//! GR00T N1.7 on libtorch, from an unmodified checkpoint: tensors in, tensors out.
+//!
+//! ```text
+//! model directory ─► directory ─► config   sizes of the network, checked
+//!                        │
+//!                        └──────► weights ─► tensors by name, on the device ─► model
+//!                                  write ◄─ the same tensors, to create such a directory
+//!
+//! observations ─► processor ─► inputs ─► model ─► processor ─► actions
+//!                                          └─ graphs: captured passes, on a GPU
+//! ```
+//! What a job's settings mean, and which camera is which, is the concern of the crate `runtime`.
+
+pub mod config;
+pub mod directory;
+pub mod graphs;
+pub mod inputs;
+pub mod layout;
+pub mod model;
+pub mod processor;
+pub mod weights;
+pub mod write;
+
+mod error;
+
+pub use config::{DiffusionConfig, ModelConfig, TextConfig, VisionConfig, VlSelfAttention, VlmConfig};
+pub use directory::ModelDir;
+pub use error::LoadError;
+pub use weights::{Named, Weights};
+pub use write::write_checkpoint;
+
+// The helpers of tests that the crate `runtime` shares name this crate as others do.
+#[cfg(test)]
+extern crate self as gr00t;

@@ -1,0 +1,210 @@
+//! Splits a batch into constants that depend only on its shape and data that differs between
+//! batches of that shape.
+//!
+//! ```text
+//! Inputs ─┬─► PassConstants   tables, masks, the sampler's constants: made once for a shape
+//!         └─► Batch   tokens, pixels, state, noise: copied to the device each time
+//! pass(PassConstants, Batch) ─► actions
+//! ```
+//!
+//! A pass launches work on the device and does nothing else: it makes no table, copies nothing from
+//! the host and never waits. That is exactly what a CUDA graph can capture.
+
+use std::rc::Rc;
+
+use tch::{Device, Kind, Tensor};
+
+use crate::inputs::{InputError, Inputs, check_shape, integers};
+use crate::model::head::HeadConstants;
+use crate::model::prompt::Prompt;
+use crate::model::vision::Layout;
+use crate::model::{Features, Gr00t, NoTap, Robot};
+
+/// Frames in a patch: the same picture twice.
+const FRAMES: i64 = 2;
+
+/// Colour channels of a picture.
+const CHANNELS: i64 = 3;
+
+/// The properties that two batches must share for one [`PassConstants`] to serve both.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ConstantsKey {
+    /// Number of samples.
+    pub rows: i64,
+    /// For every position, `[rows, S]`: whether it holds a token, and whether it has the id of an
+    /// image.
+    stands: Vec<[bool; 2]>,
+    /// Patches of each image.
+    grids: Vec<[i64; 3]>,
+    /// Embodiment of each sample.
+    embodiments: Vec<i64>,
+    /// Number of Euler steps.
+    steps: i64,
+    /// Whether pixels are given as bytes.
+    has_bytes: bool,
+}
+
+impl ConstantsKey {
+    #[cfg(test)]
+    pub(crate) fn of_rows(rows: i64) -> Self {
+        Self { rows, stands: vec![], grids: vec![], embodiments: vec![], steps: 4, has_bytes: false }
+    }
+
+    /// Returns the number of positions of a prompt, S.
+    pub fn tokens(&self) -> i64 {
+        self.stands.len() as i64 / self.rows.max(1)
+    }
+}
+
+/// The constants of a forward pass. It owns its tables, which therefore live as long as it does.
+#[derive(Debug)]
+pub struct PassConstants {
+    prompt: Rc<Prompt>,
+    layout: Option<Rc<Layout>>,
+    head: HeadConstants,
+    normalise: Option<Rc<Normalise>>,
+}
+
+/// The data that differs between batches of one shape.
+#[derive(Debug)]
+pub struct Batch {
+    /// Token ids, `[rows·S]`, `i64`.
+    pub ids: Tensor,
+    /// Patches: `[P, 1536]` normalised, `f32`; or `[P, 768]` as bytes from the camera, `u8`.
+    pub pixels: Tensor,
+    /// Normalised state, `[rows, T, max_state_dim]`, `f32`.
+    pub state: Tensor,
+    /// Noise from which the actions start, `[rows, action_horizon, max_action_dim]`, `f32`.
+    pub noise: Tensor,
+}
+
+impl Batch {
+    /// Builds a batch on the host from samples and their noise.
+    pub fn new(inputs: &Inputs, noise: Tensor) -> Self {
+        let (pixels, state) = (inputs.pixel_values.shallow_clone(), inputs.state.shallow_clone());
+        Self { ids: inputs.input_ids.view(-1), pixels, state, noise }
+    }
+
+    /// Returns all tensors, in a fixed order.
+    pub fn tensors(&self) -> [&Tensor; 4] {
+        [&self.ids, &self.pixels, &self.state, &self.noise]
+    }
+
+    /// Allocates uninitialised tensors for batches of this shape.
+    #[must_use]
+    pub fn empty_like(&self, device: Device) -> Self {
+        let room = |x: &Tensor| Tensor::empty(x.size(), (x.kind(), device));
+        let [ids, pixels, state, noise] = self.tensors().map(room);
+        Self { ids, pixels, state, noise }
+    }
+
+    /// Returns a copy on `device`.
+    #[must_use]
+    pub fn to_device(&self, device: Device) -> Self {
+        let [ids, pixels, state, noise] = self.tensors().map(|x| x.to_device(device));
+        Self { ids, pixels, state, noise }
+    }
+}
+
+/// Converts the bytes of a picture to numbers: (byte − mean) / deviation in float32. The image
+/// processor computes the same, so either side may do it without changing a bit.
+#[derive(Debug)]
+pub struct Normalise {
+    /// Mean of each channel, `[1, 3, 1]`.
+    mean: Tensor,
+    /// Standard deviation of each channel, `[1, 3, 1]`.
+    deviation: Tensor,
+}
+
+impl Normalise {
+    /// Takes mean and standard deviation of each channel, in units of a byte.
+    pub fn new(mean: [f32; 3], deviation: [f32; 3], device: Device) -> Self {
+        let channels = |values: [f32; 3]| Tensor::from_slice(&values).view([1, CHANNELS, 1]).to_device(device);
+        Self { mean: channels(mean), deviation: channels(deviation) }
+    }
+
+    /// Converts `[P, 768]` bytes (channel, row, column) to `[P, 1536]` (channel, frame, row,
+    /// column) in `kind`.
+    ///
+    /// The divisor is a tensor because torch divides by a plain number by multiplying with its
+    /// inverse, which rounds differently.
+    pub fn apply(&self, bytes: &Tensor, kind: Kind) -> Tensor {
+        let (patches, width) = bytes.size2().expect("patches are [P, 768]");
+        let plane = width / CHANNELS;
+        let shape = [patches, CHANNELS, FRAMES, plane];
+        let centred = bytes.view([patches, CHANNELS, plane]) - &self.mean;
+        let centred = centred.unsqueeze(2).expand(shape, false);
+        let out = Tensor::empty(shape, (kind, bytes.device()));
+        centred.divide_out(&out, &self.deviation.unsqueeze(2)).view([patches, FRAMES * width])
+    }
+}
+
+impl Gr00t {
+    /// Returns the properties that batches must share to use the same constants.
+    pub fn constants_key(&self, inputs: &Inputs, steps: i64) -> ConstantsKey {
+        let (ids, mask) = (integers(&inputs.input_ids), integers(&inputs.attention_mask));
+        ConstantsKey {
+            rows: inputs.input_ids.size()[0],
+            stands: self.text(inputs, &ids, &mask).stands(),
+            grids: inputs.image_grid_thw.clone(),
+            embodiments: integers(&inputs.embodiment_id),
+            steps,
+            has_bytes: inputs.pixel_values.kind() == Kind::Uint8,
+        }
+    }
+
+    /// Checks a batch and computes the constants of its passes; `normalise` is needed if its pixels
+    /// are bytes.
+    ///
+    /// # Errors
+    /// Returns an [`InputError`] if prompts, images, state, embodiments or noise do not fit the
+    /// model or each other.
+    pub fn constants(
+        &self,
+        inputs: &Inputs,
+        noise: &Tensor,
+        steps: i64,
+        normalise: Option<&Rc<Normalise>>,
+    ) -> Result<PassConstants, InputError> {
+        let prompt = self.prompt(inputs)?;
+        let has_bytes = inputs.pixel_values.kind() == Kind::Uint8;
+        let width = self.vision.patch_width() / if has_bytes { FRAMES } else { 1 };
+        check_shape("pixel_values", &inputs.pixel_values, &[prompt.patches, width])?;
+        let robot = Robot { state: &inputs.state, embodiment_id: &inputs.embodiment_id };
+        let head = self.head.constants(prompt.rows, &robot, noise, (steps, self.device()))?;
+        let layout = self.vision.layout(&inputs.image_grid_thw);
+        let normalise = normalise.filter(|_| has_bytes).map(Rc::clone);
+        Ok(PassConstants { prompt, layout, head, normalise })
+    }
+
+    /// Returns the actions of a batch on the model's device: `[rows, action_horizon,
+    /// max_action_dim]`, `f32`, normalised.
+    pub fn pass(&self, constants: &PassConstants, batch: &Batch) -> Tensor {
+        let pixels = match &constants.normalise {
+            Some(normalise) => normalise.apply(&batch.pixels, self.kind()),
+            None => batch.pixels.to_kind(self.kind()),
+        };
+        let images = self.vision.forward(&pixels, constants.layout.as_deref(), &mut NoTap);
+        let features = self.language.forward(&batch.ids, &constants.prompt, &images, &mut NoTap);
+        let features = Features { features, prompt: Rc::clone(&constants.prompt) };
+        self.head.pass(&constants.head, &features, &batch.state, &batch.noise).to_kind(Kind::Float).contiguous()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_become_the_same_numbers_as_on_the_host() {
+        let (mean, deviation) = ([127.5, 123.675, 116.28], [127.5, 58.395, 57.12]);
+        let normalise = Normalise::new(mean, deviation, Device::Cpu);
+        let bytes: Vec<u8> = (0..3 * 256).map(|i| (i % 256) as u8).collect();
+        let found = normalise.apply(&Tensor::from_slice(&bytes).view([1, 768]), Kind::Float);
+        let found = Vec::<f32>::try_from(found.view(-1)).unwrap();
+        for (at, found) in found.into_iter().enumerate() {
+            let (channel, byte) = (at / 512, at % 256);
+            assert_eq!(found, (byte as f32 - mean[channel]) / deviation[channel], "channel {channel}, byte {byte}");
+        }
+    }
+}

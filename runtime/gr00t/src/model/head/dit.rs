@@ -1,0 +1,149 @@
+//! The diffusion transformer (DiT) over state and action tokens.
+
+use tch::Tensor;
+
+use crate::config::ModelConfig;
+use crate::model::attention::{Heads, SelfAttention};
+use crate::model::head::cross::{Group, Keys, Looks};
+use crate::model::head::modulation::{Modulation, Times};
+use crate::model::head::time::TimeEmbedding;
+use crate::model::head::{PREFIX, dit_heads};
+use crate::model::layers::{FeedForward, HEAD_EPS, Linear, plain_norm};
+use crate::model::prompt::Prompt;
+use crate::model::tap::{Tap, note};
+use crate::weights::Weights;
+
+/// Epsilon of the norm before the output layer.
+const OUT_EPS: f64 = 1e-6;
+
+/// The transformer: time embedding, blocks and output layer.
+#[derive(Debug)]
+pub(super) struct Dit {
+    /// Embedding of the flow time.
+    pub time: TimeEmbedding,
+    blocks: Vec<Block>,
+    groups: Vec<Group>,
+    out_modulation: Linear,
+    /// Output layer, to `hidden_size`.
+    pub projection: Linear,
+    heads: Heads,
+}
+
+#[derive(Debug)]
+struct Block {
+    modulation: Linear,
+    attention: Attention,
+    ff: FeedForward,
+}
+
+#[derive(Debug)]
+enum Attention {
+    /// Self-attention over the tokens.
+    Own(SelfAttention),
+    /// Cross-attention over the tokens in [`Keys`].
+    Cross { q: Linear, out: Linear },
+}
+
+impl Dit {
+    pub fn take(weights: &mut Weights, config: &ModelConfig) -> Self {
+        let heads = dit_heads(config);
+        let width = heads.inner();
+        let name = |part: &str| format!("{PREFIX}.model.{part}");
+        let groups = [Looks::Text, Looks::Image, Looks::Everywhere];
+        Self {
+            time: TimeEmbedding::take(weights, width),
+            blocks: (0..config.diffusion_model_cfg.num_layers).map(|i| Block::take(weights, i, config)).collect(),
+            groups: groups.into_iter().filter_map(|looks| Group::take(weights, looks, config, heads)).collect(),
+            out_modulation: Linear::take(weights, &name("proj_out_1"), width, 2 * width),
+            projection: Linear::take(weights, &name("proj_out_2"), width, config.diffusion_model_cfg.output_dim),
+            heads,
+        }
+    }
+
+    pub fn make_lean(&mut self) {
+        self.groups.iter_mut().for_each(Group::make_lean);
+        for block in &mut self.blocks {
+            block.ff.make_lean();
+            match &mut block.attention {
+                Attention::Own(attention) => attention.make_lean(),
+                Attention::Cross { out, .. } => out.make_lean(),
+            }
+        }
+    }
+
+    /// Returns keys and values of the cross-attention blocks; `None` for self-attention blocks.
+    pub fn keys(&self, vl: &Tensor, prompt: &Prompt, picks: bool) -> Vec<Option<Keys>> {
+        let mut keys: Vec<_> = self.blocks.iter().map(|_| None).collect();
+        for (block, found) in self.groups.iter().flat_map(|group| group.keys(vl, prompt, self.heads, picks)) {
+            keys[block] = Some(found);
+        }
+        keys
+    }
+
+    /// Returns the modulations for time embeddings `[B, width]`. The scale comes before the shift
+    /// in the blocks, but after it at the output.
+    pub fn times(&self, temb: &Tensor) -> Times {
+        let active = temb.silu();
+        let halves = |layer: &Linear| layer.forward(&active).chunk(2, -1);
+        let blocks = self.blocks.iter().map(|block| halves(&block.modulation));
+        let out = halves(&self.out_modulation);
+        Times {
+            blocks: blocks.map(|halves| Modulation::of(&halves[0], &halves[1])).collect(),
+            out: Modulation::of(&out[1], &out[0]),
+        }
+    }
+
+    /// Runs all blocks over rows `[B·n, width]`; `at` holds the number of samples, the sampler's
+    /// step, and the tap.
+    pub fn blocks(&self, mut x: Tensor, times: &Times, keys: &[Option<Keys>], at: (i64, i64, &mut dyn Tap)) -> Tensor {
+        let (rows, k, tap) = at;
+        for (i, ((block, modulation), keys)) in self.blocks.iter().zip(&times.blocks).zip(keys).enumerate() {
+            x = block.forward(x, modulation, keys.as_ref(), (rows, self.heads));
+            note(tap, format_args!("step{k}.dit_block.{i:02}"), &x, Some(&[rows, -1, self.heads.inner()]));
+        }
+        x
+    }
+
+    /// Normalises `[B·n, width]` for the output layer; the shape stays the same.
+    pub fn normed(&self, x: &Tensor, modulation: &Modulation, rows: i64) -> Tensor {
+        modulation.apply(x, rows, OUT_EPS)
+    }
+
+    /// Maps `[B·n, width]` to `[B·n, hidden_size]`.
+    pub fn out(&self, x: &Tensor, modulation: &Modulation, rows: i64) -> Tensor {
+        self.projection.forward(&self.normed(x, modulation, rows))
+    }
+}
+
+impl Block {
+    fn take(weights: &mut Weights, i: i64, config: &ModelConfig) -> Self {
+        let heads = dit_heads(config);
+        let width = heads.inner();
+        let name = |part: &str| format!("{PREFIX}.model.transformer_blocks.{i}.{part}");
+        let attention = match Looks::of(i, config) {
+            None => Attention::Own(SelfAttention::take(weights, &name("attn1"), width, heads)),
+            Some(_) => Attention::Cross {
+                q: Linear::take(weights, &name("attn1.to_q"), width, width),
+                out: Linear::take(weights, &name("attn1.to_out.0"), width, width),
+            },
+        };
+        Self {
+            modulation: Linear::take(weights, &name("norm1.linear"), width, 2 * width),
+            attention,
+            ff: FeedForward::take_diffusers(weights, &name("ff"), width),
+        }
+    }
+
+    fn forward(&self, x: Tensor, modulation: &Modulation, keys: Option<&Keys>, (rows, heads): (i64, Heads)) -> Tensor {
+        let normed = modulation.apply(&x, rows, HEAD_EPS);
+        let x = match (&self.attention, keys) {
+            (Attention::Cross { q, out }, Some(keys)) => {
+                out.add_to(x, &keys.attend(&heads.split(&q.forward(&normed), rows)))
+            }
+            (Attention::Own(attention), _) => attention.add_to(x, &normed, rows),
+            (Attention::Cross { .. }, None) => unreachable!("every cross-attention block is in a group of keys"),
+        };
+        let normed = plain_norm(&x, heads.inner(), HEAD_EPS);
+        self.ff.add_to(x, &normed)
+    }
+}

@@ -1,0 +1,107 @@
+//! A sampler for one embodiment with everything precomputed that does not depend on the inputs.
+//!
+//! Two linear layers with nothing between them are multiplied into one: the encoder's first layer
+//! and the action half of its second, and the DiT's projection and the decoder's first layer. The
+//! time half of the encoder's second layer becomes a bias, the position embedding becomes a bias of
+//! its third layer, and the length of a step is multiplied into the decoder's second layer.
+
+use std::rc::Rc;
+
+use tch::{Kind, Tensor};
+
+use crate::model::head::dit::Dit;
+use crate::model::head::modulation::Times;
+use crate::model::head::rtc::Start;
+use crate::model::head::time::{bucket, sinusoid};
+use crate::model::head::{Conditions, Head};
+use crate::model::tap::NoTap;
+use c10d::operators;
+
+/// The constants for one number of steps and one embodiment.
+#[derive(Debug)]
+pub(super) struct Plan {
+    times: Rc<Vec<Times>>,
+    /// First two encoder layers, from actions to E: `[in, out]`.
+    encoder_in: Tensor,
+    /// Bias of `encoder_in` for each step, `[E]`.
+    encoder_in_bias: Vec<Tensor>,
+    /// Third encoder layer, `[out, in]` like the decoder layers.
+    encoder_out: Tensor,
+    /// Bias plus position embedding of every action token, `[T, E]`.
+    token_bias: Tensor,
+    decoder_in: Tensor,
+    decoder_in_bias: Tensor,
+    decoder_out: Tensor,
+    decoder_out_bias: Tensor,
+}
+
+/// Returns the modulations of every step.
+pub(super) fn times(head: &Head, steps: i64) -> Vec<Times> {
+    let (kind, device) = head.encoder.kind_and_device();
+    let at = |k| head.dit.time.forward(&bucket(k, steps, head.sizes.buckets, (1, device)), kind);
+    (0..steps).map(|k| head.dit.times(&at(k)).shared()).collect()
+}
+
+impl Plan {
+    pub fn new(head: &Head, times: Rc<Vec<Times>>, embodiment: i64) -> Self {
+        let (kind, device) = head.encoder.kind_and_device();
+        let wide = |x: &Tensor| x.to_kind(Kind::Float);
+        let narrow = |x: Tensor| x.to_kind(kind);
+        let (width, steps) = (head.sizes.embedding, times.len() as i64);
+
+        let (w1, b1) = head.encoder.w1.of(embodiment);
+        let (w2, b2) = head.encoder.w2.of(embodiment);
+        let (action, time) = (wide(&w2.narrow(0, 0, width)), wide(&w2.narrow(0, width, width)));
+        let bias = wide(&b1).unsqueeze(0).mm(&action) + wide(&b2);
+        let wave = |k| wide(&sinusoid(&bucket(k, steps, head.sizes.buckets, (1, device)), width, kind));
+        let (encoder_out, b3) = head.encoder.w3.of(embodiment);
+        let position = head.position.as_ref().map(|position| position.narrow(0, 0, head.sizes.horizon));
+        let (d1, e1) = head.decoder.layer1.of(embodiment);
+        let (d2, e2) = head.decoder.layer2.of(embodiment);
+        let (projection, offset) = head.dit.projection.parts();
+        let offset = offset.map(|offset| wide(offset).unsqueeze(0).mm(&wide(&d1)));
+        let step = 1.0 / steps as f64;
+        Self {
+            encoder_in: narrow(wide(&w1).mm(&action)),
+            encoder_in_bias: (0..steps).map(|k| narrow((wave(k).mm(&time) + &bias).view(-1))).collect(),
+            encoder_out: encoder_out.tr(),
+            token_bias: match position {
+                Some(position) => position + b3,
+                None => b3.unsqueeze(0).repeat([head.sizes.horizon, 1]),
+            },
+            decoder_in: narrow(wide(&projection).mm(&wide(&d1))).tr(),
+            decoder_in_bias: narrow(offset.map_or_else(|| wide(&e1), |offset| (offset + wide(&e1)).view(-1))),
+            decoder_out: (d2 * step).tr(),
+            decoder_out_bias: e2 * step,
+            times,
+        }
+    }
+
+    /// Denoises `start.actions`, `[B, T, max_action_dim]`.
+    pub fn run(&self, dit: &Dit, conditions: &Conditions, start: Start) -> Tensor {
+        let (rows, horizon, action) = start.actions.size3().expect("actions are [B, T, max_action_dim]");
+        let width = self.encoder_out.size()[1];
+        let token_bias = self.token_bias.expand([rows, horizon, width], false).reshape([rows * horizon, width]);
+        let strength = start.strength.map(|s| s.expand([rows, horizon, action], false).reshape([-1, action]));
+        let mut actions = start.actions.reshape([rows * horizon, action]);
+        for (k, (times, bias)) in (0..).zip(self.times.iter().zip(&self.encoder_in_bias)) {
+            let hidden = bias.addmm(&actions, &self.encoder_in).silu();
+            let encoded = operators::linear_plus(&token_bias, &hidden, &self.encoder_out, None);
+            let x = Tensor::cat(&[&conditions.state, &encoded.view([rows, horizon, width])], 1).view([-1, width]);
+            let x = dit.blocks(x, times, &conditions.keys, (rows, k, &mut NoTap));
+            let x = x.view([rows, 1 + horizon, width]).narrow(1, 1, horizon);
+            let normed = dit.normed(&x, &times.out, rows).view([-1, width]);
+            let hidden = operators::linear_relu(&normed, &self.decoder_in, &self.decoder_in_bias);
+            actions = match &strength {
+                Some(strength) => {
+                    actions.addcmul(&hidden.linear(&self.decoder_out, Some(&self.decoder_out_bias)), strength)
+                }
+                None => {
+                    let bias = Some(&self.decoder_out_bias);
+                    operators::linear_plus(&actions, &hidden, &self.decoder_out, bias)
+                }
+            };
+        }
+        actions.view([rows, horizon, action])
+    }
+}

@@ -1,0 +1,121 @@
+//! Real-time chunking: predicts a new chunk that continues one that is being executed
+//! (in-painting).
+
+use tch::Tensor;
+
+use crate::inputs::InputError;
+
+/// The previous chunk, and how much of it to keep.
+#[derive(Clone, Copy, Debug)]
+pub struct Rtc<'a> {
+    /// The previous chunk, normalised: `[B, at least action_horizon, max_action_dim]`.
+    pub previous: &'a Tensor,
+    /// Number of steps of the previous chunk that count.
+    pub action_horizon: i64,
+    /// Number of its last steps with which the new chunk begins.
+    pub overlap_steps: i64,
+    /// Number of those overlapping steps, from the first on, that do not change.
+    pub frozen_steps: i64,
+    /// Rate at which the remaining overlapping steps become free to change.
+    pub ramp_rate: f64,
+}
+
+/// The starting point of the sampler.
+pub(super) struct Start {
+    /// Initial actions, `[B, T, max_action_dim]`.
+    pub actions: Tensor,
+    /// Factor by which each step of the chunk follows the velocity, `[1, T, 1]`; `None` means 1 for
+    /// all steps.
+    pub strength: Option<Tensor>,
+}
+
+impl Start {
+    /// Starts from noise alone.
+    pub fn at(noise: Tensor) -> Self {
+        Self { actions: noise, strength: None }
+    }
+
+    /// Starts from noise, `[B, T, max_action_dim]`, and from the previous chunk if one is given.
+    pub fn new(noise: Tensor, rtc: Option<&Rtc<'_>>) -> Result<Self, InputError> {
+        let Some(rtc) = rtc else { return Ok(Self::at(noise)) };
+        rtc.check(&noise)?;
+        let (kind, device) = (noise.kind(), noise.device());
+        let overlap = rtc.overlap_steps;
+        let kept = rtc.previous.narrow(1, rtc.action_horizon - overlap, overlap).to_device(device).to_kind(kind);
+        let horizon = noise.size()[1];
+        let strength = Tensor::from_slice(&rtc.strength(horizon)).view([1, horizon, 1]);
+        Ok(Self {
+            actions: Tensor::cat(&[&kept, &noise.narrow(1, overlap, horizon - overlap)], 1),
+            strength: Some(strength.to_device(device).to_kind(kind)),
+        })
+    }
+}
+
+impl Rtc<'_> {
+    fn check(&self, noise: &Tensor) -> Result<(), InputError> {
+        let (found, wanted) = (self.previous.size(), noise.size());
+        let [rows, steps, width] = found[..] else {
+            return Err(InputError::Rtc(format!("the old chunk has shape {found:?}, [B, T, width] is needed")));
+        };
+        let ordered = [0, self.frozen_steps, self.overlap_steps, self.action_horizon, steps].is_sorted();
+        if rows != wanted[0] || width != wanted[2] {
+            return Err(InputError::Rtc(format!("the old chunk has shape {found:?}, the new one {wanted:?}")));
+        }
+        if ordered && self.overlap_steps <= wanted[1] {
+            return Ok(());
+        }
+        Err(InputError::Rtc(format!(
+            "frozen {} ≤ overlap {} ≤ horizon {} ≤ steps of the old chunk {steps} and overlap ≤ steps of the new one {} \
+             are needed",
+            self.frozen_steps, self.overlap_steps, self.action_horizon, wanted[1]
+        )))
+    }
+
+    /// Returns the factor of each step: 0 for frozen steps, an exponential ramp over the rest of
+    /// the overlap, and 1 after it.
+    fn strength(&self, horizon: i64) -> Vec<f32> {
+        let between = self.overlap_steps - self.frozen_steps;
+        let full = (1.0 - (-self.ramp_rate).exp()).max(1e-8);
+        let ramp = |i: i64| ((1.0 - (-self.ramp_rate * i as f64 / (between + 1) as f64).exp()) / full) as f32;
+        let frozen = (0..self.frozen_steps).map(|_| 0.0);
+        let free = (self.overlap_steps..horizon).map(|_| 1.0);
+        frozen.chain((1..=between).map(ramp)).chain(free).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tch::{Device, Kind};
+
+    fn rtc(previous: &Tensor) -> Rtc<'_> {
+        Rtc { previous, action_horizon: 4, overlap_steps: 3, frozen_steps: 1, ramp_rate: 6.0 }
+    }
+
+    fn ones(steps: i64) -> Tensor {
+        Tensor::ones([1, steps, 2], (Kind::Float, Device::Cpu))
+    }
+
+    #[test]
+    fn frozen_steps_stay_and_free_steps_move() {
+        let old = ones(4);
+        let strength = rtc(&old).strength(5);
+        assert_eq!((strength[0], &strength[3..]), (0.0, &[1.0, 1.0][..]));
+        assert!(0.0 < strength[1] && strength[1] < strength[2] && strength[2] < 1.0);
+    }
+
+    #[test]
+    fn the_new_chunk_begins_with_the_end_of_the_old_one() {
+        let old = Tensor::arange(4, (Kind::Float, Device::Cpu)).view([1, 4, 1]).expand([1, 4, 2], false);
+        let start = Start::new(ones(5) * 9.0, Some(&rtc(&old))).unwrap();
+        let first = Vec::<f32>::try_from(start.actions.select(2, 0).view(-1)).unwrap();
+        assert_eq!(first, [1.0, 2.0, 3.0, 9.0, 9.0]);
+    }
+
+    #[test]
+    fn an_overlap_longer_than_the_old_chunk_is_refused() {
+        let old = ones(3);
+        let text = Start::new(ones(5), Some(&rtc(&old))).err().unwrap().to_string();
+        assert!(text.starts_with("real-time chunking: frozen 1 ≤ overlap 3 ≤ horizon 4 ≤ steps of the old chunk 3"));
+    }
+}

@@ -1,0 +1,157 @@
+//! The vision tower of Qwen3-VL: maps patches to image tokens and deepstack features.
+
+use std::rc::Rc;
+
+use tch::{Kind, Tensor};
+
+use crate::config::VisionConfig;
+use crate::model::layers::Linear;
+use crate::model::memo::Memo;
+use crate::model::rope::frequencies;
+use crate::model::tap::{Tap, note};
+use crate::weights::Weights;
+use block::Block;
+use grid::Grid;
+pub(in crate::model) use grid::Layout;
+use merger::Merger;
+
+mod block;
+mod grid;
+mod merger;
+
+const PREFIX: &str = "backbone.model.model.visual";
+
+/// Epsilon of all layer norms in the tower.
+const EPS: f64 = 1e-6;
+
+/// Base of the rotary frequencies.
+const ROPE_THETA: f64 = 10_000.0;
+
+/// Number of sets of image sizes whose tables are kept.
+const REMEMBERED: usize = 32;
+
+/// The tower: patch projection, blocks and mergers.
+#[derive(Debug)]
+pub struct Vision {
+    patch_embed: Linear,
+    pos_embed: Tensor,
+    /// Rotary frequencies, `[head_dim / 4]`.
+    inverse: Tensor,
+    blocks: Vec<Block>,
+    merger: Merger,
+    /// For each of `deepstack_visual_indexes`, the block and the merger that follows it.
+    deepstack: Vec<(i64, Merger)>,
+    patch_width: i64,
+    merge: i64,
+    layouts: Memo<Vec<[i64; 3]>, Rc<Layout>>,
+    is_fused: bool,
+}
+
+/// The tower's output for the images of a batch, in their order.
+#[derive(Debug)]
+pub(super) struct Images {
+    /// Image tokens, `[P/4, H]`.
+    pub tokens: Tensor,
+    /// Features that are added to the image tokens after decoder layer 0, 1, …: `[P/4, H]` each.
+    pub deepstack: Vec<Tensor>,
+}
+
+impl Vision {
+    pub(super) fn new(weights: &mut Weights, config: &VisionConfig, buffers: Option<Kind>) -> Self {
+        let width = config.hidden_size;
+        let patch = [config.in_channels, config.temporal_patch_size, config.patch_size, config.patch_size];
+        let patch_width = patch.iter().product();
+        let filter = [&[width][..], &patch].concat();
+        let kernel = weights.take(&format!("{PREFIX}.patch_embed.proj.weight"), &filter);
+        let bias = weights.take(&format!("{PREFIX}.patch_embed.proj.bias"), &[width]);
+        let pos_embed = weights.take(&format!("{PREFIX}.pos_embed.weight"), &[config.num_position_embeddings, width]);
+        let (kind, device) = (pos_embed.kind(), pos_embed.device());
+        let head = width / config.num_heads;
+        let inverse = frequencies(ROPE_THETA, head / 2, buffers.unwrap_or(kind), device).to_kind(kind);
+        let deepstack = (0..).zip(&config.deepstack_visual_indexes);
+        Self {
+            patch_embed: Linear::of(kernel.reshape([width, patch_width]), bias),
+            pos_embed,
+            inverse,
+            blocks: (0..config.depth).map(|i| Block::take(weights, &format!("{PREFIX}.blocks.{i}"), config)).collect(),
+            merger: Merger::take_last(weights, &format!("{PREFIX}.merger"), config),
+            deepstack: deepstack
+                .map(|(j, &after): (i64, _)| {
+                    (after, Merger::take_deep(weights, &format!("{PREFIX}.deepstack_merger_list.{j}"), config))
+                })
+                .collect(),
+            patch_width,
+            merge: config.spatial_merge_size,
+            layouts: Memo::new(REMEMBERED),
+            is_fused: false,
+        }
+    }
+
+    /// Returns the number of values in a patch.
+    pub(super) fn patch_width(&self) -> i64 {
+        self.patch_width
+    }
+
+    /// Returns the number of patches along each edge of a token.
+    pub(super) fn merge_size(&self) -> i64 {
+        self.merge
+    }
+
+    pub(super) fn make_lean(&mut self) {
+        self.is_fused = true;
+        self.patch_embed.make_lean();
+        self.blocks.iter_mut().for_each(Block::make_lean);
+        self.layouts.clear();
+    }
+
+    /// Runs the tower; `pixels` is `[P, patch width]` in the dtype of the weights, images one after
+    /// the other, merge block by merge block.
+    pub(super) fn forward(&self, pixels: &Tensor, layout: Option<&Layout>, tap: &mut dyn Tap) -> Images {
+        let Some(layout) = layout else {
+            return Images { tokens: Tensor::empty([0], (pixels.kind(), pixels.device())), deepstack: Vec::new() };
+        };
+        let mut x = self.embed(pixels, layout, tap);
+        let mut deepstack = Vec::with_capacity(self.deepstack.len());
+        for (i, block) in (0i64..).zip(&self.blocks) {
+            x = block.forward(x, layout);
+            note(tap, format_args!("vision.block.{i:02}"), &x, None);
+            if let Some((j, (_, merger))) = self.deepstack.iter().enumerate().find(|(_, (after, _))| *after == i) {
+                deepstack.push(merger.forward(&x));
+                note(tap, format_args!("vision.deepstack.{j}"), &deepstack[deepstack.len() - 1], None);
+            }
+        }
+        let tokens = self.merger.forward(&x);
+        note(tap, format_args!("vision.merger"), &tokens, None);
+        Images { tokens, deepstack }
+    }
+
+    /// Returns the patches as input of the first block, `[P, D]`.
+    fn embed(&self, pixels: &Tensor, layout: &Layout, tap: &mut dyn Tap) -> Tensor {
+        if let (Some(position), false) = (&layout.position, tap.is_listening()) {
+            return self.patch_embed.plus(position, pixels);
+        }
+        let mut x = self.patch_embed.forward(pixels);
+        note(tap, format_args!("vision.patch_embed"), &x, None);
+        note(tap, format_args!("vision.rotary_freqs"), &layout.freqs, None);
+        let position = match &layout.position {
+            Some(position) => position.shallow_clone(),
+            None => layout.interpolate(&self.pos_embed),
+        };
+        note(tap, format_args!("vision.pos_embed"), &position, None);
+        x += position;
+        x
+    }
+
+    /// Returns the tables for images of these sizes; `None` if there are none.
+    pub(super) fn layout(&self, grids: &[[i64; 3]]) -> Option<Rc<Layout>> {
+        let make = |grids: &Vec<[i64; 3]>| {
+            let grid = Grid { side: (self.pos_embed.size()[0] as f64).sqrt() as i64, merge: self.merge };
+            let mut layout = Layout::new(grids, grid, &self.inverse);
+            if self.is_fused {
+                layout.position = Some(layout.interpolate(&self.pos_embed));
+            }
+            Rc::new(layout)
+        };
+        (!grids.is_empty()).then(|| self.layouts.get_or(grids.to_vec(), make))
+    }
+}

@@ -1,0 +1,161 @@
+//! Reads typed values from a JSON file; every error names file and field.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::processor::ProcessorError;
+
+/// Maximum length of a value that an error repeats, in characters.
+const SHOWN: usize = 60;
+
+/// A parsed JSON file.
+#[derive(Clone, Debug)]
+pub(super) struct Json {
+    path: PathBuf,
+    value: Value,
+}
+
+impl Json {
+    pub(super) fn read(path: &Path) -> Result<Self, ProcessorError> {
+        let bytes = fs::read(path).map_err(|err| ProcessorError::Io { path: path.to_owned(), err })?;
+        Self::parse(path, &bytes)
+    }
+
+    pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Self, ProcessorError> {
+        let value = serde_json::from_slice(bytes).map_err(|err| ProcessorError::Json { path: path.to_owned(), err })?;
+        Ok(Self { path: path.to_owned(), value })
+    }
+
+    pub(super) fn root(&self) -> Field<'_> {
+        Field { path: &self.path, place: String::new(), value: Some(&self.value) }
+    }
+}
+
+/// A place in a JSON file, with or without a value.
+#[derive(Clone, Debug)]
+pub(super) struct Field<'a> {
+    path: &'a Path,
+    place: String,
+    value: Option<&'a Value>,
+}
+
+impl<'a> Field<'a> {
+    /// Returns the member `key` of this value, which must be an object.
+    pub(super) fn get(&self, key: &str) -> Result<Self, ProcessorError> {
+        match self.value {
+            Some(Value::Object(members)) => Ok(self.child(key, members.get(key))),
+            _ => Err(self.refuse("an object is needed")),
+        }
+    }
+
+    /// Returns the members of this object, in the file's order.
+    pub(super) fn members(&self) -> Result<Vec<(&'a str, Self)>, ProcessorError> {
+        let Some(Value::Object(members)) = self.value else { return Err(self.refuse("an object is needed")) };
+        Ok(members.iter().map(|(key, value)| (key.as_str(), self.child(key, Some(value)))).collect())
+    }
+
+    /// Returns the items of this list.
+    pub(super) fn items(&self) -> Result<Vec<Self>, ProcessorError> {
+        let Some(Value::Array(items)) = self.value else { return Err(self.refuse("a list is needed")) };
+        let item = |(index, value)| Self { path: self.path, place: format!("{}[{index}]", self.place), value };
+        Ok(items.iter().map(Some).enumerate().map(item).collect())
+    }
+
+    pub(super) fn is_missing(&self) -> bool {
+        self.value.is_none()
+    }
+
+    /// Returns whether the value is null.
+    pub(super) fn is_null(&self) -> bool {
+        matches!(self.value, Some(Value::Null))
+    }
+
+    /// Returns this field, unless it is missing or null.
+    pub(super) fn given(self) -> Option<Self> {
+        if self.is_missing() || self.is_null() { None } else { Some(self) }
+    }
+
+    pub(super) fn is_list(&self) -> bool {
+        matches!(self.value, Some(Value::Array(_)))
+    }
+
+    pub(super) fn is_text(&self) -> bool {
+        matches!(self.value, Some(Value::String(_)))
+    }
+
+    pub(super) fn bool(&self) -> Result<bool, ProcessorError> {
+        self.value.and_then(Value::as_bool).ok_or_else(|| self.refuse("true or false is needed"))
+    }
+
+    pub(super) fn text(&self) -> Result<&'a str, ProcessorError> {
+        self.value.and_then(Value::as_str).ok_or_else(|| self.refuse("a string is needed"))
+    }
+
+    pub(super) fn texts(&self) -> Result<Vec<String>, ProcessorError> {
+        self.items()?.iter().map(|item| item.text().map(str::to_owned)).collect()
+    }
+
+    pub(super) fn integer(&self) -> Result<i64, ProcessorError> {
+        self.value.and_then(Value::as_i64).ok_or_else(|| self.refuse("an integer is needed"))
+    }
+
+    /// Reads an integer from `low` to `high`.
+    pub(super) fn size(&self, low: usize, high: usize) -> Result<usize, ProcessorError> {
+        let number = self.value.and_then(Value::as_u64).and_then(|number| usize::try_from(number).ok());
+        number
+            .filter(|number| (low..=high).contains(number))
+            .ok_or_else(|| self.refuse(&format!("a whole number from {low} to {high} is needed")))
+    }
+
+    pub(super) fn number(&self) -> Result<f64, ProcessorError> {
+        let number = self.value.and_then(Value::as_f64).filter(|number| number.is_finite());
+        number.ok_or_else(|| self.refuse("a number is needed"))
+    }
+
+    pub(super) fn numbers(&self) -> Result<Vec<f64>, ProcessorError> {
+        self.items()?.iter().map(Self::number).collect()
+    }
+
+    pub(super) fn refuse(&self, wanted: &str) -> ProcessorError {
+        let found = match self.value {
+            None => "missing".to_owned(),
+            Some(value) => shorten(&value.to_string()),
+        };
+        let field = if self.place.is_empty() { "the whole file" } else { &self.place };
+        ProcessorError::Field { path: self.path.to_owned(), field: field.to_owned(), found, wanted: wanted.to_owned() }
+    }
+
+    fn child(&self, key: &str, value: Option<&'a Value>) -> Self {
+        let place = if self.place.is_empty() { key.to_owned() } else { format!("{}.{key}", self.place) };
+        Self { path: self.path, place, value }
+    }
+}
+
+fn shorten(text: &str) -> String {
+    match text.char_indices().nth(SHOWN) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_file_field_value_and_wish() {
+        let json = Json::parse(Path::new("p.json"), br#"{"a": {"b": [1, "x"]}}"#).unwrap();
+        let list = json.root().get("a").unwrap().get("b").unwrap();
+        assert_eq!(list.numbers().unwrap_err().to_string(), "`p.json`: `a.b[1]` is \"x\", a number is needed");
+        let missing = json.root().get("c").unwrap();
+        assert_eq!(missing.bool().unwrap_err().to_string(), "`p.json`: `c` is missing, true or false is needed");
+    }
+
+    #[test]
+    fn a_long_value_is_cut() {
+        let json = Json::parse(Path::new("p.json"), format!("[\"{}\"]", "ä".repeat(500)).as_bytes()).unwrap();
+        assert!(json.root().bool().unwrap_err().to_string().chars().count() < 120);
+    }
+}

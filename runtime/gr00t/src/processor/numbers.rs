@@ -1,0 +1,78 @@
+//! Encodes states and decodes actions of one embodiment, without pictures and text.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::processor::action::ActionDecoder;
+use crate::processor::sample::{ActionRows, Rows};
+use crate::processor::state::StateEncoder;
+use crate::processor::statistics::Statistics;
+use crate::processor::{ProcessorConfig, ProcessorError};
+
+/// The state encoder and action decoder of one embodiment.
+#[derive(Clone, Debug)]
+pub struct Numbers {
+    state: StateEncoder,
+    action: ActionDecoder,
+}
+
+impl Numbers {
+    /// Reads the statistics of `tag` from a `statistics.json`.
+    ///
+    /// # Errors
+    /// Returns a [`ProcessorError`] that names file and statistic if one is missing or does not fit
+    /// the configuration.
+    pub fn read(statistics: &Path, config: &ProcessorConfig, tag: &str) -> Result<Self, ProcessorError> {
+        Self::new(&Statistics::read(statistics)?, config, tag)
+    }
+
+    fn new(statistics: &Statistics, config: &ProcessorConfig, tag: &str) -> Result<Self, ProcessorError> {
+        let Some(modalities) = config.modalities(tag) else {
+            return Err(ProcessorError::Tag { tag: tag.to_owned(), known: config.tags().join(", ") });
+        };
+        let known = statistics.of(tag)?;
+        Ok(Self {
+            state: StateEncoder::new(&modalities.state, &known, config.scaling, config.max_state_dim)?,
+            action: ActionDecoder::new(modalities, &known, config.scaling, config.max_action_dim)?,
+        })
+    }
+
+    /// Returns the number of state steps that the network reads.
+    pub fn state_rows(&self) -> usize {
+        self.state.rows()
+    }
+
+    /// Returns the keys of the state vectors and their widths. The width is `None` for a vector
+    /// that is encoded as sine and cosine, because it needs no statistics.
+    pub fn state_keys(&self) -> Vec<(&str, Option<usize>)> {
+        self.state.keys()
+    }
+
+    /// Returns the number of steps of a decoded action chunk.
+    pub fn action_horizon(&self) -> usize {
+        self.action.horizon()
+    }
+
+    /// Returns the keys and widths of a decoded action chunk, in the order of [`Numbers::decode`].
+    pub fn action_keys(&self) -> Vec<(&str, usize)> {
+        self.action.keys()
+    }
+
+    /// Returns the state that the network reads: `[T, max_state_dim]`, row-major.
+    ///
+    /// # Errors
+    /// Returns [`ProcessorError::Input`] with the key that is missing or has a wrong shape.
+    pub fn encode(&self, state: &BTreeMap<&str, Rows>) -> Result<Vec<f32>, ProcessorError> {
+        self.state.encode(state)
+    }
+
+    /// Returns the physical actions by key, from one row of the network's output, `[at least
+    /// horizon, max_action_dim]`, and from the raw state on which it is based.
+    ///
+    /// # Errors
+    /// Returns [`ProcessorError::Input`] if the output has a wrong size, or if a state that an
+    /// action is relative to is missing.
+    pub fn decode(&self, predicted: &[f32], state: &BTreeMap<&str, Rows>) -> Result<Vec<ActionRows>, ProcessorError> {
+        self.action.decode(predicted, state)
+    }
+}

@@ -1,0 +1,137 @@
+//! Encodes state vectors as the network's state.
+
+use std::collections::BTreeMap;
+
+use crate::processor::ProcessorError;
+use crate::processor::config::Scaling;
+use crate::processor::modality::ModalityConfig;
+use crate::processor::sample::Rows;
+use crate::processor::scale::Scale;
+use crate::processor::sine::sin_cos;
+use crate::processor::statistics::{Group, TagStatistics};
+
+/// The encoder of one embodiment's state.
+#[derive(Clone, Debug)]
+pub(super) struct StateEncoder {
+    keys: Vec<(String, Encoding)>,
+    rows: usize,
+    max_state_dim: usize,
+    scaling: Scaling,
+}
+
+#[derive(Clone, Debug)]
+enum Encoding {
+    /// The sines, then the cosines: twice the width.
+    SinCos,
+    Scale(Scale),
+}
+
+impl StateEncoder {
+    pub(super) fn new(
+        modality: &ModalityConfig,
+        statistics: &TagStatistics,
+        scaling: Scaling,
+        max_state_dim: usize,
+    ) -> Result<Self, ProcessorError> {
+        let mut keys = Vec::new();
+        for key in &modality.keys {
+            let encoding = if scaling.sin_cos_states && modality.has_sin_cos(key) {
+                Encoding::SinCos
+            } else {
+                let known = statistics.key(Group::State, key)?;
+                let scale =
+                    if modality.has_mean_std(key) { Scale::spread(&known) } else { Scale::range(&known, &scaling) };
+                let scale = scale?;
+                if scale.rows() != 1 {
+                    return Err(known.refuse("a list of numbers, not of rows, is needed for a state"));
+                }
+                Encoding::Scale(scale)
+            };
+            keys.push((key.clone(), encoding));
+        }
+        Ok(Self { keys, rows: modality.horizon(), max_state_dim, scaling })
+    }
+
+    /// Returns the keys, and their widths where the statistics tell them.
+    pub(super) fn keys(&self) -> Vec<(&str, Option<usize>)> {
+        let width = |encoding: &Encoding| match encoding {
+            Encoding::SinCos => None,
+            Encoding::Scale(scale) => Some(scale.width()),
+        };
+        self.keys.iter().map(|(key, encoding)| (key.as_str(), width(encoding))).collect()
+    }
+
+    /// Returns the number of state steps.
+    pub(super) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Returns the state that the network reads: `[T, max_state_dim]`, row-major.
+    pub(super) fn encode(&self, state: &BTreeMap<&str, Rows>) -> Result<Vec<f32>, ProcessorError> {
+        let mut out = vec![0.0; self.rows * self.max_state_dim];
+        let mut column = 0;
+        for (key, encoding) in &self.keys {
+            let rows = self.rows_of(key, encoding, state)?;
+            let width = if self.scaling.exclude_state { rows.width() } else { encoding.width(rows.width()) };
+            if column + width > self.max_state_dim {
+                let found = format!("wider than the network's {}", self.max_state_dim);
+                return Err(ProcessorError::input(format!("the state up to `{key}`"), found, "narrower is needed"));
+            }
+            if !self.scaling.exclude_state {
+                for (row, out) in rows.iter().zip(out.chunks_exact_mut(self.max_state_dim)) {
+                    encoding.write(row, self.scaling.clip_outliers, &mut out[column..column + width]);
+                }
+            }
+            column += width;
+        }
+        Ok(out)
+    }
+
+    fn rows_of<'a>(
+        &self,
+        key: &str,
+        encoding: &Encoding,
+        state: &BTreeMap<&str, Rows<'a>>,
+    ) -> Result<Rows<'a>, ProcessorError> {
+        let what = || format!("state `{key}`");
+        let Some(rows) = state.get(key) else {
+            return Err(ProcessorError::input(what(), "missing", "every state of the checkpoint is needed"));
+        };
+        if rows.rows() != self.rows {
+            let wanted = format!("{} are needed", self.rows);
+            return Err(ProcessorError::input(what(), format!("{} steps long", rows.rows()), wanted));
+        }
+        match encoding {
+            Encoding::Scale(scale) if scale.width() != rows.width() => {
+                let wanted = format!("{} are needed", scale.width());
+                Err(ProcessorError::input(what(), format!("{} values wide", rows.width()), wanted))
+            }
+            _ => Ok(*rows),
+        }
+    }
+}
+
+impl Encoding {
+    fn width(&self, raw: usize) -> usize {
+        match self {
+            Self::SinCos => 2 * raw,
+            Self::Scale(_) => raw,
+        }
+    }
+
+    fn write(&self, row: &[f32], clip: bool, out: &mut [f32]) {
+        match self {
+            Self::SinCos => {
+                let (sines, cosines) = out.split_at_mut(row.len());
+                for ((x, sine), cosine) in row.iter().zip(sines).zip(cosines) {
+                    [*sine, *cosine] = sin_cos(*x);
+                }
+            }
+            Self::Scale(scale) => {
+                for (column, (x, out)) in row.iter().zip(out).enumerate() {
+                    *out = scale.normalize(column, *x, clip);
+                }
+            }
+        }
+    }
+}

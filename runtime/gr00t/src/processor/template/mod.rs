@@ -1,0 +1,380 @@
+//! Renders the chat template of the backbone, which is Jinja as its repository ships it.
+//!
+//! A chat template is a program that comes with a checkpoint, so its resources are limited: steps
+//! ([`FUEL`]), bytes (`budget`), output of its own text ([`LITERALS`]), stack ([`STACK`]) and
+//! source length ([`LONGEST`]).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::{fs, thread};
+
+use minijinja::machinery::{self, CodeGenerator, Instruction, Instructions, Token};
+use minijinja::syntax::SyntaxConfig;
+use minijinja::{AutoEscape, Environment, Error, Value, context};
+
+use crate::processor::ProcessorError;
+use crate::processor::field::{Field, Json};
+use budget::{Budget, refuse};
+
+mod budget;
+mod builtins;
+mod operators;
+
+/// Maximum number of steps of a template; the public Qwen3-VL template takes fewer than a thousand
+/// for a prompt.
+const FUEL: u64 = 1_000_000;
+/// Maximum number of bytes of its own text that a template may write: it limits the steps to as
+/// many as fit if each wrote the longest piece.
+const LITERALS: u64 = 64 << 20;
+/// Maximum size of a template in bytes; the longest public ones, with tools, have twenty thousand.
+const LONGEST: usize = 64 << 10;
+/// Size of the stack in bytes. The compiler takes a few hundred bytes for each operator of an
+/// expression, and a template may have as many operators as bytes. The system provides the pages
+/// only when they are touched.
+const STACK: usize = 256 << 20;
+/// Maximum nesting depth of macros and loops.
+const DEPTH: usize = 50;
+
+/// A compiled chat template.
+#[derive(Debug)]
+pub(super) struct ChatTemplate {
+    source: String,
+    path: PathBuf,
+}
+
+impl ChatTemplate {
+    /// Reads the template from the files in which transformers looks for it: `chat_template.jinja`,
+    /// `chat_template.json`, `tokenizer_config.json`.
+    pub(super) fn read(dir: &Path) -> Result<Self, ProcessorError> {
+        let plain = dir.join("chat_template.jinja");
+        if plain.is_file() {
+            let source = fs::read_to_string(&plain).map_err(|err| ProcessorError::Io { path: plain.clone(), err })?;
+            return Self::compile(&plain, source);
+        }
+        for name in ["chat_template.json", "tokenizer_config.json"] {
+            let path = dir.join(name);
+            if !path.is_file() {
+                continue;
+            }
+            let file = Json::read(&path)?;
+            if let Some(field) = file.root().get("chat_template")?.given() {
+                return Self::compile(&path, default_template(&field)?.to_owned());
+            }
+        }
+        let wanted = "chat template (`chat_template.jinja`, `chat_template.json` or in `tokenizer_config.json`)";
+        Err(ProcessorError::NoFile { dir: dir.to_owned(), wanted: wanted.to_owned() })
+    }
+
+    fn compile(path: &Path, source: String) -> Result<Self, ProcessorError> {
+        let template = Self { source, path: path.to_owned() };
+        template.apart(|| template.instructions().map(drop))?;
+        Ok(template)
+    }
+
+    /// Renders the prompt of one user turn: `images` placeholders, then `text`.
+    pub(super) fn render(&self, images: usize, text: &str) -> Result<String, ProcessorError> {
+        let image = context! { type => "image", image => "" };
+        let mut content = vec![image; images];
+        content.push(context! { type => "text", text => text });
+        let messages = vec![context! { role => "user", content => content }];
+        let context = context! { messages => messages, add_generation_prompt => false };
+        self.apart(|| self.evaluate(context))
+    }
+
+    /// Runs `work` in a thread whose stack is large enough for any template.
+    fn apart<T: Send>(&self, work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, ProcessorError> {
+        let told = |reason: String| ProcessorError::text(&self.path, reason);
+        thread::scope(|scope| {
+            let thread = thread::Builder::new().name("template".to_owned()).stack_size(STACK);
+            let thread = thread.spawn_scoped(scope, || work().map_err(|err| err.to_string()));
+            let thread = thread.map_err(|err| told(format!("no thread can be had for it: {err}")))?;
+            thread.join().map_err(|_| told("the template engine panicked".to_owned()))?.map_err(told)
+        })
+    }
+
+    fn instructions(&self) -> Result<Instructions<'_>, Error> {
+        if self.source.len() > LONGEST {
+            let found = self.source.len();
+            return Err(refuse(format!("the template has {found} bytes, at most {LONGEST} are taken")));
+        }
+        // transformers renders with these flags.
+        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?;
+        refuse_repeated_text(&self.source, &syntax)?;
+        let parsed = machinery::parse(&self.source, "chat", syntax)?;
+        let mut generator = CodeGenerator::new("chat", &self.source);
+        generator.compile_stmt(&parsed);
+        let (mut instructions, _) = generator.finish();
+        operators::replace(&mut instructions)?;
+        Ok(instructions)
+    }
+
+    fn evaluate(&self, context: Value) -> Result<String, Error> {
+        let instructions = self.instructions()?;
+        let budget = Budget::default();
+        let mut environment = Environment::empty();
+        environment.set_fuel(Some((LITERALS / longest_literal(&instructions)).min(FUEL)));
+        environment.set_recursion_limit(DEPTH);
+        builtins::add(&mut environment, &budget);
+        operators::add(&mut environment, &budget);
+        environment.set_formatter(move |out, state, value| {
+            budget.charge(value)?;
+            minijinja::escape_formatter(out, state, value)
+        });
+        let (mut rendered, blocks) = (String::new(), BTreeMap::new());
+        let mut output = machinery::make_string_output(&mut rendered);
+        machinery::eval(&environment, &instructions, context, &blocks, &mut output, AutoEscape::None)?;
+        Ok(rendered)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Refuses literal text or a list that is multiplied: the compiler evaluates constant expressions
+/// before anything is counted.
+fn refuse_repeated_text(source: &str, syntax: &SyntaxConfig) -> Result<(), Error> {
+    let mut before_is_value = false;
+    let mut after_times = false;
+    for token in machinery::tokenize(source, false, syntax.clone()) {
+        let (token, _) = token?;
+        let is_text = matches!(token, Token::Str(_) | Token::String(_));
+        let opens = is_text || matches!(token, Token::ParenOpen | Token::BracketOpen | Token::BraceOpen);
+        if (matches!(token, Token::Mul) && before_is_value) || (after_times && opens) {
+            return Err(refuse("only numbers are multiplied, not text, lists or what is in parentheses"));
+        }
+        after_times = matches!(token, Token::Mul);
+        before_is_value = is_text || matches!(token, Token::ParenClose | Token::BracketClose | Token::BraceClose);
+    }
+    Ok(())
+}
+
+/// Returns the number of bytes of the longest text that one step writes, at least 1.
+fn longest_literal(instructions: &Instructions<'_>) -> u64 {
+    let raw = |instruction: &Instruction<'_>| match instruction {
+        Instruction::EmitRaw(text) => text.len() as u64,
+        _ => 0,
+    };
+    (0..).map_while(|index| instructions.get(index)).map(raw).fold(1, u64::max)
+}
+
+/// Returns the template, or the one named `default` in a list of named ones.
+fn default_template<'a>(field: &Field<'a>) -> Result<&'a str, ProcessorError> {
+    if field.is_text() {
+        return field.text();
+    }
+    for entry in field.items()? {
+        if entry.get("name")?.text()? == "default" {
+            return entry.get("template")?.text();
+        }
+    }
+    Err(field.refuse("a template or a list with one named `default` is needed"))
+}
+
+#[cfg(test)]
+mod tests {
+    use hostile::Target;
+
+    use super::*;
+
+    /// The part of the public Qwen3-VL template that handles a user turn, including the branches
+    /// that it does not take.
+    const PUBLIC: &str = include_str!("../tests/chat_template.jinja");
+
+    fn compile(source: &str) -> Result<ChatTemplate, ProcessorError> {
+        ChatTemplate::compile(Path::new("chat_template.jinja"), source.to_owned())
+    }
+
+    #[test]
+    fn a_user_turn_is_images_then_text() {
+        assert_eq!(
+            compile(PUBLIC).unwrap().render(2, "open drawer").unwrap(),
+            "<|im_start|>user\n<|vision_start|><|image_pad|><|vision_end|><|vision_start|><|image_pad|><|vision_end|>\
+             open drawer<|im_end|>\n"
+        );
+    }
+
+    #[test]
+    fn a_template_comes_from_the_first_file_that_has_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let read = || ChatTemplate::read(dir.path());
+        assert!(read().unwrap_err().to_string().contains("has no chat template"));
+        let list = r#"{"chat_template": [{"name": "rag", "template": "a"}, {"name": "default", "template": "b"}]}"#;
+        fs::write(dir.path().join("tokenizer_config.json"), list).unwrap();
+        assert_eq!(read().unwrap().render(0, "").unwrap(), "b");
+        fs::write(dir.path().join("chat_template.json"), r#"{"chat_template": "c"}"#).unwrap();
+        assert_eq!(read().unwrap().render(0, "").unwrap(), "c");
+        fs::write(dir.path().join("chat_template.jinja"), "d").unwrap();
+        assert_eq!(read().unwrap().render(0, "").unwrap(), "d");
+    }
+
+    #[test]
+    fn a_template_that_fails_or_never_ends_is_refused_by_file() {
+        for source in [
+            "{{ raise_exception('no') }}",
+            "{% for a in range(99999) %}{% for b in range(99999) %}{{ a }}{% endfor %}{% endfor %}",
+        ] {
+            let text = compile(source).unwrap().render(1, "x").unwrap_err().to_string();
+            assert!(text.starts_with("`chat_template.jinja`: "), "{text}");
+        }
+        assert!(compile("{% for %}").is_err());
+    }
+
+    /// Returns the reason why a template is refused.
+    fn refusal(source: &str) -> String {
+        let text = match compile(source).and_then(|template| template.render(1, "open the drawer")) {
+            Ok(rendered) => panic!("{} bytes of {}", rendered.len(), &source[..source.len().min(200)]),
+            Err(err) => err.to_string(),
+        };
+        assert!(text.starts_with("`chat_template.jinja`: ") && text.len() < 1000, "{text}");
+        text
+    }
+
+    #[test]
+    fn a_template_that_makes_more_than_it_may_is_refused() {
+        let doubled = |line: &str| line.repeat(60);
+        let too_much = [
+            "{{ 'a'|indent(99999999999) }}".to_owned(),
+            "{{ 'a'|indent(width=99999999999) }}".to_owned(),
+            "{{ [1]|tojson(99999999999) }}".to_owned(),
+            "{{ [1]|tojson(indent=99999999999) }}".to_owned(),
+            "{{ 'a' * 99999999 }}".to_owned(),
+            "{{ 99999999 * 'a' }}".to_owned(),
+            "{{ ('a') * 99999999 }}".to_owned(),
+            "{{ [1] * 99999999 }}".to_owned(),
+            "{% set x = 'a' %}{% set x = x * 99999999 %}{{ x }}".to_owned(),
+            "{% set x = [1] %}{% set x = x * 99999999 %}{{ x }}".to_owned(),
+            "{% set x = 'a' %}".to_owned() + &doubled("{% set x = x ~ x %}") + "{{ x }}",
+            "{% set x = 'a' %}".to_owned() + &doubled("{% set x = x + x %}") + "{{ x }}",
+            "{% set x = [1] %}".to_owned() + &doubled("{% set x = x + x %}") + "{{ x|length }}",
+            "{% set x = 'a' %}".to_owned() + &doubled("{% set x = [x, x] %}") + "{{ x }}",
+            "{% set x = 'a' %}".to_owned() + &doubled("{% set x = (x, x) %}") + "{{ x == x }}",
+            "{% set x = 'a' %}".to_owned() + &doubled("{% set x = {'a': x, 'b': x} %}") + "{{ x|tojson }}",
+            "{% set x = 'a' %}".to_owned() + &doubled("{% set x = dict(a=x, b=x) %}") + "{{ x }}",
+            "{% set x = 'aaaa' %}".to_owned() + &doubled("{% set x = x|replace('a', x) %}") + "{{ x }}",
+            "{% set x = 'aaaa' %}".to_owned() + &doubled("{% set x = x|list|join(x) %}") + "{{ x }}",
+            "{% set x = 'aaaa' %}".to_owned() + &doubled("{% set x = x|map('replace', 'a', x)|join(x) %}") + "{{ x }}",
+            "{% set x %}a{% endset %}".to_owned() + &doubled("{% set x %}{{ x }}{{ x }}{% endset %}") + "{{ x }}",
+            "{% set ns = namespace(x='a') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}{{ ns.x }}"
+                .to_owned(),
+            "{% macro f(n, x) %}{% if n %}{{ f(n - 1, x ~ x) }}{% endif %}{% endmacro %}{{ f(45, 'a') }}".to_owned(),
+            "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}aaaaaaaaaaaaaaaaaaaa{% endmacro %}{{ f(40) }}"
+                .to_owned(),
+            "{% for a in range(99999) %}{% for b in range(99999) %}".to_owned() + &"a".repeat(60_000)
+                + "{% endfor %}{% endfor %}",
+            "{% set x = 'a'|upper %}".to_owned() + &doubled("{% set x = x[:] ~ x[:] %}") + "{{ x }}",
+            "{{ '%999999999d'|format(1) }}".to_owned(),
+            "{{ range(99999)|slice(99999999)|list }}".to_owned(),
+            "{{ lipsum(99999999) }}{{ debug() }}".to_owned(),
+        ];
+        let before = peak();
+        for source in &too_much {
+            refusal(source);
+        }
+        // A template without limits would have taken all memory.
+        assert!(peak() - before < 512 << 20, "{} bytes", peak() - before);
+    }
+
+    #[test]
+    fn a_template_that_goes_too_deep_is_refused() {
+        let chains = [
+            format!("{{{{ {} }}}}", vec!["1"; 30_000].join("+")),
+            format!("{{{{ x{} }}}}", ".a".repeat(30_000)),
+            format!("{{{{ x{} }}}}", "|e".repeat(30_000)),
+        ];
+        // They end, however long they are.
+        for source in chains {
+            let _ = compile(&source).and_then(|template| template.render(1, "x"));
+        }
+        for source in [
+            format!("{{{{ {}1{} }}}}", "(".repeat(10_000), ")".repeat(10_000)),
+            format!("{{{{ {}1{} }}}}", "[".repeat(10_000), "]".repeat(10_000)),
+            "{% if 1 %}".repeat(5000),
+            "{% set ns = namespace(x=1) %}{% for i in range(99999) %}{% set ns.x = [ns.x] %}{% endfor %}".to_owned(),
+            "{% set ns = namespace(x=1) %}{% for i in range(99999) %}{% set ns.x = namespace(x=ns.x) %}{% endfor %}"
+                .to_owned(),
+            "{% set ns = namespace(x=1) %}{% set ns.x = ns %}{{ ns }}".to_owned(),
+            "{% set ns = namespace(x=1) %}{% set ns.x = ns %}{{ ns == ns|items|list }}".to_owned(),
+            "{% macro f(n) %}{{ f(n) }}{% endmacro %}{{ f(1) }}".to_owned(),
+            "a".repeat(LONGEST + 1),
+        ] {
+            refusal(&source);
+        }
+    }
+
+    #[test]
+    fn what_templates_use_is_there() {
+        let rendered = |source: &str| compile(source).unwrap().render(1, "open <it>").unwrap();
+        assert_eq!(rendered("{{ 'a' + 'b' ~ 1 }}{{ 2 * 3 - 1 }}{{ [1, 2] + [3] }}"), "ab15[1, 2, 3]");
+        assert_eq!(
+            rendered("{{ messages[0]['role'] }}{{ messages|length }}{{ messages[::-1][0].role[1:] }}"),
+            "user1ser"
+        );
+        assert_eq!(rendered("{% for k, v in {'a': 1, 'b': 2}|items %}{{ k }}={{ v }},{% endfor %}"), "a=1,b=2,");
+        let counted = "{% set n = namespace(x=0) %}{% for c in messages[0].content %}{% if c.type == 'text' %}\
+                       {% set n.x = n.x + 1 %}{% endif %}{% endfor %}{{ n.x }}";
+        assert_eq!(rendered(counted), "1");
+        assert_eq!(
+            rendered("{{ 'a b'|split|join('-')|upper }}{{ {'a': [1, none]}|tojson }}"),
+            r#"A-B{"a": [1, null]}"#
+        );
+        assert_eq!(
+            rendered("{{ 'x' in 'xyz' }}{{ 'a' is string }}{{ y is defined }}{{ y|default('d') }}"),
+            "TrueTrueFalsed"
+        );
+        assert_eq!(rendered("{% macro m(a, b=2) %}{{ a }}{{ b }}{% endmacro %}{{ m(1) }}{{ m(1, b=3) }}"), "1213");
+        assert_eq!(
+            rendered("{{ messages[0].content[1].text }}{{ 1 if 2 > 1 else 0 }}{{ not true }}"),
+            "open <it>1False"
+        );
+    }
+
+    #[test]
+    fn hostile_template() {
+        let words: &[&[u8]] = &[
+            b"{{ ",
+            b" }}",
+            b"{% for x in ",
+            b"{% endfor %}",
+            b"{% set x = ",
+            b"{% if ",
+            b"{% endif %}",
+            b"{% macro m(x) %}",
+            b"{% endmacro %}",
+            b"{{ m(x) }}",
+            b" %}",
+            b" ~ ",
+            b" + ",
+            b" * ",
+            b"|replace('a', x)",
+            b"|join(x)",
+            b"|indent(64)",
+            b"|tojson",
+            b"range(99999)",
+            b"namespace(x=x)",
+            b"ns.x",
+            b"messages",
+            b"[::-1]",
+            b"|list",
+            b"99999999999",
+            b"(x, x)",
+        ];
+        Target::new("template").dictionary(words).one_in(100).run(|input| {
+            let template = compile(&String::from_utf8_lossy(input)).map_err(|err| err.to_string().len())?;
+            template.render(1, "open the drawer").map(|text| text.len() % 64).map_err(|err| err.to_string().len())
+        });
+    }
+
+    /// Returns the peak memory of this process in bytes.
+    fn peak() -> u64 {
+        let text = fs::read_to_string("/proc/self/status").unwrap();
+        let line = text.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
+    }
+
+    #[test]
+    fn an_instruction_is_no_template() {
+        let template = compile("{{ messages[0].content[0].text }}").unwrap();
+        assert_eq!(template.render(0, "{{ 1 + 1 }} <b>").unwrap(), "{{ 1 + 1 }} <b>");
+    }
+}

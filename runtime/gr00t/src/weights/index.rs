@@ -1,0 +1,43 @@
+//! Reads `model.safetensors.index.json`, which maps tensors to shards.
+
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use crate::LoadError;
+use crate::weights::pairs::Pairs;
+
+/// The tensors with the names of their files, in the order of the index.
+#[derive(Deserialize)]
+struct Index {
+    weight_map: Pairs<String>,
+}
+
+/// Reads an index: the names of tensors, each with the name of a file in the same directory.
+///
+/// # Errors
+/// Returns a [`LoadError`] for a duplicate name, and for a file outside the directory of the index.
+pub(super) fn read(path: &Path) -> Result<Vec<(String, String)>, LoadError> {
+    parse(path, &fs::read(path).map_err(LoadError::io(path))?)
+}
+
+fn parse(path: &Path, text: &[u8]) -> Result<Vec<(String, String)>, LoadError> {
+    let index: Index = serde_json::from_slice(text).map_err(|err| LoadError::Json { path: path.to_owned(), err })?;
+    let bad = |reason| LoadError::Index { path: path.to_owned(), reason };
+    if let Some(name) = index.weight_map.duplicate() {
+        return Err(bad(format!("tensor `{name}` is there twice")));
+    }
+    match index.weight_map.0.iter().find(|(_, file)| !is_plain(file)) {
+        Some((name, file)) => {
+            Err(bad(format!("tensor `{name}` is in {file:?}, a .safetensors file beside the index is needed")))
+        }
+        None => Ok(index.weight_map.0),
+    }
+}
+
+/// Returns whether this is the plain name of a safetensors file. A name without a directory cannot
+/// point outside the checkpoint.
+fn is_plain(file: &str) -> bool {
+    !file.contains(['/', '\\', '\0']) && !file.starts_with('.') && file.ends_with(".safetensors")
+}

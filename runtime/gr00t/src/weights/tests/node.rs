@@ -1,0 +1,92 @@
+//! Tests that several ranks of one node that load the same checkpoint read the disk once.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+
+use rustix::fs::{Advice, fadvise};
+
+use super::*;
+use crate::weights::upload::{Late, Sizes};
+
+const RANKS: usize = 3;
+/// Number of elements of each tensor.
+const ELEMENTS: i64 = 1 << 20;
+const TENSORS: i64 = 12;
+/// Environment variable with the checkpoint's folder for a started rank.
+const FOLDER: &str = "RRUN_TEST_CHECKPOINT";
+
+fn specs() -> Vec<Spec> {
+    (0..TENSORS).map(|at| (format!("t{at}"), vec![ELEMENTS])).collect()
+}
+
+/// Flushes the file to the disk and tells the kernel to drop it from the page cache.
+fn forget(dir: &Path) {
+    let file = File::open(dir.join(SINGLE)).unwrap();
+    file.sync_all().unwrap();
+    fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+}
+
+/// Runs ranks as processes that start loading together, and returns the bytes that each read from a
+/// disk.
+fn load(dir: &Path, ranks: usize) -> Vec<u64> {
+    let start = |_| {
+        let mut rank = Command::new(std::env::current_exe().unwrap());
+        rank.args(["--exact", &format!("{}::a_rank_that_loads", module_path!().split_once("::").unwrap().1)]);
+        rank.args(["--ignored", "--nocapture"]).env(FOLDER, dir).stdin(Stdio::piped()).stdout(Stdio::piped());
+        rank.spawn().unwrap()
+    };
+    let mut ranks: Vec<Child> = (0..ranks).map(start).collect();
+    let mut lines: Vec<_> = ranks.iter_mut().map(|rank| BufReader::new(rank.stdout.take().unwrap()).lines()).collect();
+    for lines in &mut lines {
+        assert!(lines.any(|line| line.unwrap().ends_with("ready")), "a rank ended before it was ready");
+    }
+    ranks.iter_mut().for_each(|rank| rank.stdin.take().unwrap().write_all(b"\n").unwrap());
+    let bytes = |line: std::io::Result<String>| line.unwrap().strip_prefix("read ")?.parse().ok();
+    let read = lines.iter_mut().map(|lines| lines.find_map(bytes).unwrap()).collect();
+    ranks.iter_mut().for_each(|rank| assert!(rank.wait().unwrap().success()));
+    read
+}
+
+#[test]
+fn ranks_of_a_node_read_the_disk_once() {
+    // Next to this program, which is on a disk; the directory for temporary files may be in memory.
+    let dir = tempfile::tempdir_in(std::env::current_exe().unwrap().parent().unwrap()).unwrap();
+    write_tensors(dir.path(), &specs(), Kind::Float, u64::MAX, |at| {
+        Tensor::full([ELEMENTS], at as f64, (Kind::Float, Device::Cpu))
+    })
+    .unwrap();
+    let size = fs::metadata(dir.path().join(SINGLE)).unwrap().len();
+    forget(dir.path());
+    let alone: u64 = load(dir.path(), 1).iter().sum();
+    if alone < size * 9 / 10 {
+        eprintln!("skipped: of {size} bytes that were to be forgotten {alone} came from a disk again");
+        return;
+    }
+    forget(dir.path());
+    let together = load(dir.path(), RANKS);
+    let total: u64 = together.iter().sum();
+    println!("a file of {size} bytes; one rank read {alone}, {RANKS} ranks read {together:?}");
+    assert!(total < size * 3 / 2, "{RANKS} ranks read {total} bytes of a file of {size}");
+}
+
+#[test]
+#[ignore = "a role, not a test"]
+fn a_rank_that_loads() {
+    let Some(dir) = std::env::var_os(FOLDER) else { return };
+    let mut weights = Weights::open(Path::new(&dir), Device::Cpu, Kind::BFloat16).unwrap();
+    println!("\nready");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+    let before = read_bytes();
+    weights.ahead_by(&specs(), Sizes { slots: 4, buffer: 1 << 20, threads: 2 }, Late::default());
+    for (at, (name, shape)) in specs().iter().enumerate() {
+        assert_eq!(weights.take(name, shape).double_value(&[ELEMENTS - 1]), at as f64);
+    }
+    println!("read {}", read_bytes() - before);
+}
+
+/// Returns the bytes that the kernel has fetched from disks for this process.
+fn read_bytes() -> u64 {
+    let io = fs::read_to_string("/proc/self/io").unwrap_or_default();
+    io.lines().find_map(|line| line.strip_prefix("read_bytes: ")?.parse().ok()).unwrap_or(0)
+}

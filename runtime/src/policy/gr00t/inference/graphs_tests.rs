@@ -1,0 +1,74 @@
+//! Tests inference with captured passes, on a CPU, beside inference without.
+
+use std::rc::Rc;
+
+use gr00t::processor::{ActionRows, Picture, Raw, Rows};
+use tch::Device;
+
+use crate::policy::gr00t::inference::{Inference, open_processor};
+use crate::policy::gr00t::{Loaded, Models, Settings};
+
+#[allow(dead_code, reason = "the tests of `gr00t` use the rest")]
+#[path = "../../../../gr00t/src/graphs/testing.rs"]
+mod testing;
+
+use testing::{Log, graphs};
+
+/// Returns the small policy that the project ships, with graphs on this CPU if `captures` is set.
+fn inference(captures: bool) -> (Inference, Rc<Loaded>, Rc<Log>) {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../jobs/suites/demo_policy");
+    let config = serde_json::json!({ "model_path": path });
+    let settings = Settings::read(config.as_object().unwrap()).unwrap();
+    let mut models = Models::new(Device::Cpu);
+    let loaded = models.get(&settings.model_path, None, None).unwrap();
+    let (graphs, log) = graphs(1, 100, None);
+    *loaded.graphs.borrow_mut() = captures.then_some(graphs);
+    let processor = open_processor(&settings).unwrap();
+    (Inference::load(&settings, processor, &mut models).unwrap(), loaded, log)
+}
+
+/// Infers rows that differ, each with its own noise.
+fn actions(inference: &Inference, rows: usize, max_rows: usize, language: &str) -> Vec<Vec<ActionRows>> {
+    let processor = inference.processor();
+    let pictures: Vec<_> = (0..rows).map(|row| vec![(row * 40 % 256) as u8; 96 * 128 * 3]).collect();
+    let states: Vec<Vec<f32>> = (0..rows).map(|row| vec![row as f32 * 0.1; 16]).collect();
+    let raw = |(picture, state): (&'static [u8], &'static [f32])| Raw {
+        video: processor
+            .modalities()
+            .video
+            .keys
+            .iter()
+            .map(|key| (key.as_str(), vec![Picture::new(96, 128, picture).unwrap()]))
+            .collect(),
+        state: processor
+            .numbers()
+            .state_keys()
+            .into_iter()
+            .map(|(key, width)| (key, width.unwrap()))
+            .map(|(key, width)| (key, Rows::new(width, &state[..width]).unwrap()))
+            .collect(),
+        instruction: language,
+    };
+    let raws: Vec<_> =
+        pictures.into_iter().zip(states).map(|(picture, state)| raw((picture.leak(), state.leak()))).collect();
+    let noises: Vec<_> = (0..rows).map(|row| inference.noise(row as u64)).collect();
+    inference.infer(&raws, &noises, max_rows).into_iter().map(Result::unwrap).collect()
+}
+
+#[test]
+fn rows_get_the_actions_that_they_get_without_graphs_whatever_fills_up_their_batch() {
+    let ((eager, ..), (replayed, loaded, log)) = (inference(false), inference(true));
+    let words = ["push the block to the target", "push it"];
+    for rows in [1, 5, 1, 5, 7, 5, 1, 7, 7] {
+        for words in words {
+            let (found, wanted) = (actions(&replayed, rows, 6, words), actions(&eager, rows, 6, words));
+            for (found, wanted) in found.iter().flatten().zip(wanted.iter().flatten()) {
+                let apart = found.values.iter().zip(&wanted.values).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                assert!(found.key == wanted.key && apart < 1e-4, "{rows} rows, {}: {apart:e}", found.key);
+            }
+        }
+    }
+    // The batches of 1, 5 and 7 rows (6 and 1) use the sizes 1 and 6, each with two prompt lengths.
+    assert_eq!((loaded.graphs.borrow().as_ref().unwrap().kept(), log.captures.get()), (4, 4));
+    assert!(log.replays.get() > 12, "{log:?}");
+}

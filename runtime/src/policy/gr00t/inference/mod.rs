@@ -1,0 +1,263 @@
+//! Runs a checkpoint: turns raw observations and noise into physical actions, independently for
+//! each row.
+//!
+//! ```text
+//! Raw ─► processor (in parallel) ─► samples ─► groups of equal length ─► network ─► processor
+//!     ─► ActionRows
+//! ```
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use serde_json::Value;
+use tch::{Device, Kind, Tensor};
+
+use crate::policy::PolicyError;
+use crate::policy::batches::{Batches, Shortage};
+use crate::policy::fields::argument;
+use crate::policy::gr00t::models::{Loaded, Models};
+use crate::policy::gr00t::settings::Settings;
+use c10d::operators::{self, InferenceMode};
+use c10d::seed_cpu;
+use c10d::torch_error::{caught, is_context_lost, is_out_of_memory};
+use gr00t::ModelDir;
+use gr00t::graphs::{Pass, bucket};
+use gr00t::inputs::InputError;
+use gr00t::model::{Batch, Normalise};
+use gr00t::processor::{ActionRows, Processor, ProcessorConfig, Raw, Sample, Scale, collate};
+
+/// Network and processor of one embodiment.
+#[derive(Debug)]
+pub struct Inference {
+    loaded: Rc<Loaded>,
+    processor: Processor,
+    steps: i64,
+    pads: bool,
+    /// Normalises pixels on the device; `None` where the host does it.
+    normalise: Option<Rc<Normalise>>,
+    captures: bool,
+    batches: Batches,
+}
+
+impl Inference {
+    /// Loads the checkpoint that the settings name, to be used with `processor`.
+    ///
+    /// # Errors
+    /// Returns [`PolicyError::Checkpoint`] if files cannot be used.
+    pub fn load(settings: &Settings, mut processor: Processor, models: &mut Models) -> Result<Self, PolicyError> {
+        let vlm = settings.vlm_path.as_deref();
+        let loaded = models.get(&settings.model_path, vlm, settings.kind).map_err(checkpoint)?;
+        let steps = settings.denoising_steps.map_or(loaded.config.num_inference_timesteps, |steps| steps as i64);
+        let device = loaded.network.device();
+        let normalise = device.is_cuda().then(|| {
+            let Scale { mean, deviation } = processor.give_bytes();
+            Rc::new(Normalise::new(mean, deviation, device))
+        });
+        let captures = settings.cuda_graphs && loaded.graphs.borrow().is_some();
+        let batches = models.batches(&settings.model_path);
+        let pads = settings.padded_batches;
+        Ok(Self { loaded, processor, steps, pads, normalise, captures, batches })
+    }
+
+    /// Returns the processor, which prepares observations and decodes actions of the embodiment.
+    pub fn processor(&self) -> &Processor {
+        &self.processor
+    }
+
+    /// Returns how often memory ran out, and to what batch size that led.
+    pub fn shortage(&self) -> Shortage {
+        self.batches.shortage()
+    }
+
+    /// Returns what a policy built on this reports about itself.
+    pub fn facts(&self, settings: &Settings) -> Vec<(&'static str, Value)> {
+        let dtype = match self.loaded.network.kind() {
+            Kind::BFloat16 => "bfloat16",
+            Kind::Half => "float16",
+            _ => "float32",
+        };
+        vec![
+            ("policy_path", settings.model_path.display().to_string().into()),
+            ("dtype", dtype.into()),
+            ("denoising_steps", self.steps.into()),
+            ("embodiment_tag", settings.embodiment_tag.clone().into()),
+            ("policy_seed", settings.seed.into()),
+            ("padded_batches", settings.padded_batches.into()),
+            ("cuda_graphs", self.captures.into()),
+        ]
+    }
+
+    /// Returns whether the first inferences of a shape take much longer than later ones.
+    pub fn warms_up(&self) -> bool {
+        self.loaded.network.device().is_cuda()
+    }
+
+    /// Returns the number of action steps that both the network and the embodiment have.
+    pub fn horizon(&self) -> usize {
+        let network = usize::try_from(self.loaded.config.action_horizon).unwrap_or(0);
+        self.processor.numbers().action_horizon().min(network)
+    }
+
+    /// Returns the shape of the noise that denoising starts from: `[action_horizon,
+    /// max_action_dim]`.
+    pub fn noise_shape(&self) -> [i64; 2] {
+        [self.loaded.config.action_horizon, self.loaded.config.max_action_dim]
+    }
+
+    /// Returns the noise that the denoising of a chunk starts from, drawn on the CPU so that it is
+    /// the same on every device.
+    pub fn noise(&self, seed: u64) -> Tensor {
+        seed_cpu(seed);
+        Tensor::randn(self.noise_shape(), (Kind::Float, Device::Cpu))
+    }
+
+    /// Returns the actions of each row, in order, with at most `max_rows` rows in one pass of the
+    /// network. An error in one row does not affect the others.
+    pub fn infer(&self, raws: &[Raw], noises: &[Tensor], max_rows: usize) -> Vec<Result<Vec<ActionRows>, PolicyError>> {
+        let _mode = InferenceMode::begin();
+        let samples = self.processor.prepare_each(raws);
+        let mut answers: Vec<_> = samples.iter().map(|_| None).collect();
+        for group in self.groups(&samples) {
+            for (row, predicted) in self.predict_each(&group, max_rows, &samples, noises) {
+                let decode = |predicted: Vec<f32>| self.processor.numbers().decode(&predicted, &raws[row].state);
+                answers[row] = Some(predicted.and_then(|predicted| decode(predicted).map_err(inference)));
+            }
+        }
+        let samples = samples.into_iter().map(|sample| sample.err().map(|err| Err(inference(err))));
+        let gone = || Err(PolicyError::Inference("the row was not inferred".to_owned()));
+        samples.zip(answers).map(|(refused, answer)| refused.or(answer).unwrap_or_else(gone)).collect()
+    }
+
+    /// Groups the rows that may share a batch.
+    fn groups<E>(&self, samples: &[Result<Sample, E>]) -> Vec<Vec<usize>> {
+        let mut groups: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for (row, sample) in samples.iter().enumerate().filter_map(|(row, sample)| Some((row, sample.as_ref().ok()?))) {
+            groups.entry(if self.pads { 0 } else { sample.ids.len() }).or_default().push(row);
+        }
+        groups.into_values().collect()
+    }
+
+    /// Runs the rows in batches that fit into memory. If a batch fails for another reason than
+    /// memory, each of its rows is tried alone, unless the error means that the GPU is lost.
+    fn predict_each<E>(
+        &self,
+        rows: &[usize],
+        max_rows: usize,
+        samples: &[Result<Sample, E>],
+        noises: &[Tensor],
+    ) -> Vec<(usize, Result<Vec<f32>, PolicyError>)> {
+        let parts = self.batches.split(rows, max_rows, |rows| self.predict(rows, samples, noises, max_rows));
+        let each = parts.into_iter().flat_map(|(rows, all)| match all {
+            Ok(all) => rows.iter().copied().zip(all.into_iter().map(Ok)).collect(),
+            Err(err) if rows.len() == 1 => vec![(rows[0], Err(err))],
+            Err(err) if is_context_lost(&err.to_string()) => {
+                let again = || PolicyError::Inference(err.to_string());
+                rows.iter().map(|row| (*row, Err(again()))).collect()
+            }
+            Err(_) => self.predict_each(rows, 1, samples, noises),
+        });
+        each.collect()
+    }
+
+    /// Runs the network on some rows and returns `[action_horizon, max_action_dim]` for each,
+    /// row-major.
+    fn predict<E>(
+        &self,
+        rows: &[usize],
+        samples: &[Result<Sample, E>],
+        noises: &[Tensor],
+        max_rows: usize,
+    ) -> Result<Vec<Vec<f32>>, PolicyError> {
+        let mut members: Vec<&Sample> = rows.iter().filter_map(|row| samples[*row].as_ref().ok()).collect();
+        let mut noises: Vec<&Tensor> = rows.iter().map(|row| &noises[*row]).collect();
+        let most = self.shortage().batch.map_or(max_rows, |limit| limit.max(1).min(max_rows));
+        let size = bucket(rows.len(), most);
+        if let (true, Some(sample), Some(noise)) = (self.captures, members.last().copied(), noises.last().copied()) {
+            // Fill up to a size for which there is a graph. The results of the filling rows are
+            // discarded.
+            members.resize(size, sample);
+            noises.resize(size, noise);
+        }
+        caught(|| self.run(&members, &noises, rows.len())).unwrap_or_else(|reason| {
+            if is_out_of_memory(&reason)
+                && let Ok(mut graphs) = self.loaded.graphs.try_borrow_mut()
+                && let Some(graphs) = graphs.as_mut()
+            {
+                graphs.make_room();
+            }
+            Err(PolicyError::Inference(reason))
+        })
+    }
+
+    /// Returns the actions of the first `rows` samples.
+    fn run(&self, samples: &[&Sample], noises: &[&Tensor], rows: usize) -> Result<Vec<Vec<f32>>, PolicyError> {
+        let inputs = collate(samples, self.processor.prompts().padding_id()).map_err(inference)?;
+        let noise = Tensor::stack(noises, 0);
+        let network = Rc::clone(&self.loaded.network);
+        let constants = || network.constants(&inputs, &noise, self.steps, self.normalise.as_ref());
+        let batch = Batch::new(&inputs, noise.shallow_clone());
+        let actions = match self.loaded.graphs.borrow_mut().as_mut().filter(|_| self.captures) {
+            Some(graphs) => {
+                let key = network.constants_key(&inputs, self.steps);
+                let pass = || -> Result<Pass, InputError> {
+                    let (network, constants) = (Rc::clone(&network), constants()?);
+                    Ok(Rc::new(move |batch: &Batch| network.pass(&constants, batch)))
+                };
+                graphs.run(key, &batch, pass).map_err(inference)?
+            }
+            None => network.pass(&constants().map_err(inference)?, &batch.to_device(network.device())),
+        };
+        let actions = operators::to_host(&actions);
+        let row = |index: usize| Vec::<f32>::try_from(actions.get(index as i64).reshape([-1])).map_err(inference);
+        (0..rows).map(row).collect()
+    }
+}
+
+/// Opens the processor of the requested embodiment, or of the checkpoint's only one.
+///
+/// # Errors
+/// Returns [`PolicyError::Checkpoint`] if files cannot be used and [`PolicyError::Argument`] if the
+/// user has to choose an embodiment.
+pub fn open_processor(settings: &Settings) -> Result<Processor, PolicyError> {
+    let dir = ModelDir::open(&settings.model_path, settings.vlm_path.as_deref()).map_err(checkpoint)?;
+    let config = ProcessorConfig::read(&dir.processor_file("processor_config.json")).map_err(checkpoint)?;
+    let tag = match (&settings.embodiment_tag, &config.tags()[..]) {
+        (Some(tag), _) => tag,
+        (None, [only]) => *only,
+        (None, several) => {
+            let wanted = format!("the checkpoint has {}", several.join(", "));
+            return Err(argument("embodiment_tag", "missing", &wanted));
+        }
+    };
+    Processor::open(dir.root(), dir.vlm(), tag).map_err(checkpoint)
+}
+
+/// Returns how many actions of a chunk may be used: all that the embodiment has, or fewer.
+///
+/// # Errors
+/// Returns [`PolicyError::Argument`] if the settings ask for more than there are.
+pub fn horizon(settings: &Settings, inference: &Inference) -> Result<usize, PolicyError> {
+    let has = inference.horizon();
+    let asked = settings.action_horizon.unwrap_or(has);
+    if asked > has {
+        let wanted = format!("at most the {has} steps of embodiment {} are needed", inference.processor().tag());
+        return Err(argument("action_horizon", &asked.to_string(), &wanted));
+    }
+    Ok(asked)
+}
+
+fn checkpoint(err: impl std::error::Error) -> PolicyError {
+    PolicyError::Checkpoint(with_sources(&err))
+}
+
+pub(super) fn inference(err: impl std::error::Error) -> PolicyError {
+    PolicyError::Inference(with_sources(&err))
+}
+
+fn with_sources(err: &dyn std::error::Error) -> String {
+    let sources = std::iter::successors(err.source(), |err| err.source());
+    sources.fold(err.to_string(), |text, source| format!("{text}: {source}"))
+}
+
+#[cfg(test)]
+mod graphs_tests;
